@@ -1,0 +1,1 @@
+"""Lab lifecycle, P4Runtime rules, failures, Clustermapper and the mrclab CLI."""

@@ -1,0 +1,1 @@
+"""MRC host agents: the protocol core, its drivers and workloads."""

@@ -1,0 +1,1 @@
+"""Drivers of the MRC endpoint: raw sockets and virtual time."""

@@ -1,0 +1,1 @@
+"""The sans-IO MRC endpoint: no sockets, clocks, threads or global randomness."""

@@ -1,0 +1,1 @@
+"""P4_16 compiler and embedded v1model switch."""

@@ -1,0 +1,40 @@
+"""The `p4lite` command: one module per verb, imported only when that verb is called.
+
+A verb's module offers `run(argv: list[str]) -> int`; the exit code is 0, 1 for a failed run, 2 for usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+VERBS = {
+    "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
+    "graph": "draw parsers and control flow as SVG",
+    "switch": "run a switch, after simple_switch_grpc",
+    "stf": "run a test written in p4c's STF language",
+}
+
+
+def usage() -> str:
+    """The help text of the command."""
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
+    return "\n".join(["usage: p4lite VERB ...   (p4lite VERB --help tells more)", "", *lines])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of `p4lite`; returns the exit code."""
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if args else 2
+    verb, rest = args[0], args[1:]
+    if verb not in VERBS:
+        print(f"p4lite: error: no verb '{verb}'; known: {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    module = importlib.import_module(f"p4lite.cli.{verb}")
+    try:
+        return int(module.run(rest))
+    except KeyboardInterrupt:
+        return 130

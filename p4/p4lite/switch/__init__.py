@@ -1,0 +1,1 @@
+"""BMv2 JSON to C, the fabric core, and its P4Runtime server."""

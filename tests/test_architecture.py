@@ -1,0 +1,88 @@
+"""The dependency direction of docs/architecture.md, and the namespaces it relies on."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+ROOTS = {"p4": "p4lite", "topologies": "mrc_topo", "controller": "mrc_control", "hosts": "mrc_host"}
+OURS = set(ROOTS.values())
+
+# Which of our packages each may import besides itself. The CLI and the experiments compose everything.
+ALLOWED = {
+    "p4lite": set(),
+    "mrc_topo": set(),
+    "mrc_host": set(),
+    "mrc_control": {"p4lite", "mrc_topo", "mrc_host"},
+}
+# What would give the protocol core I/O, clocks, threads or hidden randomness.
+IMPURE = {
+    "asyncio", "ctypes", "io", "logging", "multiprocessing", "os", "pathlib", "secrets", "select",
+    "selectors",
+    "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "datetime", "uuid",
+}  # fmt: skip
+
+
+def imports(path: pathlib.Path, package: str) -> set[str]:
+    """Absolute dotted names that a file imports; relative imports are resolved against `package`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join(parts[: len(parts) - node.level + 1] + ([base] if base else []))
+            found.add(base)
+            found.update(f"{base}.{alias.name}" for alias in node.names)
+    return found
+
+
+def files() -> list[tuple[str, str, pathlib.Path]]:
+    """(our top package, dotted package of the file, path) for each of our source files."""
+    rows = []
+    for root, top in ROOTS.items():
+        for path in sorted((ROOT / root / top).rglob("*.py")):
+            package = ".".join(path.parent.relative_to(ROOT / root).parts)
+            rows.append((top, package, path))
+    return rows
+
+
+@pytest.mark.parametrize(("top", "package", "path"), files(), ids=lambda v: getattr(v, "name", None))
+def test_dependency_direction(top: str, package: str, path: pathlib.Path) -> None:
+    used = {name.split(".")[0] for name in imports(path, package)} & OURS
+    assert used <= ALLOWED[top] | {top}, f"{path} imports {used - ALLOWED[top] - {top}}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "hosts/mrc_host/proto").rglob("*.py")), ids=lambda p: p.name)
+def test_protocol_core_is_sans_io(path: pathlib.Path) -> None:
+    package = ".".join(path.parent.relative_to(ROOT / "hosts").parts)
+    names = imports(path, package)
+    assert not {name.split(".")[0] for name in names} & IMPURE
+    ours = {name for name in names if name.split(".")[0] == "mrc_host"}
+    assert all(name.startswith("mrc_host.proto") for name in ours), ours
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
+            assert node.attr == "Random", f"{path}:{node.lineno}: global randomness"
+
+
+def test_source_roots_are_no_packages() -> None:
+    for root in ROOTS:
+        assert not (ROOT / root / "__init__.py").exists(), root
+
+
+def test_p4_v1_is_the_p4runtime_distribution() -> None:
+    """Even from the repository's root, where a folder named p4 stands in the way."""
+    code = "import p4.v1.p4runtime_pb2 as m; print(m.__file__)"
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert str(ROOT / "p4") not in out
+    assert out.strip().endswith("p4/v1/p4runtime_pb2.py")

@@ -1,0 +1,1 @@
+"""Lab files, Clos graphs, addressing, and EV <-> path <-> uSID."""
