@@ -1,0 +1,188 @@
+"""Ethernet frames through AF_PACKET rings shared with the kernel: no system call per packet.
+
+`PacketRing` maps a receive and a transmit ring (TPACKET_V2) of one interface. A frame here is an IPv6 or
+IPv4 packet; the Ethernet header is added on transmission and stripped on reception.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import socket
+import struct
+from collections.abc import Callable, Iterable
+
+ETH_P_ALL = 0x0003
+ETH_HEADER_BYTES = 14
+IP_TYPES = (b"\x86\xdd", b"\x08\x00")
+SOL_PACKET = 263
+PACKET_RX_RING = 5
+PACKET_STATISTICS = 6
+PACKET_VERSION = 10
+PACKET_TX_RING = 13
+PACKET_LOSS = 14
+PACKET_QDISC_BYPASS = 20
+PACKET_IGNORE_OUTGOING = 23
+TPACKET_V2 = 1
+
+TP_STATUS_AVAILABLE = 0
+TP_STATUS_USER = 1
+TP_STATUS_SEND_REQUEST = 1
+
+# struct tpacket2_hdr is 32 bytes; a frame to send starts right behind it.
+HEADER_BYTES = 32
+STATUS = struct.Struct("=I")
+LENGTHS = struct.Struct("=IIIHH")  # status, len, snaplen, mac offset, net offset
+
+# What an interface that is down, gone or full answers; the endpoint's timers repair what it loses.
+TRANSIENT = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV, errno.ENOBUFS, errno.EAGAIN, errno.ENETUNREACH}
+
+
+class PacketRing:
+    """One interface's rings.
+
+    Args:
+        interface: name in the current network namespace.
+        source, destination: MAC addresses of the frames to send (6 bytes each).
+        frame_bytes: room for one frame with its ring header; a multiple of 16 that divides `block_bytes`.
+        rx_frames, tx_frames: frames per ring.
+
+    Raises:
+        OSError: no such interface, or not permitted.
+    """
+
+    def __init__(
+        self,
+        interface: str,
+        source: bytes,
+        destination: bytes,
+        *,
+        frame_bytes: int = 8192,
+        rx_frames: int = 512,
+        tx_frames: int = 256,
+    ) -> None:
+        self.interface = interface
+        self.frame_bytes = frame_bytes
+        self.rx_frames = rx_frames
+        self.tx_frames = tx_frames
+        self.rx_packets = self.tx_packets = self.tx_errors = self.oversize = self.not_ip = 0
+        self._kernel_drops = 0
+        self._headers = {
+            4: destination + source + b"\x08\x00",
+            6: destination + source + b"\x86\xdd",
+        }
+        block_bytes = max(frame_bytes, mmap.PAGESIZE)
+        per_block = block_bytes // frame_bytes
+        self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        try:
+            self.sock.setblocking(False)
+            self.sock.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
+            self.sock.setsockopt(SOL_PACKET, PACKET_LOSS, 1)
+            self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            for option, frames in ((PACKET_RX_RING, rx_frames), (PACKET_TX_RING, tx_frames)):
+                request = struct.pack("=IIII", block_bytes, frames // per_block, frame_bytes, frames)
+                self.sock.setsockopt(SOL_PACKET, option, request)
+            self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+            self._map = mmap.mmap(self.sock.fileno(), (rx_frames + tx_frames) * frame_bytes)
+            self._view = memoryview(self._map)
+            self.sock.bind((interface, ETH_P_ALL))
+        except BaseException:
+            self.sock.close()
+            raise
+        self._rx = 0
+        self._tx = 0
+        self._tx_base = rx_frames * frame_bytes
+
+    def fileno(self) -> int:
+        """For select."""
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        """Unmaps the rings and closes the socket."""
+        self._view.release()
+        self._map.close()
+        self.sock.close()
+
+    def receive(self, handle: Callable[[memoryview], None], limit: int) -> int:
+        """Hands up to `limit` packets to `handle`; a view is valid only during the call. Returns how many."""
+        view, size, index = self._view, self.frame_bytes, self._rx
+        done = 0
+        while done < limit:
+            base = index * size
+            status, _length, captured, mac, _net = LENGTHS.unpack_from(view, base)
+            if not status & TP_STATUS_USER:
+                break
+            start = base + mac
+            if captured > ETH_HEADER_BYTES and bytes(view[start + 12 : start + 14]) in IP_TYPES:
+                handle(view[start + ETH_HEADER_BYTES : start + captured])
+            else:
+                self.not_ip += 1
+            STATUS.pack_into(view, base, TP_STATUS_AVAILABLE)
+            index = index + 1 if index + 1 < self.rx_frames else 0
+            done += 1
+        self._rx = index
+        self.rx_packets += done
+        if done == 0:
+            self._clear_error()
+        return done
+
+    def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
+        """Queues packets and starts transmission; returns how many the ring took.
+
+        What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
+        """
+        view, size, index = self._view, self.frame_bytes, self._tx
+        queued = 0
+        for packet in packets:
+            base = self._tx_base + index * size
+            if STATUS.unpack_from(view, base)[0] != TP_STATUS_AVAILABLE:
+                self.tx_errors += 1
+                continue
+            header = self._headers[packet[0] >> 4]
+            length = ETH_HEADER_BYTES + len(packet)
+            if length + HEADER_BYTES > size:
+                self.oversize += 1
+                continue
+            start = base + HEADER_BYTES
+            view[start : start + ETH_HEADER_BYTES] = header
+            view[start + ETH_HEADER_BYTES : start + length] = packet
+            struct.pack_into("=II", view, base, TP_STATUS_SEND_REQUEST, length)
+            index = index + 1 if index + 1 < self.tx_frames else 0
+            queued += 1
+        self._tx = index
+        if queued:
+            self._kick()
+            self.tx_packets += queued
+        return queued
+
+    def _kick(self) -> None:
+        try:
+            self.sock.send(b"", socket.MSG_DONTWAIT)
+        except OSError as error:
+            if error.errno not in TRANSIENT:
+                raise
+            self._discard_unsent()
+
+    def _discard_unsent(self) -> None:
+        """An interface that is down keeps what was queued; sending it seconds later would only confuse.
+
+        The kernel's own cursor stays at the first frame it did not send, so ours goes back to it.
+        """
+        for _ in range(self.tx_frames):
+            before = (self._tx or self.tx_frames) - 1
+            base = self._tx_base + before * self.frame_bytes
+            if STATUS.unpack_from(self._view, base)[0] != TP_STATUS_SEND_REQUEST:
+                break
+            STATUS.pack_into(self._view, base, TP_STATUS_AVAILABLE)
+            self._tx = before
+            self.tx_errors += 1
+
+    def _clear_error(self) -> None:
+        # ENETDOWN stays pending on the socket and would make select return at once for ever.
+        self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    def kernel_drops(self) -> int:
+        """Frames that the kernel dropped because the receive ring was full, since the start."""
+        _packets, drops = struct.unpack("=II", self.sock.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
+        self._kernel_drops += drops
+        return self._kernel_drops
