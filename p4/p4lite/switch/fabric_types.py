@@ -1,0 +1,207 @@
+"""Value types of the fabric core's Python API: settings, limits, statistics, notifications.
+
+Units are in the names: `_ns` nanoseconds of the fabric's clock, `_bps` bits per second, `_bytes`, `_packets`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class FabricError(Exception):
+    """A refused request: the message is one line naming the object and the remedy."""
+
+
+class SwitchState(enum.Enum):
+    """What a switch does with packets."""
+
+    RUNNING = "running"
+    #: Takes packets from its links and forwards nothing; queues stand still; its control plane lives on.
+    FROZEN = "frozen"
+    #: All links of the switch are down, its queues are flushed.
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class BurstLoss:
+    """Gilbert-Elliott loss: a two-state chain that moves once per packet.
+
+    All four are probabilities in [0, 1]: of going from good to bad, of going back, and of losing a packet
+    in either state.
+    """
+
+    to_bad: float
+    to_good: float
+    loss_bad: float = 1.0
+    loss_good: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """One direction of a link. Times in ns, probabilities per packet in [0, 1].
+
+    `rate_bps` is 0 for "no limit" (a packet leaves its queue at once). `overhead_bytes` are added to every
+    packet's time on the wire (24 = preamble, gap and FCS of Ethernet). `reorder` is the probability that a
+    packet takes `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips one
+    random bit of the packet. `duplicate` delivers a second copy right after the first. A `blackhole`
+    takes every packet and delivers none, while the link looks up.
+    """
+
+    rate_bps: int = 0
+    delay_ns: int = 0
+    overhead_bytes: int = 0
+    loss: float = 0.0
+    burst_loss: BurstLoss | None = None
+    corrupt: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    reorder_extra_ns: int = 0
+    blackhole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Capacity of one queue; a packet that would exceed either limit is dropped at the tail. 0 = no limit."""
+
+    packets: int = 64
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy that a multicast group or clone session makes (`egress_rid` = `rid`)."""
+
+    port: int
+    rid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    """A mirror session: copies to `mcast_group` (by the group's replicas), to `replicas`, to `port`, in this order.
+
+    `truncate_bytes` cuts every copy when it is transmitted (0: not at all).
+    """
+
+    port: int | None = None
+    mcast_group: int | None = None
+    replicas: tuple[Replica, ...] = ()
+    truncate_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """One priority queue of a port. High-water marks count from the last reset."""
+
+    priority: int
+    depth_packets: int
+    depth_bytes: int
+    max_packets: int
+    max_bytes: int
+    enqueued_packets: int
+    enqueued_bytes: int
+    dropped_packets: int
+    dropped_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortStats:
+    """A port: what it received and sent, and every packet lost there by reason.
+
+    Reasons: queue_full, link_down, loss, burst_loss, blackhole, not_running (the peer switch is frozen or
+    stopped), ingress_queue_full, device (the interface refused or is gone), rx_ring (the kernel's ring
+    overflowed), no_peer (the port leads nowhere).
+    """
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    drops: dict[str, int]
+    corrupted: int
+    duplicated: int
+    reordered: int
+    queues: tuple[QueueStats, ...]
+    #: Time from when a queue was due for service to when it was served (real clock), ns.
+    service_lag: Lag
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStats:
+    """A switch's target. `drops` by reason: ingress, egress (the program dropped it), priority, mcast_group
+    (unknown group), loop_limit (resubmitted or recirculated too often), no_program, not_running, too_long.
+    """
+
+    received: int
+    ingress: int
+    egress: int
+    transmitted: int
+    drops: dict[str, int]
+    ingress_clones: int
+    egress_clones: int
+    resubmits: int
+    recirculations: int
+    replicas: int
+    digests: int
+    parser_errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A histogram of delays in ns, logarithmic buckets (each at most 12.5 % wide): count and quantiles."""
+
+    count: int = 0
+    p50_ns: int = 0
+    p90_ns: int = 0
+    p99_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How late the real clock's event loop was (`loop`: due time of an event to its execution), how long one
+    round of work took (`busy`), and the CPU time of the loop's thread over wall time since the last reset."""
+
+    loop: Lag
+    busy: Lag
+    cpu_share: float
+    events: int
+
+
+class NotificationKind(enum.Enum):
+    """What the fabric has to tell its control plane."""
+
+    PACKET_IN = "packet_in"
+    DIGEST = "digest"
+    IDLE_TIMEOUT = "idle_timeout"
+    #: An interface went away, came back, or changed its state: `up` tells.
+    PORT_STATUS = "port_status"
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One message to the control plane of switch `device_id`, in the order in which they arose.
+
+    PACKET_IN: `data` is the packet as it left the CPU port (its controller header first, as deparsed).
+    DIGEST: `ident` is the learn list's id, `data` the fields as the program lays them out.
+    IDLE_TIMEOUT: `ident` is the table's id, `handle` the entry's handle.
+    PORT_STATUS: `ident` is the port, `up` its new state.
+    """
+
+    kind: NotificationKind
+    device_id: int
+    time_ns: int
+    ident: int = 0
+    handle: int = 0
+    up: bool = False
+    data: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A packet that left the fabric through an external port (virtual clock)."""
+
+    time_ns: int
+    device_id: int
+    port: int
+    data: bytes = field(repr=False)
