@@ -1,0 +1,140 @@
+"""Compiles C into shared objects and keeps them in a cache, keyed by all that goes in.
+
+Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. An object appears under its final
+name by rename, so processes that build at once do no harm. `CC` names another compiler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from p4lite.switch.errors import BuildError
+
+CORE_DIR = Path(__file__).parent / "core"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+COMMON_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-g1")
+OPTIMISE = ("-O2",)
+SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+
+
+def cache_dir() -> Path:
+    """The directory of built objects; made on demand. Raises BuildError if it cannot be."""
+    chosen = os.environ.get("MRCLAB_CACHE")
+    if chosen:
+        path = Path(chosen)
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        path = (Path(base) if base else Path.home() / ".cache") / "mrclab"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(
+            f"{path}: cannot make the cache directory: {error.strerror}; set MRCLAB_CACHE"
+        ) from None
+    return path
+
+
+def compiler() -> list[str]:
+    """The C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    if not command or shutil.which(command[0]) is None:
+        name = command[0] if command else "(empty CC)"
+        raise BuildError(f"{name}: no C compiler found; install gcc (apt install gcc libc6-dev) or set CC")
+    return command
+
+
+@cache
+def _compiler_version(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]}: cannot run the C compiler: {error}") from None
+    return done.stdout
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "big"))
+        h.update(part)
+    return h.hexdigest()[:32]
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    except OSError as error:
+        raise BuildError(f"{what}: cannot run {command[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{what}: the C compiler took more than 600 s") from None
+    if done.returncode != 0:
+        raise BuildError(f"{what}: the C compiler failed:\n{done.stderr[-4000:]}")
+
+
+def build(
+    name: str,
+    sources: Sequence[Path] = (),
+    *,
+    generated: Mapping[str, str] | None = None,
+    include: Sequence[Path] = (CORE_DIR,),
+    libs: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    sanitize: bool = False,
+    executable: bool = False,
+) -> Path:
+    """Compiles and links C files into `name-HASH.so` (or an executable) in the cache, and gives its path.
+
+    `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
+    files compile once); `generated` maps file names to C text. The key covers the text of sources and
+    of every header in `include`, flags and compiler version. Raises BuildError.
+    """
+    command = compiler()
+    mode = list(SANITIZE if sanitize else OPTIMISE)
+    all_flags = [*COMMON_FLAGS, *WARNINGS, *mode, *flags, *(f"-I{d}" for d in include)]
+    headers = [p.read_bytes() for d in include for p in sorted(d.glob("*.h"))]
+    base = [" ".join(command).encode(), _compiler_version(tuple(command)).encode(), *headers]
+    base += [f.encode() for f in [*COMMON_FLAGS, *WARNINGS, *mode, *flags]]
+    generated = dict(generated or {})
+    texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]
+    kind = "exe" if executable else "so"
+    key = _digest([*base, kind.encode(), *(lib.encode() for lib in libs), *texts])
+    store = cache_dir()
+    final = store / f"{name}-{key}{'' if executable else '.so'}"
+    if final.exists():
+        with contextlib.suppress(OSError):
+            os.utime(final)
+        return final
+    with tempfile.TemporaryDirectory(prefix="build-", dir=store) as tmp_name:
+        tmp = Path(tmp_name)
+        objects = []
+        for path, text in zip(sources, texts, strict=False):
+            obj = store / f"{path.stem}-{_digest([*base, text])}.o"
+            if not obj.exists():
+                made = tmp / f"{path.stem}.o"
+                _run([*command, *all_flags, "-c", str(path), "-o", str(made)], path.name)
+                os.replace(made, obj)
+            objects.append(str(obj))
+        for file_name, c_text in generated.items():
+            (tmp / file_name).write_text(c_text, encoding="utf-8")
+            made = tmp / (file_name + ".o")
+            _run(
+                [*command, *all_flags, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
+                f"{name}/{file_name}",
+            )
+            objects.append(str(made))
+        linked = tmp / final.name
+        link = [] if executable else ["-shared"]
+        _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name)
+        os.replace(linked, final)
+    return final
