@@ -9,9 +9,7 @@ from hypothesis import HealthCheck, settings
 
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 
-settings.register_profile(
-    "mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mrclab")
 
 

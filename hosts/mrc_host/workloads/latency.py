@@ -1,0 +1,87 @@
+"""write_lat, as perftest's ib_write_lat: two ranks write to each other in turn, and the round trip is halved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+
+
+class WriteLat(Workload):
+    """Parameters: `message_bytes`; `source`, which measures; `target`, which answers; `iterations`.
+
+    Half round trips in ns are in `progress.extra["latency_ns"]` of the source.
+    """
+
+    name = "write_lat"
+    defaults: ClassVar[Mapping[str, Any]] = {"message_bytes": 8, "source": 0, "target": 1}
+
+    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        self.bytes = int(self.params["message_bytes"])
+        ends = (int(self.params["source"]), int(self.params["target"]))
+        self.role = ends.index(rank) if rank in ends else None
+        self.peer = ends[1 - self.role] if self.role is not None else rank
+        self.sent_ns = 0
+        self.arrivals = 0
+        self.answered = 0
+        self.waiting = False
+        self.progress.extra["latency_ns"] = []
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+        full = cls.complete(params)
+        ends = {int(full["source"]), int(full["target"])}
+        if len(ends) != 2 or max(ends) >= size:
+            raise WorkloadError(
+                f"workload {cls.name}: source and target must be two ranks below {size}, not {sorted(ends)}"
+            )
+        if int(full["message_bytes"]) < 1:
+            raise WorkloadError(f"workload {cls.name}: message_bytes must be at least 1")
+        return 4 * int(full["message_bytes"])
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+        full = cls.complete(params)
+        ends = (int(full["source"]), int(full["target"]))
+        return {ends[1 - ends.index(rank)]} if rank in ends else set()
+
+    def begin(self, now: int) -> None:
+        if self.role is None:
+            self.finish(now)
+        else:
+            self.waiting = False
+            self.advance(now)
+
+    def _write(self, sender: int) -> None:
+        number = self.progress.iterations
+        own = (number & 1) * self.bytes
+        self.memory[own : own + self.bytes] = pattern(2 * number + sender + 1, self.bytes)
+        self.put(self.peer, own, 2 * self.bytes + own, self.bytes, tag=0, imm=immediate(number, 0))
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        self.arrivals += 1
+        if self.running:
+            self.advance(now)
+
+    def advance(self, now: int) -> None:
+        number = self.progress.iterations
+        if self.role == 0 and not self.waiting:
+            if self.outstanding:
+                return
+            self.waiting = True
+            self.sent_ns = now
+            self._write(0)
+        if self.arrivals > number and (self.role == 0 or not self.outstanding):
+            slot = (2 + (number & 1)) * self.bytes
+            if self.answered == number:
+                self.answered += 1
+                want = pattern(2 * number + 2 - int(self.role or 0), self.bytes)
+                self.check(self.memory[slot : slot + self.bytes], want)
+                if self.role == 1:
+                    self._write(1)
+                else:
+                    self.progress.extra["latency_ns"].append((now - self.sent_ns) // 2)
+        if self.answered > number and not self.outstanding:
+            self.end_iteration(now)

@@ -1,0 +1,155 @@
+"""Ring collectives: all-reduce, reduce-scatter and all-gather of float32 vectors, every result verified.
+
+In step s of the reduce-scatter half, rank r sends chunk (r - s) mod N to its successor, which adds it; in the
+all-gather half the finished chunks go round. Slots for incoming chunks exist per step and per iteration parity: no rank
+can be two iterations ahead of its successor, because the ring's data passes through all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, vector
+
+FLOAT_BYTES = 4
+
+
+class Ring(Workload):
+    """Common part; `halves` says which of reduce and gather a collective consists of.
+
+    Parameters: `size_bytes`, of the vector at each rank, a multiple of 4 times the number of ranks; `iterations`.
+    """
+
+    defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20}
+    reduces: ClassVar[bool] = True
+    gathers: ClassVar[bool] = True
+
+    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        self.total_bytes = int(self.params["size_bytes"])
+        self.chunk_bytes = self.total_bytes // size
+        self.steps = self.count_steps(size)
+        self.next_rank = (rank + 1) % size
+        self.vector = self.memory[: self.total_bytes].view(np.float32)
+        self.step = 0
+        self.ready: set[int] = set()
+
+    @classmethod
+    def count_steps(cls, size: int) -> int:
+        """Steps of one iteration."""
+        return (size - 1) * (int(cls.reduces) + int(cls.gathers))
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+        total = int(cls.complete(params)["size_bytes"])
+        if size < 2:
+            raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
+        if total <= 0 or total % (FLOAT_BYTES * size):
+            raise WorkloadError(
+                f"workload {cls.name}: size_bytes must be a positive multiple of "
+                f"{FLOAT_BYTES * size} (4 bytes x {size} ranks), not {total}"
+            )
+        return total + 2 * cls.count_steps(size) * (total // size)
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+        return {(rank + 1) % size}
+
+    def begin(self, now: int) -> None:
+        iteration = self.progress.iterations
+        count = len(self.vector)
+        if self.reduces:
+            self.vector[:] = vector(self.rank, iteration, count)
+        else:
+            self.vector[:] = 0
+            mine = self._chunk(self.rank)
+            self.vector[mine] = vector(self.rank, iteration, count)[mine]
+        self.step = 0
+        self._send()
+        self.advance(now)
+
+    def _chunk(self, index: int) -> slice:
+        count = self.chunk_bytes // FLOAT_BYTES
+        first = index % self.size * count
+        return slice(first, first + count)
+
+    def _outgoing(self, step: int) -> int:
+        """The chunk that this rank sends in a step."""
+        if self.reduces and step < self.size - 1:
+            return (self.rank - step) % self.size
+        gathered = step - (self.size - 1) if self.reduces else step
+        return (self.rank + int(self.reduces) - gathered) % self.size
+
+    def _slot(self, step: int) -> int:
+        """Byte offset, in the receiver's region, of the slot for a step of the present iteration."""
+        parity = self.progress.iterations & 1
+        return self.total_bytes + (parity * self.steps + step) * self.chunk_bytes
+
+    def _send(self) -> None:
+        chunk = self._outgoing(self.step)
+        self.put(
+            self.next_rank,
+            chunk * self.chunk_bytes,
+            self._slot(self.step),
+            self.chunk_bytes,
+            tag=self.step,
+            imm=immediate(self.progress.iterations, self.step),
+        )
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        self.ready.add(imm)
+        if self.running:
+            self.advance(now)
+
+    def advance(self, now: int) -> None:
+        iteration = self.progress.iterations
+        while self.step < self.steps and (key := immediate(iteration, self.step)) in self.ready:
+            self.ready.remove(key)
+            slot = self._slot(self.step)
+            incoming = self.memory[slot : slot + self.chunk_bytes].view(np.float32)
+            # My predecessor sent what it had; that chunk is one behind mine.
+            into = self._chunk(self._outgoing(self.step) - 1)
+            if self.reduces and self.step < self.size - 1:
+                self.vector[into] += incoming
+            else:
+                self.vector[into] = incoming
+            self.step += 1
+            if self.step < self.steps:
+                self._send()
+        # The next iteration overwrites the vector, which unacknowledged writes may still have to read.
+        if self.step == self.steps and not self.outstanding:
+            self._verify(iteration)
+            self.end_iteration(now)
+
+    def _verify(self, iteration: int) -> None:
+        count = len(self.vector)
+        inputs = [vector(rank, iteration, count) for rank in range(self.size)]
+        if self.reduces:
+            want = np.add.reduce(inputs)
+        else:
+            want = np.concatenate([inputs[rank][self._chunk(rank)] for rank in range(self.size)])
+        part = slice(None) if self.gathers else self._chunk(self.rank + 1)
+        self.check(self.vector[part], want[part])
+
+
+class RingAllReduce(Ring):
+    """Reduce-scatter, then all-gather."""
+
+    name = "ring_all_reduce"
+
+
+class ReduceScatter(Ring):
+    """Rank r ends with the sum of chunk r + 1."""
+
+    name = "reduce_scatter"
+    gathers = False
+
+
+class AllGather(Ring):
+    """Every rank ends with the chunks of all."""
+
+    name = "all_gather"
+    reduces = False
