@@ -1,1 +1,30 @@
-"""P4_16 (v1model) to BMv2 JSON and P4Info."""
+"""The P4_16 (v1model) compiler: from source to BMv2 JSON and P4Info.
+
+Front end::
+
+    frontend.load(path, include_dirs=(), defines=()) -> TypedProgram     # raises diagnostics.CompileError
+
+preprocess (pcpp) → lex and parse (lark) → `ast.Program` → resolve and type-check → `TypedProgram`:
+
+* `program.decls`: all top-level declarations in order (`ast.Declaration`), those of core.p4 and v1model.p4 too
+* `program.main`: `ast.Instance` of the package `main`; `main.decl.name` is "V1Switch"; `main.args["p"]` (and vr, ig,
+  eg, ck, dep) are `ast.Instance` with the user's `ParserDecl`/`ControlDecl` as `decl`, constructor arguments as `args`
+* `program.errors`: members of `error` in order of declaration; `program.match_kinds` likewise
+* `program.diagnostics`: warnings, as `diagnostics.Diagnostic`
+* `program.source_name`: the file given
+
+What holds for a typed program:
+
+* every `Expr` has `.type` (`types.Type`), and `.const` when it is a compile-time constant (int, bool, str, EnumValue,
+  ErrorValue, ListValue, StructValue, Instance). Constructor parameters of a parser or control are not constants in
+  its body; `constfold.evaluate(expr, env)` with `env: {Param: Value}` gives the value for one instance.
+* every `Name` has `.decl`: Param, VarDecl, ConstDecl, Instantiation, ActionDecl, TableDecl, ValueSetDecl, ...
+  A name of an action, table, instance: `.type` is ActionType, TableType, ExternType/ParserType/ControlType.
+* every `Call` has `.kind`, `.target`, `.method`, `.types`, and `.args` in parameter order (see `ast.Call`).
+* operands of `Binary` have one type (implicit casts are `Cast(implicit=True)`), except shifts and `++`; the right
+  operand of a shift is a constant `int` or unsigned. Literals have the type their context gives, `.value` in range.
+* `ListExpr` is left only where the type is a tuple or list (`hash(..., {a, b}, ...)`: TupleType).
+* `Instantiation.call` is its constructor call; an anonymous constructor argument is a `Call` of kind CONSTRUCTOR.
+* `Transition.target` and `SelectCase.target` are the states; `ast.ACCEPT` and `ast.REJECT` are singletons.
+* names are not made unique: two blocks may declare a variable of the same name (different `decl`).
+"""

@@ -1,0 +1,311 @@
+"""Annotations, type expressions, expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from p4lite.compiler.ast.base import REF, Node, Value
+from p4lite.compiler.types import Type
+
+if TYPE_CHECKING:
+    from p4lite.compiler.ast.declarations import Declaration, Param, TypeParam
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Annotation(Node):
+    """`@name`, `@name(tokens)` (unstructured), `@name[exprs]`, `@name[key=value]`.
+
+    `text` is the body as it was written (single spaces between tokens), `tokens` its token texts; strings
+    in `tokens` keep their quotes. `args` holds the body of a known annotation (`name`, `id`, `brief`,
+    ...) as Python values: str, int.
+    """
+
+    name: str
+    text: str | None = None
+    tokens: list[str] = field(default_factory=list, kw_only=True)
+    exprs: list[Expr] = field(default_factory=list, kw_only=True)
+    pairs: list[NamedExpr] = field(default_factory=list, kw_only=True)
+    args: list[str | int] = field(default_factory=list, kw_only=True)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class TypeNode(Node):
+    """A type as written. `type` is what it denotes (checked)."""
+
+    type: Type | None = field(default=None, kw_only=True, metadata=REF)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class BaseTypeNode(TypeNode):
+    """`bool`, `error`, `int`, `string`, `void`, `match_kind`, `_`, `bit`/`int`/`varbit` with a width."""
+
+    name: str
+    width: Expr | None = None
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class NamedTypeNode(TypeNode):
+    """A type by name, with type arguments when generic. `absolute` for `.Name`. `decl` (checked)."""
+
+    name: str
+    args: list[TypeNode] = field(default_factory=list, kw_only=True)
+    absolute: bool = False
+    decl: Declaration | TypeParam | None = field(default=None, kw_only=True, metadata=REF)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class StackTypeNode(TypeNode):
+    """`element[size]`."""
+
+    element: TypeNode
+    size: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class TupleTypeNode(TypeNode):
+    """`tuple<items>`, or `list<items[0]>` when `kind` is "list"."""
+
+    items: list[TypeNode]
+    kind: str = "tuple"
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Expr(Node):
+    """An expression. Checked: `type`, and `const` (the compile-time value, None when there is none)."""
+
+    type: Type | None = field(default=None, kw_only=True, metadata=REF)
+    const: Value | None = field(default=None, kw_only=True, metadata=REF)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class IntLiteral(Expr):
+    """An integer; `width` is None for a literal without width; `text` as written."""
+
+    value: int
+    width: int | None = None
+    signed: bool = False
+    text: str = ""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class BoolLiteral(Expr):
+    """`true`, `false`."""
+
+    value: bool
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class StringLiteral(Expr):
+    """A string (escapes resolved)."""
+
+    value: str
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Name(Expr):
+    """A name; `absolute` for `.name`. `decl` (checked) is what it refers to."""
+
+    name: str
+    absolute: bool = False
+    decl: Declaration | None = field(default=None, kw_only=True, metadata=REF)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class This(Expr):
+    """`this`."""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class TypeExpr(Expr):
+    """A type where an expression stands: `E` in `E.A`, `register<bit<8>>` in `register<bit<8>>(4)`, `error`
+    in `error.E`.
+    """
+
+    node: TypeNode
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Member(Expr):
+    """`expr.name`. Struct/header/union fields, enum and error members, stack
+    `next`/`last`/`lastIndex`/`size`, `hit`/`miss`/`action_run` of a table's result, methods (as
+    `Call.func`).
+    """
+
+    expr: Expr
+    name: str
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Index(Expr):
+    """`expr[index]` of a stack, array, tuple or list."""
+
+    expr: Expr
+    index: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Slice(Expr):
+    """`expr[hi:lo]`; checked: both are constants, in `hi.const` and `lo.const`."""
+
+    expr: Expr
+    hi: Expr
+    lo: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class PlusSlice(Expr):
+    """`expr[lo+:width]`; only where `lo` is not a constant (otherwise the checker makes it a `Slice`)."""
+
+    expr: Expr
+    lo: Expr
+    width: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Unary(Expr):
+    """`! ~ - +`."""
+
+    op: str
+    expr: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Binary(Expr):
+    """`* / % + - |+| |-| << >> <= >= < > != == & ^ | ++ && ||`; checked: operand types agree except for
+    shifts and `++`.
+    """
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Ternary(Expr):
+    """`cond ? then : other`."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Cast(Expr):
+    """`(target) expr`; `implicit` when the checker put it in (then `target` is None; use `type`)."""
+
+    target: TypeNode | None
+    expr: Expr
+    implicit: bool = False
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class ListExpr(Expr):
+    """`{a, b}`; checked: of tuple or list type only. `ellipsis`: ended in `...` (checked: filled up)."""
+
+    items: list[Expr]
+    ellipsis: bool = False
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class NamedExpr(Node):
+    """`name = expr` in a struct expression or annotation."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class StructExpr(Expr):
+    """`{a = x, b = y}`; checked: all fields there, in order of declaration, type struct or header (then
+    valid).
+    """
+
+    fields: list[NamedExpr]
+    ellipsis: bool = False
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class InvalidExpr(Expr):
+    """`{#}`: an invalid header or union."""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class DefaultExpr(Expr):
+    """`...`: the default value of its type (checked: replaced where the type is known)."""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class DontCare(Expr):
+    """`_` or `default` in a keyset, `_` as an argument to an `out` parameter."""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Mask(Expr):
+    """`value &&& mask` in a keyset."""
+
+    value: Expr
+    mask: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Range(Expr):
+    """`lo .. hi` in a keyset or a for-in loop."""
+
+    lo: Expr
+    hi: Expr
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Arg(Node):
+    """An argument; `name` when it was given by name.
+
+    Checked: `param`, the parameter it goes to; `expr` is None for an optional parameter left out.
+    """
+
+    expr: Expr | None
+    name: str | None = None
+    param: Param | None = field(default=None, kw_only=True, metadata=REF)
+
+
+class CallKind(Enum):
+    """What a call does."""
+
+    ACTION = "action"
+    FUNCTION = "function"
+    EXTERN_FUNCTION = "extern function"
+    EXTERN_METHOD = "extern method"
+    ABSTRACT_METHOD = "abstract method"
+    TABLE_APPLY = "table apply"
+    PARSER_APPLY = "parser apply"
+    CONTROL_APPLY = "control apply"
+    HEADER_METHOD = "header method"
+    STACK_METHOD = "stack method"
+    SIZE_METHOD = "size method"
+    CONSTRUCTOR = "constructor"
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Call(Expr):
+    """`func<type_args>(args)`.
+
+    Checked: `kind`; `target`, the declaration called (ActionDecl, FunctionDecl, Method, TableDecl, ParserDecl,
+    ControlDecl, ExternDecl; None for the built-in methods isValid, setValid, setInvalid, push_front, pop_front,
+    minSizeInBits, ...); `method`, the name of the method or function; `args` in parameter order, one for each
+    parameter, defaults put in; `types`, the type arguments, given or inferred, in the order of the target's
+    `type_params`. A call of a generic function with a body has as `target` the instance made for these types.
+    """
+
+    func: Expr
+    args: list[Arg]
+    type_args: list[TypeNode] = field(default_factory=list, kw_only=True)
+    kind: CallKind | None = field(default=None, kw_only=True, metadata=REF)
+    target: Declaration | None = field(default=None, kw_only=True, metadata=REF)
+    method: str = field(default="", kw_only=True, metadata=REF)
+    types: tuple[Type, ...] = field(default=(), kw_only=True, metadata=REF)
+
+    @property
+    def receiver(self) -> Expr | None:
+        """The expression before the dot, None if there is none."""
+        return self.func.expr if isinstance(self.func, Member) else None
