@@ -94,7 +94,7 @@ class Dscp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. `bit`: offset from the header's first bit. A `reserved` field is sent as `default`, never read."""
+    """One field, `bit` bits into its header. A `reserved` field is sent as `default` and never read."""
 
     name: str
     width: int
@@ -279,9 +279,7 @@ SETH = _header(
     _f("cc_flags", 4, "congestion control flags", hex=True),
     _f("mpr", 8, "maximum PSN range in units of 128 (dynamic MPR)"),
     _f("sack_offset", 16, "first PSN of the bitmap, from cack_psn", signed=True),
-    _f(
-        "sack_bitmap", 64, "bit i (least significant first): PSN cack_psn + sack_offset + i arrived", hex=True
-    ),
+    _f("sack_bitmap", 64, "bit i (least significant first): PSN cack_psn + sack_offset + i arrived", hex=True),
 )
 CC_STATE = _header(
     "CC_STATE",

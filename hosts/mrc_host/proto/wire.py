@@ -1,6 +1,6 @@
 """The wire codec of the data path: one struct pack or unpack per packet (mrc-protocol.md §2, §3).
 
-The endpoint speaks in the light objects below (`Data`, `Sack`, ...). The readable, complete codec, one dataclass
+The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). The readable, complete codec, one dataclass
 per header, generated from the field table, is `packet.py`; tests hold the two against each other and the table.
 
 A frame here is an IPv6 (or IPv4) packet without Ethernet header. `addresses` is source and destination, 16 + 16
@@ -10,207 +10,50 @@ bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from mrc_host.proto.fields import MRC_LAYOUTS, MRC_UDP_PORT, Dscp, Opcode
+from mrc_host.proto import packet as full
+from mrc_host.proto.fields import IPV4, MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
+from mrc_host.proto.messages import (
+    FLAG_ACK_REQ,
+    FLAG_RTX,
+    FLAG_TS,
+    NO_TIMESTAMP,
+    Ack,
+    Data,
+    EndpointRequest,
+    EndpointResponse,
+    Message,
+    Nack,
+    Probe,
+    Sack,
+)
+from mrc_host.proto.packet import NEXT_IPV6, NEXT_ROUTING, NEXT_UDP, Drop, WireError
 
-FLAG_ACK_REQ: Final = 0x80
-FLAG_RTX: Final = 0x20
-FLAG_TS: Final = 0x10
-NO_TIMESTAMP: Final = -1
+__all__ = [
+    "FLAG_ACK_REQ",
+    "FLAG_RTX",
+    "FLAG_TS",
+    "NO_TIMESTAMP",
+    "Ack",
+    "Codec",
+    "Data",
+    "Drop",
+    "EndpointRequest",
+    "EndpointResponse",
+    "Message",
+    "Nack",
+    "Probe",
+    "Sack",
+    "WireError",
+    "encapsulate",
+    "icrc_constant",
+    "to_ipv4",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-
-class Drop(StrEnum):
-    """Why a packet is refused before it reaches a QP; counted by the endpoint under this name."""
-
-    SHORT = "short"  # fewer bytes than the headers or the outermost length ask for
-    TRAILING = "trailing_bytes"  # more bytes than the outermost length says
-    VERSION = "ip_version"
-    NEXT_HEADER = "next_header"
-    PORT = "udp_port"
-    LENGTH = "length"  # inner lengths, padding and opcode contradict each other
-    TVER = "transport_version"
-    OPCODE = "opcode"
-    ICRC = "icrc"
-    TRIMMED_CONTROL = "trimmed_control"  # only data may be trimmed
-
-
-class WireError(Exception):
-    """A packet that is not decoded: `reason` says why, the text says where."""
-
-    def __init__(self, reason: Drop, text: str = "") -> None:
-        super().__init__(f"{reason.value}: {text}" if text else reason.value)
-        self.reason = reason
-
-
-@dataclass(slots=True)
-class Data:
-    """One WRITE packet. `trimmed`: 0, or the NackReason to answer with; then only what survived the cut is set
-    (`tx_timestamp` is NO_TIMESTAMP and the rest 0 when it did not), and no ICRC has vouched for any of it."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int  # FLAG_ACK_REQ | FLAG_RTX | FLAG_TS
-    entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    size: int  # nominal: UDP length + 40, before any trimming
-    rqmsn: int
-    msn: int
-    tx_timestamp: int  # NO_TIMESTAMP without TSETH
-    va: int
-    rkey: int
-    dma_length: int
-    immediate: int
-    payload: memoryview
-    trimmed: int = 0
-
-
-@dataclass(slots=True)
-class Sack:
-    """RELIABILITY SACK: SETH and CC_STATE. `packet_entropy` is the EV it came on, `entropy` the one it reports."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    m: int
-    pr: int
-    ack_psn_offset: int  # signed; of a probe response the probe id (see probe_id)
-    entropy: int
-    spdcid: int
-    dpdcid: int
-    cack_psn: int
-    cc_type: int
-    cc_flags: int
-    mpr: int
-    sack_offset: int  # signed
-    sack_bitmap: int
-    tx_timestamp: int
-    ooo_count: int
-    restore_cwnd: int
-    rcv_cwnd_pen: int
-    rcvd_bytes: int  # units of 256 bytes, modulo 2^24
-
-    @property
-    def probe_id(self) -> int:
-        """The probe answered; meaningful when `pr` is set."""
-        return self.ack_psn_offset & 0xFFFF
-
-
-@dataclass(slots=True)
-class Nack:
-    """RELIABILITY NACK. `packet_entropy` is the EV it came on, `entropy` that of the packet refused."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    nack_reason: int
-    vendor_info: int
-    entropy: int
-    spdcid: int
-    dpdcid: int
-    nack_psn: int
-    cc_type: int
-    cc_flags: int
-    tx_timestamp: int
-
-
-@dataclass(slots=True)
-class Ack:
-    """Transport ACKNOWLEDGE."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    syndrome: int
-    msn: int
-
-
-@dataclass(slots=True)
-class Probe:
-    """RELIABILITY PROBE REQUEST; `size` is nominal, UDP length + 40."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    vendor_info: int
-    probe_id: int
-    spdcid: int
-    dpdcid: int
-    tx_timestamp: int
-    size: int = 80
-
-
-@dataclass(slots=True)
-class EndpointRequest:
-    """ENDPOINT REQUEST: port status update or EV probe; the request id is psn & 0xFFFF."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    op: int
-    vendor_info: int
-    port_status_mask: int
-    tx_timestamp: int
-
-
-@dataclass(slots=True)
-class EndpointResponse:
-    """ENDPOINT RESPONSE; the request id is psn & 0xFFFF."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
-    op: int
-    tx_timestamp: int
-
-
-Message: TypeAlias = Data | Sack | Nack | Ack | Probe | EndpointRequest | EndpointResponse
 
 # IPv6 (version/class/label, length, next header and hop limit, addresses), UDP, BTH (word: flags and PSN).
 _HEAD_FORMAT = "!IHH32sHHHHBBHII"
@@ -225,14 +68,20 @@ ACK: Final = struct.Struct("!I")
 PROBE: Final = struct.Struct("!HBBHHHHI")
 REQUEST: Final = struct.Struct("!HBBIII")
 RESPONSE: Final = struct.Struct("!HH24xHHI")
+METH: Final = struct.Struct("!HH")
+RETH: Final = struct.Struct("!QII")
+# SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
+OUTER: Final = struct.Struct("!4sHH16s16s")
+SRH: Final = struct.Struct("!BBBBBBH")
 # The same as one struct with the head: what encoding uses.
 _HEAD_DATA: Final = struct.Struct(_HEAD_FORMAT + "HHQII")
 _HEAD_DATA_TS: Final = struct.Struct(_HEAD_FORMAT + "HHIQII")
 _HEAD_SACK: Final = struct.Struct(_HEAD_FORMAT + "HhIHHIBBhQHHI")
 _HEAD_LENGTH = 60
+_SIZES = {0xD1: 68, 0xD8: 80, 0xD9: 100, 0xDC: 100, 0xDD: 84, 0xDE: 80}  # whole packet, inner IPv6 to ICRC
 _NEXT_UDP_HOP_64 = 17 << 8 | 64
 _PADS = (b"", b"\0", b"\0\0", b"\0\0\0")
-_IMM_OPCODES = (Opcode.WRITE_LAST_IMM, Opcode.WRITE_ONLY_IMM)
+_IMM_OPCODES = (int(Opcode.WRITE_LAST_IMM), int(Opcode.WRITE_ONLY_IMM))
 # The constants are at most a few hundred per peer; more means forged addresses, so start again.
 _MAX_CONSTANTS = 8192
 
@@ -353,15 +202,16 @@ class Codec:
         crc = crc32(payload, crc32(head[40:]))
         if pad:
             crc = crc32(_PADS[pad], crc)
-            return b"".join((head, payload, _PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return b"".join((head, payload, (crc ^ constant).to_bytes(4, "little")))
+        packet = b"".join((head, payload, _PADS[pad], (crc ^ constant).to_bytes(4, "little")))
+        return packet if len(addresses) == 32 else to_ipv4(packet)
 
     def _finish(self, addresses: bytes, head: bytes) -> bytes:
         length = len(head) - 36  # UDP length: without the IPv6 header, with the ICRC
         constant = self._constants.get((addresses, length))
         if constant is None:
             constant = self._constant(addresses, length)
-        return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
+        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
+        return packet if len(addresses) == 32 else to_ipv4(packet)
 
     def _head(
         self,
@@ -427,7 +277,7 @@ class Codec:
             self.udp_port,
             60,
             0,
-            Opcode.SACK,
+            0xDC,
             0,
             self.p_key,
             dest_qp,
@@ -446,10 +296,7 @@ class Codec:
             ooo_count,
             restore_cwnd << 31 | rcv_cwnd_pen << 24 | rcvd_bytes,
         )
-        constant = self._constants.get((addresses, 60))
-        if constant is None:
-            constant = self._constant(addresses, 60)
-        return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
+        return self._finish(addresses, head)
 
     def encode_nack(
         self,
@@ -532,9 +379,7 @@ class Codec:
         vendor_info: int = 0,
     ) -> bytes:
         """Port status update (op 0) or EV probe (op 1)."""
-        head = self._head(
-            addresses, packet_entropy, traffic_class, Opcode.ENDPOINT_REQUEST, dest_qp, request_id, 0, 40
-        )
+        head = self._head(addresses, packet_entropy, traffic_class, Opcode.ENDPOINT_REQUEST, dest_qp, request_id, 0, 40)
         body = REQUEST.pack(op, 0, vendor_info, port_status_mask, 0, tx_timestamp << 16 | 1)
         return self._finish(addresses, head + body)
 
@@ -557,4 +402,231 @@ class Codec:
 
     def decode(self, packet: bytes) -> Message:
         """The message in an IPv6 or IPv4 packet, SRv6 encapsulation taken off. Raises WireError, nothing else."""
-        raise NotImplementedError
+        total = len(packet)
+        if total < _HEAD_LENGTH or packet[0] >> 4 != 6:
+            return self._decode_fully(packet)
+        (
+            word, length, nh_hops, addresses, source_port, port, udp_length, checksum,
+            opcode, bits, p_key, dest_qp, flags_psn,
+        ) = HEAD.unpack_from(packet)  # fmt: skip
+        if length != total - 40:
+            raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
+        outer = word
+        if nh_hops >> 8 != NEXT_UDP:
+            packet = packet[_encapsulation(packet, nh_hops >> 8) :]
+            total = len(packet)
+            if total < _HEAD_LENGTH or packet[0] >> 4 != 6:
+                raise WireError(Drop.SHORT, "inside SRv6")
+            (
+                word, length, nh_hops, addresses, source_port, port, udp_length, checksum,
+                opcode, bits, p_key, dest_qp, flags_psn,
+            ) = HEAD.unpack_from(packet)  # fmt: skip
+            if nh_hops >> 8 != NEXT_UDP:
+                raise WireError(Drop.NEXT_HEADER, f"{nh_hops >> 8} where UDP should be")
+            if length != udp_length:
+                raise WireError(Drop.LENGTH, f"inner IPv6 says {length} bytes, UDP {udp_length}")
+        if port != self.udp_port:
+            raise WireError(Drop.PORT, f"{port} where {self.udp_port} should be")
+        if bits & 0x0F:
+            raise WireError(Drop.TVER, f"{bits & 0x0F} where 0 should be")
+        dscp = outer >> 22 & 0x3F
+        # A switch marks the outermost header; the inner one may come marked from where there was no SRv6 yet.
+        ce = (outer >> 20 & 3) == 3 or (word >> 20 & 3) == 3
+        entropy = (word & 0xFFFF) << 16 | source_port
+        trimmed = 0
+        if dscp == self.dscp_trimmed:
+            trimmed = 1
+        elif dscp == self.dscp_lasthop:
+            trimmed = 2
+        if udp_length != total - 40:
+            if udp_length < total - 40:
+                raise WireError(Drop.LENGTH, f"UDP says {udp_length} bytes, {total - 40} arrived")
+            trimmed = trimmed or 1
+        if trimmed:
+            return self._trimmed(
+                packet, trimmed, opcode, dest_qp & 0xFFFFFF, flags_psn, entropy, ce, dscp, addresses, p_key,
+                udp_length,
+            )  # fmt: skip
+        if total < 64:
+            raise WireError(Drop.LENGTH, "no room for the ICRC")
+        view = memoryview(packet)
+        constant = self._constants.get((addresses, udp_length))
+        if constant is None:
+            constant = self._constant(addresses, udp_length)
+        if checksum or dest_qp >> 24:  # fields that the shortcut takes for 0
+            if full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
+                raise WireError(Drop.ICRC, "mismatch")
+            dest_qp &= 0xFFFFFF
+        elif crc32(view[40:-4]) ^ constant != int.from_bytes(packet[-4:], "little"):
+            raise WireError(Drop.ICRC, "mismatch")
+        flags = flags_psn >> 24
+        psn = flags_psn & 0xFFFFFF
+        try:
+            if 0xC6 <= opcode <= 0xCB:
+                if flags & FLAG_TS:
+                    rqmsn, msn, stamp, va, rkey, dma_length = DATA_TS.unpack_from(packet, 60)
+                    stamp >>= 16
+                    start = 88
+                else:
+                    rqmsn, msn, va, rkey, dma_length = DATA.unpack_from(packet, 60)
+                    stamp = NO_TIMESTAMP
+                    start = 84
+                immediate = 0
+                if opcode in _IMM_OPCODES:
+                    (immediate,) = IMM.unpack_from(packet, start)
+                    start += 4
+                end = total - 4 - (bits >> 4 & 3)
+                if end < start or (total - start) & 3:
+                    raise WireError(Drop.LENGTH, f"{total - 4 - start} bytes of payload with padding {bits >> 4 & 3}")
+                return Data(
+                    opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key, udp_length + 40,
+                    rqmsn, msn, stamp, va, rkey, dma_length, immediate, view[start:end],
+                )  # fmt: skip
+            size = _SIZES.get(opcode)
+            if size is None:
+                raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
+            if size != total or bits & 0x30:
+                raise WireError(Drop.LENGTH, f"{total} bytes where {size} should be")
+            if opcode == 0xDC:
+                (
+                    first, ack_psn_offset, echo, spdcid, dpdcid, cack, cc, mpr, sack_offset, bitmap, stamp, ooo, tail,
+                ) = SACK.unpack_from(packet, 60)  # fmt: skip
+                return Sack(
+                    opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key,
+                    first >> 5 & 3, first >> 1 & 1, ack_psn_offset, echo, spdcid, dpdcid, cack & 0xFFFFFF,
+                    cc >> 4, cc & 15, mpr, sack_offset, bitmap, stamp, ooo & 0x7FFF,
+                    tail >> 31, tail >> 24 & 0x7F, tail & 0xFFFFFF,
+                )  # fmt: skip
+            common = (opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key)
+            if opcode == 0xD1:
+                (word,) = ACK.unpack_from(packet, 60)
+                return Ack(*common, word >> 24, word & 0xFFFFFF)
+            if opcode == 0xDD:
+                _, reason, vendor, echo, spdcid, dpdcid, nack, cc, _, stamp = NACK.unpack_from(packet, 60)
+                return Nack(*common, reason, vendor, echo, spdcid, dpdcid, nack & 0xFFFFFF, cc >> 4, cc & 15, stamp)
+            if opcode == 0xDE:
+                _, _, vendor, probe_id, _, spdcid, dpdcid, stamp = PROBE.unpack_from(packet, 60)
+                return Probe(*common, vendor, probe_id, spdcid, dpdcid, stamp >> 16, udp_length + 40)
+            if opcode == 0xD8:
+                op, _, vendor, mask, _, stamp = REQUEST.unpack_from(packet, 60)
+                return EndpointRequest(*common, op & 3, vendor, mask, stamp >> 16)
+            op, _, stamp, _, _ = RESPONSE.unpack_from(packet, 60)
+            return EndpointResponse(*common, op >> 2 & 3, stamp)
+        except struct.error:
+            raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
+
+    def _trimmed(
+        self,
+        packet: bytes,
+        trimmed: int,
+        opcode: int,
+        dest_qp: int,
+        flags_psn: int,
+        entropy: int,
+        ce: bool,
+        dscp: int,
+        addresses: bytes,
+        p_key: int,
+        udp_length: int,
+    ) -> Data:
+        if not 0xC6 <= opcode <= 0xCB:
+            raise WireError(Drop.TRIMMED_CONTROL if opcode in _SIZES else Drop.OPCODE, f"{opcode:#04x}")
+        result = Data(
+            opcode, dest_qp, flags_psn & 0xFFFFFF, flags_psn >> 24, entropy, ce, dscp, addresses, p_key,
+            udp_length + 40, 0, 0, NO_TIMESTAMP, 0, 0, 0, 0, memoryview(b""), trimmed,
+        )  # fmt: skip
+        start = 64
+        if len(packet) >= 64:
+            result.rqmsn, result.msn = METH.unpack_from(packet, 60)
+        if flags_psn >> 24 & FLAG_TS and len(packet) >= 68:
+            (stamp,) = IMM.unpack_from(packet, 64)
+            result.tx_timestamp = stamp >> 16
+            start = 68
+        if len(packet) >= start + 16:
+            result.va, result.rkey, result.dma_length = RETH.unpack_from(packet, start)
+        return result
+
+    def _decode_fully(self, packet: bytes) -> Message:
+        """IPv4, and whatever is too odd for the fast path, by the complete codec."""
+        trims = (self.dscp_trimmed, self.dscp_lasthop)
+        whole = full.decode(bytes(packet), udp_port=self.udp_port, trim_dscps=trims)
+        ip, bth = whole.ip, whole.bth
+        width = 4 if isinstance(ip, full.Ipv4) else 16
+        addresses = ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big")
+        flags = bth.ack_req << 7 | bth.rtx << 5 | bth.ts << 4
+        common = (bth.opcode, bth.dest_qp, bth.psn, flags, whole.entropy)
+        where = (ip.ecn == Ecn.CE, ip.dscp, addresses, bth.p_key)
+        if whole.seth is not None and whole.cc_state is not None:
+            s, c = whole.seth, whole.cc_state
+            return Sack(
+                *common, *where, s.m, s.pr, s.ack_psn_offset, s.entropy, s.spdcid, s.dpdcid, s.cack_psn,
+                s.cc_type, s.cc_flags, s.mpr, s.sack_offset, s.sack_bitmap, c.tx_timestamp, c.ooo_count,
+                c.restore_cwnd, c.rcv_cwnd_pen, c.rcvd_bytes,
+            )  # fmt: skip
+        if whole.neth is not None:
+            n = whole.neth
+            return Nack(
+                *common, *where, n.nack_reason, n.vendor_info, n.entropy, n.spdcid, n.dpdcid, n.nack_psn,
+                n.cc_type, n.cc_flags, n.tx_timestamp,
+            )  # fmt: skip
+        if whole.aeth is not None:
+            return Ack(*common, *where, whole.aeth.syndrome, whole.aeth.msn)
+        if whole.peth is not None:
+            p = whole.peth
+            return Probe(*common, *where, p.vendor_info, p.probe_id, p.spdcid, p.dpdcid, p.tx_timestamp)
+        if whole.erth is not None:
+            r = whole.erth
+            return EndpointRequest(*common, *where, r.op, r.vendor_info, r.port_status_mask, r.tx_timestamp)
+        if whole.eeth is not None:
+            return EndpointResponse(*common, *where, whole.eeth.op, whole.eeth.tx_timestamp)
+        trimmed = 0
+        if whole.trimmed:
+            last = ip.dscp == self.dscp_lasthop
+            trimmed = int(NackReason.TRIMMED_LASTHOP if last else NackReason.TRIMMED)
+        meth = whole.meth or full.Meth(0, 0)
+        reth = whole.reth or full.Reth(0, 0, 0)
+        return Data(
+            *common, *where, whole.udp.length + 40, meth.rqmsn, meth.msn,
+            NO_TIMESTAMP if whole.tseth is None else whole.tseth.tx_timestamp, reth.va, reth.rkey, reth.dma_length,
+            whole.immdt.immediate if whole.immdt is not None and not trimmed else 0,
+            memoryview(b"" if trimmed else whole.payload), trimmed,
+        )  # fmt: skip
+
+
+def _encapsulation(packet: bytes, next_header: int) -> int:
+    """Bytes of outer IPv6 header and SRH before the inner IPv6 header."""
+    if next_header == NEXT_IPV6:
+        return 40
+    if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
+        if packet[40] != NEXT_IPV6 or packet[41] & 1:
+            raise WireError(Drop.NEXT_HEADER, f"{packet[40]} after SRH")
+        return 48 + 8 * packet[41]
+    raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
+
+
+def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
+    """SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
+
+    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that
+    follow `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form:
+    `destination` itself is not repeated).
+    """
+    if not segments:
+        return OUTER.pack(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
+    count = len(segments)
+    srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
+    outer = OUTER.pack(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
+    return b"".join((outer, srh, *reversed(segments), inner))
+
+
+def to_ipv4(packet: bytes) -> bytes:
+    """An IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
+    header = full.Ipv4(
+        dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
+        ecn=packet[1] >> 4 & 3,
+        total_length=len(packet) - 40 + IPV4.size,
+        src=int.from_bytes(packet[8:12], "big"),
+        dst=int.from_bytes(packet[12:16], "big"),
+    )
+    ip = full.ipv4_header(header)
+    return ip + packet[40:-4] + full.icrc(ip, packet[40:-4])
