@@ -1,0 +1,64 @@
+"""Work completions and the queues they wait in (`mrc-protocol.md §4, §5`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import NamedTuple
+
+
+class CompletionStatus(Enum):
+    """How a work request ended; the names follow the verbs API."""
+
+    SUCCESS = "success"
+    RETRY_EXC_ERR = "retry counter exceeded"
+    REM_ACCESS_ERR = "remote access error"
+    REM_INV_REQ_ERR = "remote invalid request"
+    REM_OP_ERR = "remote operation error"
+    LOC_QP_OP_ERR = "local queue pair error"
+    WR_FLUSH_ERR = "flushed"
+
+
+class CompletionKind(Enum):
+    """What kind of work request completed."""
+
+    WRITE = "write"
+    WRITE_IMM = "write_imm"
+    RECV_IMM = "recv_imm"
+
+
+class Completion(NamedTuple):
+    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length."""
+
+    wr_id: int
+    qpn: int
+    kind: CompletionKind
+    status: CompletionStatus
+    byte_len: int
+    immediate: int | None
+
+
+class CompletionQueue:
+    """A bounded FIFO of completions. One more than `depth` is an overflow: `overflowed` is set, the entry lost."""
+
+    __slots__ = ("depth", "entries", "number", "overflowed")
+
+    def __init__(self, number: int, depth: int) -> None:
+        self.number = number
+        self.depth = depth
+        self.entries: deque[Completion] = deque()
+        self.overflowed = False
+
+    def push(self, completion: Completion) -> bool:
+        """Append; returns True when the queue was empty before. Sets `overflowed` instead when it is full."""
+        entries = self.entries
+        if len(entries) >= self.depth:
+            self.overflowed = True
+            return False
+        entries.append(completion)
+        return len(entries) == 1
+
+    def poll(self, limit: int) -> list[Completion]:
+        """Remove and return up to `limit` completions, oldest first."""
+        entries = self.entries
+        return [entries.popleft() for _ in range(min(limit, len(entries)))]

@@ -1,0 +1,271 @@
+"""The endpoint's configuration: one tree of frozen dataclasses, checked when it is built.
+
+Durations are integer nanoseconds, sizes bytes, rates bits per second. Defaults are those of
+`mrc-protocol.md`; a value out of range raises `ConfigError` with the field, the value and the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+
+class ConfigError(ValueError):
+    """A configuration value out of its range; the message names field, value and range."""
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise ConfigError unless `low <= value <= high`."""
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; allowed: {low} to {high}")
+
+
+class EvFormat(Enum):
+    """Width and meaning of an EV (`mrc-protocol.md §7`). All travel as 32-bit entropy on the wire."""
+
+    UDP16 = 16  # ECMP: the UDP source port alone
+    STEV32 = 32  # structured EV: each switch reads its hop field
+    SRV6_USID128 = 128  # the outer destination address is a uSID carrier
+    SRV6_SRH256 = 256  # outer address and one more segment in a routing header
+
+
+class EvMode(Enum):
+    """How the EV universe of a profile comes about (`mrc-protocol.md §7`)."""
+
+    EXPLICIT = "explicit"  # a controller lists the values per plane
+    GENERATED = "generated"  # fields with masks, filled from EV bits
+    AUTO = "auto"  # random values of the format's width
+
+
+class CcAlgorithm(Enum):
+    """Which congestion control a profile asks for."""
+
+    NSCC = "nscc"
+    FIXED = "fixed"
+
+
+class Srv6Path(NamedTuple):
+    """Outer addresses of one EV towards one destination: `segments` non-empty adds an SRH.
+
+    All are 16 bytes. `source` empty: the endpoint's own address. `segments` are in travel order,
+    *after* `destination`; the last one is the final destination of the outer packet.
+    """
+
+    destination: bytes
+    segments: tuple[bytes, ...] = ()
+    source: bytes = b""
+
+
+class EvResolver(Protocol):
+    """Maps (32-bit EV, inner destination address) to the SRv6 path; the topology package has one."""
+
+    def __call__(self, ev: int, destination: bytes) -> Srv6Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WireConfig:
+    """Encapsulation (`mrc-protocol.md §2`). `mtu` is the path MTU: payload bytes of a full packet."""
+
+    mtu: int = 4096
+    udp_port: int = 4791
+    p_key: int = 0xFFFF
+    check_icrc: bool = True  # drop what fails the check; sending always computes it
+    timestamps: bool = True  # data carries a TSETH
+    fabric_trims: bool = True  # data is sent DSCP_TRIMMABLE, else DSCP_NO_TRIM
+    dscp_no_trim: int = 0
+    dscp_trimmable: int = 4
+    dscp_trimmable_retx: int = 8
+    dscp_trimmed: int = 12
+    dscp_trimmed_lasthop: int = 16
+    dscp_control: int = 46
+
+    def __post_init__(self) -> None:
+        check_range("wire.mtu", self.mtu, 64, 9000)
+        if self.mtu % 4:
+            raise ConfigError(f"wire.mtu is {self.mtu}; it must be a multiple of 4")
+        check_range("wire.udp_port", self.udp_port, 1, 0xFFFF)
+        check_range("wire.p_key", self.p_key, 0, 0xFFFF)
+        for name in ("no_trim", "trimmable", "trimmable_retx", "trimmed", "trimmed_lasthop", "control"):
+            check_range(f"wire.dscp_{name}", getattr(self, f"dscp_{name}"), 0, 63)
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityConfig:
+    """QP attributes and policies of requestor and responder (`mrc-protocol.md §4-§6`)."""
+
+    timeout: int = 14  # local ACK timeout = 1.024 us * 2**timeout
+    linear_cnt: int = 7  # retries with the fixed timeout
+    exp_cnt: int = 8  # then retries that double it; 25: for ever
+    mpr: int = 64  # what our requestor asks for, in units of 128 PSNs
+    mpr_dest: int = 64  # the window our responder keeps, in units of 128 PSNs
+    dynamic_mpr: bool = False
+    max_wimm: int = 1024  # WriteIMM our requestor may have in flight
+    max_wimm_dest: int = 1024  # WriteIMM our responder stashes
+    trim_nack: bool = True  # our responder answers trimmed packets with a NACK
+    service_time: bool = False  # timestamps are echoed advanced by the responder's hold time
+    sack_every: int = 1  # new data packets per SACK
+    sack_delay_ns: int = 20_000  # a SACK held back by sack_every leaves after this at the latest
+    hole_cycle: int = 4  # with more than 64 PSNs to show, every n-th SACK shows older holes
+    same_ev_inference: bool = True  # loss rule (b)
+    rack_inference: bool = True  # loss rule (c)
+    tail_probe: bool = True  # a reliability probe after 2 srtt of silence, before the timeout
+
+    def __post_init__(self) -> None:
+        check_range("reliability.timeout", self.timeout, 0, 24)
+        check_range("reliability.linear_cnt", self.linear_cnt, 0, 7)
+        check_range("reliability.exp_cnt", self.exp_cnt, 0, 25)
+        check_range("reliability.mpr", self.mpr, 1, 255)
+        check_range("reliability.mpr_dest", self.mpr_dest, 1, 255)
+        check_range("reliability.max_wimm", self.max_wimm, 1, 32767)
+        check_range("reliability.max_wimm_dest", self.max_wimm_dest, 1, 32767)
+        check_range("reliability.sack_every", self.sack_every, 1, 1024)
+        check_range("reliability.sack_delay_ns", self.sack_delay_ns, 1, 10**9)
+        check_range("reliability.hole_cycle", self.hole_cycle, 2, 1024)
+
+    @property
+    def ack_timeout_ns(self) -> int:
+        """Local ACK timeout of a first transmission (`mrc-protocol.md §4`)."""
+        return 1024 << self.timeout
+
+
+@dataclass(frozen=True, slots=True)
+class EvField:
+    """One field of a GENERATED EV, most significant field first (`mrc-protocol.md §7`).
+
+    Bits set in `mask` are filled, MSB first, with the next most significant EV bit (or, with
+    `plane=True`, with the plane's number); the others come from `init`. Values outside
+    `minimum..maximum` are folded into the range.
+    """
+
+    width: int
+    init: int = 0
+    minimum: int = 0
+    maximum: int | None = None
+    mask: int = 0
+    plane: bool = False
+
+    def __post_init__(self) -> None:
+        check_range("ev field width", self.width, 1, 128)
+        top = (1 << self.width) - 1
+        check_range("ev field init", self.init, 0, top)
+        check_range("ev field mask", self.mask, 0, top)
+        check_range("ev field minimum", self.minimum, 0, top)
+        if self.maximum is not None:
+            check_range("ev field maximum", self.maximum, self.minimum, top)
+
+
+@dataclass(frozen=True, slots=True)
+class EvConfig:
+    """EV profile (`mrc-protocol.md §7`).
+
+    `values[p]` lists the EVs of plane p (EXPLICIT). `fields` describe GENERATED values. `count` and
+    `active` are totals over all planes. `resolver` gives the SRv6 path of an EV, for SRv6 formats.
+    """
+
+    mode: EvMode = EvMode.AUTO
+    fmt: EvFormat = EvFormat.STEV32
+    count: int = 256
+    active: int = 128
+    values: Sequence[Sequence[int]] = ()
+    fields: Sequence[EvField] = ()
+    ev_bits: int = 32
+    resolver: EvResolver | Callable[[int, bytes], Srv6Path] | None = None
+    ev_min_active: int = 4
+    probe_interval_ns: int = 1_000_000  # each ASSUMED_BAD EV is probed about once per interval
+    probe_jitter: float = 0.25  # each interval varies by up to this fraction
+    probe_timeout_ns: int = 2_000_000
+    probe_burst: int = 16  # probes per QP and interval at most
+    probes_to_revive: int = 2
+    reverse_probe_ns: int = 0  # interval of reverse EV probes while inbound; 0: one per smoothed RTT
+    reverse_probes: bool = True
+    rescan_rounds: int = 64  # the scan order of a plane is drawn anew after this many rounds
+
+    def __post_init__(self) -> None:
+        check_range("ev.count", self.count, 1, 4096)
+        check_range("ev.active", self.active, 1, 4096)
+        check_range("ev.ev_min_active", self.ev_min_active, 1, 4096)
+        check_range("ev.ev_bits", self.ev_bits, 1, 32)
+        check_range("ev.probe_interval_ns", self.probe_interval_ns, 1, 10**12)
+        check_range("ev.probe_timeout_ns", self.probe_timeout_ns, 1, 10**12)
+        check_range("ev.probe_jitter", self.probe_jitter, 0.0, 0.9)
+        check_range("ev.probe_burst", self.probe_burst, 1, 4096)
+        check_range("ev.probes_to_revive", self.probes_to_revive, 1, 100)
+        check_range("ev.rescan_rounds", self.rescan_rounds, 1, 10**6)
+        if self.mode is EvMode.EXPLICIT and not any(self.values):
+            raise ConfigError("ev.values is empty; EXPLICIT mode needs a list of EVs per plane")
+        if self.mode is EvMode.GENERATED and not self.fields:
+            raise ConfigError("ev.fields is empty; GENERATED mode needs at least one field")
+        srv6 = self.fmt in (EvFormat.SRV6_USID128, EvFormat.SRV6_SRH256)
+        if srv6 and self.resolver is None and self.mode is not EvMode.GENERATED:
+            raise ConfigError(f"ev.fmt {self.fmt.name} needs ev.resolver or GENERATED fields")
+
+
+@dataclass(frozen=True, slots=True)
+class CcConfig:
+    """Congestion control profile (`mrc-protocol.md §8`); None: the default derived from the others."""
+
+    algorithm: CcAlgorithm = CcAlgorithm.NSCC
+    line_rate_bps: int = 100_000_000_000  # of the whole NIC: all ports together
+    base_rtt_ns: int = 12_000  # upper bound; smaller samples replace it
+    trimming: bool = True
+    fixed_window_bytes: int = 1_000_000
+    target_qdelay_ns: int | None = None
+    max_wnd_bytes: int | None = None
+    initial_cwnd_bytes: int | None = None
+    gamma: float = 0.8
+    max_md_jump: float = 0.5
+    qa_gate: int = 3
+    delay_gain: float = 0.0125  # weight of a sample in the averaged queueing delay
+
+    def __post_init__(self) -> None:
+        check_range("cc.line_rate_bps", self.line_rate_bps, 1000, 10**14)
+        check_range("cc.base_rtt_ns", self.base_rtt_ns, 1, 10**12)
+        check_range("cc.fixed_window_bytes", self.fixed_window_bytes, 1, 1 << 40)
+        check_range("cc.gamma", self.gamma, 0.0, 1.0)
+        check_range("cc.max_md_jump", self.max_md_jump, 0.0, 1.0)
+        check_range("cc.qa_gate", self.qa_gate, 0, 16)
+        check_range("cc.delay_gain", self.delay_gain, 1e-6, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PortsConfig:
+    """NIC ports; port p is in plane p (`mrc-protocol.md §7, §9`)."""
+
+    count: int = 1
+    status_repeat_ns: int = 100_000  # a port status update is repeated until answered, doubling
+    status_repeat_max_ns: int = 10_000_000
+    balance_slack_packets: int = 4  # how far one plane may run ahead of the least loaded one
+    balance_patience_ns: int = 50_000  # a port without room for this long is not waited for
+
+    def __post_init__(self) -> None:
+        check_range("ports.count", self.count, 1, 32)
+        check_range("ports.status_repeat_ns", self.status_repeat_ns, 1, 10**12)
+        check_range("ports.status_repeat_max_ns", self.status_repeat_max_ns, self.status_repeat_ns, 10**12)
+        check_range("ports.balance_slack_packets", self.balance_slack_packets, 1, 4096)
+        check_range("ports.balance_patience_ns", self.balance_patience_ns, 1, 10**12)
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointConfig:
+    """Everything one endpoint is told. `address` is its 16-byte IPv6 address.
+
+    Randomness is not here: the caller hands a seeded `random.Random` to `Endpoint`.
+    """
+
+    address: bytes
+    wire: WireConfig = field(default_factory=WireConfig)
+    reliability: ReliabilityConfig = field(default_factory=ReliabilityConfig)
+    ev: EvConfig = field(default_factory=EvConfig)
+    cc: CcConfig = field(default_factory=CcConfig)
+    ports: PortsConfig = field(default_factory=PortsConfig)
+    initial_psn: int | None = None  # None: drawn from the generator, as a NIC would
+    control_queue_frames: int = 65536  # per port; beyond it control frames are dropped and counted
+
+    def __post_init__(self) -> None:
+        if len(self.address) != 16:
+            raise ConfigError(f"address has {len(self.address)} bytes; an IPv6 address has 16")
+        if self.initial_psn is not None:
+            check_range("initial_psn", self.initial_psn, 0, 0xFFFFFF)
+        check_range("control_queue_frames", self.control_queue_frames, 16, 1 << 24)

@@ -1,0 +1,92 @@
+"""What `Endpoint.next_event` reports: plain records, in the order in which things happened."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class QpState(Enum):
+    """States of a queue pair (`mrc-protocol.md §4`)."""
+
+    RESET = "RESET"
+    INIT = "INIT"
+    RTR = "RTR"
+    RTS = "RTS"
+    ERROR = "ERROR"
+
+
+class ErrorReason(Enum):
+    """Why a queue pair went to ERROR."""
+
+    RETRY_EXCEEDED = "retry counter exceeded"
+    REMOTE_ACCESS = "remote access error"
+    REMOTE_INVALID_REQUEST = "remote invalid request"
+    REMOTE_OPERATION = "remote operation error"
+    LOCAL_ACCESS = "access refused to the peer"
+    LOCAL_INVALID_REQUEST = "invalid request from the peer"
+    NO_RECEIVE_POSTED = "no receive posted for an immediate"
+    WIMM_LIMIT = "more WriteIMM in flight than max_wimm"
+    CQ_OVERFLOW = "completion queue overflow"
+    REQUESTED = "requested by the application"
+
+
+class EvState(Enum):
+    """States of an entropy value (`mrc-protocol.md §7`)."""
+
+    GOOD = 0
+    SKIP = 1
+    ASSUMED_BAD = 2
+    DENIED = 3
+
+
+class QpStateChanged(NamedTuple):
+    """A queue pair changed its state; `reason` is set when the new state is ERROR."""
+
+    qpn: int
+    old: QpState
+    new: QpState
+    reason: ErrorReason | None
+
+
+class CompletionsReady(NamedTuple):
+    """The completion queue `cq` went from empty to non-empty."""
+
+    cq: int
+
+
+class EvChanged(NamedTuple):
+    """An EV of a queue pair became or ceased to be usable; `losses` counts its inferred losses.
+
+    Reported for ASSUMED_BAD, DENIED and the return to GOOD from either, which is what a controller
+    wants to know (`mrc-protocol.md §10`); the frequent GOOD/SKIP changes are only in the trace.
+    """
+
+    qpn: int
+    ev: int
+    plane: int
+    old: EvState
+    new: EvState
+    cause: str
+    losses: int
+
+
+class PortChanged(NamedTuple):
+    """A local port changed its state (`peer` is None), or a peer announced a change of its port."""
+
+    port: int
+    up: bool
+    peer: bytes | None
+
+
+class ProbeResult(NamedTuple):
+    """An EV probe asked for by `Endpoint.probe_ev` ended; `rtt_ns` None: no answer in time."""
+
+    token: int
+    peer: bytes
+    ev: int
+    plane: int
+    rtt_ns: int | None
+
+
+Event = QpStateChanged | CompletionsReady | EvChanged | PortChanged | ProbeResult
