@@ -1,7 +1,7 @@
 """The wire codec of the data path: one struct pack or unpack per packet (mrc-protocol.md §2, §3).
 
-The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). The readable, complete codec, one dataclass
-per header, generated from the field table, is `packet.py`; tests hold the two against each other and the table.
+The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). The readable, complete codec,
+one dataclass per header by the field table, is `packet.py`; tests hold the two against each other.
 
 A frame here is an IPv6 (or IPv4) packet without Ethernet header. `addresses` is source and destination, 16 + 16
 bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-bit EV the packet travels with.
@@ -147,7 +147,7 @@ class Codec:
         """One WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
         size = len(payload)
         pad = -size & 3
-        udp_length = size + pad + 48
+        udp_length = size + pad + 44  # UDP, BTH, METH, RETH, ICRC
         if opcode in _IMM_OPCODES:
             udp_length += 4
         if tx_timestamp >= 0:
@@ -466,11 +466,11 @@ class Codec:
                 if flags & FLAG_TS:
                     rqmsn, msn, stamp, va, rkey, dma_length = DATA_TS.unpack_from(packet, 60)
                     stamp >>= 16
-                    start = 88
+                    start = 84
                 else:
                     rqmsn, msn, va, rkey, dma_length = DATA.unpack_from(packet, 60)
                     stamp = NO_TIMESTAMP
-                    start = 84
+                    start = 80
                 immediate = 0
                 if opcode in _IMM_OPCODES:
                     (immediate,) = IMM.unpack_from(packet, start)
