@@ -1,0 +1,102 @@
+"""A JSON value that knows its place, so that every complaint about it can name that place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from p4lite.switch.errors import ProgramError
+
+_KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer", bool: "a boolean", type(None): "null"}
+
+
+class Node:
+    """`value` at `path` of the JSON file `source`; accessors raise ProgramError when the shape is wrong."""
+
+    __slots__ = ("path", "source", "value")
+
+    def __init__(self, value: Any, source: str, path: str = ""):
+        self.value = value
+        self.source = source
+        self.path = path
+
+    def fail(self, message: str) -> NoReturn:
+        raise ProgramError(f"{self.source}: {self.path or 'top level'}: {message}")
+
+    def _wrong(self, wanted: str) -> NoReturn:
+        self.fail(f"expected {wanted}, found {_KINDS.get(type(self.value), type(self.value).__name__)}")
+
+    def __getitem__(self, key: str | int) -> Node:
+        if isinstance(key, int):
+            if not isinstance(self.value, list):
+                self._wrong("an array")
+            if key >= len(self.value):
+                self.fail(f"expected at least {key + 1} items, found {len(self.value)}")
+            return Node(self.value[key], self.source, f"{self.path}[{key}]")
+        if not isinstance(self.value, dict):
+            self._wrong("an object")
+        if key not in self.value:
+            self.fail(f"the key '{key}' is missing")
+        return Node(self.value[key], self.source, f"{self.path}.{key}" if self.path else key)
+
+    def get(self, key: str) -> Node | None:
+        """The value under `key`; None if it is missing or null."""
+        if not isinstance(self.value, dict):
+            self._wrong("an object")
+        return self[key] if self.value.get(key) is not None else None
+
+    def items(self, key: str | None = None) -> Iterator[Node]:
+        """The items of this array, or of the array under `key` (none if that is missing or null)."""
+        node: Node | None = self if key is None else self.get(key)
+        if node is None:
+            return
+        if not isinstance(node.value, list):
+            node._wrong("an array")
+        for i in range(len(node.value)):
+            yield node[i]
+
+    def __len__(self) -> int:
+        if not isinstance(self.value, list | dict):
+            self._wrong("an array")
+        return len(self.value)
+
+    def str(self) -> str:
+        if not isinstance(self.value, str):
+            self._wrong("a string")
+        return str(self.value)
+
+    def int(self, low: int | None = None, high: int | None = None) -> int:
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            self._wrong("an integer")
+        if (low is not None and self.value < low) or (high is not None and self.value > high):
+            self.fail(f"{self.value} is out of range ({low} to {high})")
+        return int(self.value)
+
+    def bool(self) -> bool:
+        if not isinstance(self.value, bool):
+            self._wrong("a boolean")
+        return bool(self.value)
+
+    def flag(self, key: str, default: bool = False) -> bool:  # type: ignore[valid-type]
+        node = self.get(key)
+        return default if node is None else node.bool()
+
+    def hex(self) -> int:  # type: ignore[valid-type]
+        """A hexstr: optional minus, optional 0x, hexadecimal digits."""
+        text = self.str()
+        body = text[1:] if text.startswith("-") else text
+        if body.startswith(("0x", "0X")):
+            body = body[2:]
+        if not body or not all(c in "0123456789abcdefABCDEF" for c in body):
+            self.fail(f"'{text[:60]}' is no hexadecimal string")
+        value = int(body, 16)
+        return -value if text.startswith("-") else value
+
+    def hex_bytes(self) -> bytes:
+        """A hexstr without sign as bytes; an odd number of digits gets a leading 0."""
+        text = self.str()
+        body = text[2:] if text.startswith(("0x", "0X")) else text
+        try:
+            return bytes.fromhex("0" * (len(body) % 2) + body)
+        except ValueError:
+            self.fail(f"'{text[:60]}' is no hexadecimal string")
