@@ -1,0 +1,380 @@
+"""One device: its switch, its pipeline, its controllers, and the entities programmed into it.
+
+Everything here runs under the device's lock, so that a Write is seen by reads as a whole, and an update by
+packets as a whole (P4Runtime specification, "Parallelism of Read and Write Requests").
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4.v1 import p4runtime_pb2
+
+from p4lite.switch.fabric import Switch
+from p4lite.switch.fabric_types import FabricError, Notification, NotificationKind
+from p4lite.switch.p4rt import packets
+from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value
+from p4lite.switch.p4rt.digests import Digests
+from p4lite.switch.p4rt.errors import (
+    FAILED_PRECONDITION,
+    NOT_FOUND,
+    OUT_OF_RANGE,
+    PERMISSION_DENIED,
+    UNIMPLEMENTED,
+    P4RtError,
+    invalid,
+)
+from p4lite.switch.p4rt.externs import Arrays, ValueSets
+from p4lite.switch.p4rt.pipeline import Pipeline, PipelineCache
+from p4lite.switch.p4rt.profiles import Profiles
+from p4lite.switch.p4rt.replication import Replication
+from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, NoReplicator, Target, control
+from p4lite.switch.p4rt.tables import Tables
+
+_Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
+_Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
+_Write = p4runtime_pb2.WriteRequest
+Writer = Callable[[int, Any], None]
+Reader = Callable[[Any], Iterator[Any]]
+
+
+class Forwarding:
+    """The entities of a device under one pipeline, and which of them a message means."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.pipeline = target.pipeline
+        self.profiles = Profiles(target)
+        self.tables = Tables(target, self.profiles)
+        arrays, value_sets = Arrays(target), ValueSets(target)
+        self.replication = Replication(target)
+        self.digests = Digests(target.pipeline)
+        self._entities: dict[str, tuple[Writer, Reader]] = {
+            "table_entry": (self.tables.write, self.tables.read),
+            "action_profile_member": (self.profiles.write_member, self.profiles.read_members),
+            "action_profile_group": (self.profiles.write_group, self.profiles.read_groups),
+            "meter_entry": (arrays.write_meter, arrays.read_meters),
+            "direct_meter_entry": (self.tables.write_meter, self.tables.read_meters),
+            "counter_entry": (arrays.write_counter, arrays.read_counters),
+            "direct_counter_entry": (self.tables.write_counter, self.tables.read_counters),
+            "packet_replication_engine_entry": (self.replication.write, self.replication.read),
+            "value_set_entry": (value_sets.write, value_sets.read),
+            "register_entry": (arrays.write_register, arrays.read_registers),
+            "digest_entry": (self.digests.write, self.digests.read),
+        }
+
+    def write(self, update: Any) -> None:
+        """Apply one Update."""
+        if update.type not in (INSERT, MODIFY, DELETE):
+            raise invalid(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
+        which, handlers = self._handlers(update)
+        handlers[0](update.type, getattr(update.entity, which))
+
+    def read(self, entity: Any) -> Iterator[Any]:
+        """Every Entity that a query means."""
+        which = entity.WhichOneof("entity")
+        if which is None:
+            raise invalid("a read needs an entity")
+        handlers = self._entities.get(which)
+        if handlers is None:
+            raise P4RtError(UNIMPLEMENTED, f"{which} is not supported")
+        for found in handlers[1](getattr(entity, which)):
+            yield p4runtime_pb2.Entity(**{which: found})
+
+    def _handlers(self, update: Any) -> tuple[str, tuple[Writer, Reader]]:
+        which = update.entity.WhichOneof("entity") if update.HasField("entity") else None
+        if which is None:
+            raise invalid("an update needs an entity")
+        handlers = self._entities.get(which)
+        if handlers is None:
+            raise P4RtError(UNIMPLEMENTED, f"{which} is not supported")
+        return which, handlers
+
+
+@dataclass(slots=True)
+class _Saved:
+    """A pipeline that was verified and saved, and the writes made since (to be replayed by COMMIT)."""
+
+    forwarding: Forwarding
+    writes: list[bytes]
+
+
+class Device:
+    """A switch as P4Runtime sees it."""
+
+    def __init__(self, switch: Switch, cache: PipelineCache) -> None:
+        self.switch = switch
+        self.device_id = switch.device_id
+        self.lock = threading.RLock()
+        self.arbiter = Arbiter(switch.device_id)
+        self._cache = cache
+        self._forwarding: Forwarding | None = None
+        self._saved: _Saved | None = None
+        #: Stream messages that found their controller's queue full.
+        self.stream_drops = 0
+
+    # -- pipeline ----------------------------------------------------------------------------------------
+
+    def set_pipeline(self, request: Any) -> None:
+        """SetForwardingPipelineConfig."""
+        with self.lock:
+            self.arbiter.check_primary(request.role, election_value(request))
+        action = request.action
+        if action == _Set.COMMIT:
+            if request.HasField("config"):
+                raise invalid("COMMIT takes no config: it commits the one that was saved")
+            with self.lock:
+                self._commit_saved()
+            return
+        if action == _Set.RECONCILE_AND_COMMIT:
+            raise P4RtError(
+                UNIMPLEMENTED,
+                "RECONCILE_AND_COMMIT is not supported: use VERIFY_AND_COMMIT and write the entries again",
+            )
+        if action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
+            raise invalid(f"action {action} is none of the specification's")
+        if not request.HasField("config"):
+            raise invalid("the request has no config")
+        pipeline = self._cache.verify(request.config)
+        with self.lock:
+            self.arbiter.check_primary(request.role, election_value(request))
+            if action == _Set.VERIFY_AND_SAVE:
+                self._save(pipeline)
+            elif action == _Set.VERIFY_AND_COMMIT:
+                self.commit(pipeline)
+
+    def commit(self, pipeline: Pipeline) -> None:
+        """Run `pipeline` with empty tables."""
+        with self.lock:
+            self._clear()
+            with control():
+                self.switch.load(pipeline.program)
+                instance = self.switch.instance
+            self._forwarding = Forwarding(Target(pipeline, instance, self.switch, self._port_up))
+            self._saved = None
+
+    def load_config(self, config: Any) -> None:
+        """Verify and commit a ForwardingPipelineConfig without a controller (at the start of a server)."""
+        self.commit(self._cache.verify(config))
+
+    def _save(self, pipeline: Pipeline) -> None:
+        instance = pipeline.program.instance(drop_port=self.switch.drop_port)
+        target = Target(pipeline, instance, NoReplicator(), self._port_up)
+        self._saved = _Saved(Forwarding(target), [])
+
+    def _commit_saved(self) -> None:
+        saved = self._saved
+        if saved is None:
+            raise P4RtError(NOT_FOUND, "no config was saved by VERIFY_AND_SAVE")
+        self.commit(saved.forwarding.pipeline)
+        assert self._forwarding is not None
+        for data in saved.writes:
+            self._forwarding.write(p4runtime_pb2.Update.FromString(data))
+        saved.forwarding.target.instance.close()
+
+    def _clear(self) -> None:
+        if self._forwarding is not None:
+            self._forwarding.replication.clear()
+
+    def get_pipeline(self, request: Any) -> Any:
+        """GetForwardingPipelineConfig."""
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        if request.response_type not in _Get.ResponseType.values():
+            raise invalid(f"response_type {request.response_type} is none of the specification's")
+        with self.lock:
+            forwarding = self._saved.forwarding if self._saved else self._forwarding
+        if forwarding is None:
+            return response
+        stored = forwarding.pipeline.config
+        response.config.SetInParent()
+        if stored.HasField("cookie"):
+            response.config.cookie.CopyFrom(stored.cookie)
+        if request.response_type in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(stored.p4info)
+        if request.response_type in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = stored.p4_device_config
+        return response
+
+    def restarted(self) -> None:
+        """The switch was restarted: the program stays, all entities are gone."""
+        with self.lock:
+            if self._forwarding is not None:
+                pipeline = self._forwarding.pipeline
+                with control():
+                    instance = self.switch.instance
+                self._forwarding = Forwarding(Target(pipeline, instance, self.switch, self._port_up))
+            self._saved = None
+
+    def _port_up(self, number: int) -> bool | None:
+        port = self.switch.ports.get(number)
+        if port is None:
+            return True if number == self.switch.cpu_port else None
+        return port.is_up("outgoing")
+
+    def ports_changed(self) -> None:
+        """Let selectors that watch ports see their state."""
+        with self.lock:
+            if self._forwarding is not None:
+                self._forwarding.profiles.ports_changed()
+
+    # -- entities ----------------------------------------------------------------------------------------
+
+    def _entities(self) -> Forwarding:
+        if self._saved is not None:
+            return self._saved.forwarding
+        if self._forwarding is None:
+            raise P4RtError(
+                FAILED_PRECONDITION, f"device {self.device_id} has no pipeline: set a ForwardingPipelineConfig"
+            )
+        return self._forwarding
+
+    def write(self, request: Any) -> list[P4RtError | None]:
+        """Write: what became of each update."""
+        with self.lock:
+            self.arbiter.check_primary(request.role, election_value(request))
+            forwarding = self._entities()
+            if request.atomicity != _Write.CONTINUE_ON_ERROR:
+                raise P4RtError(UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported as the atomicity of a batch")
+            errors: list[P4RtError | None] = []
+            for update in request.updates:
+                original = update.SerializeToString() if self._saved is not None else b""
+                try:
+                    forwarding.write(update)
+                except P4RtError as error:
+                    errors.append(error)
+                except (ValueError, OverflowError) as error:
+                    errors.append(P4RtError(OUT_OF_RANGE, f"a number is out of range: {error}"))
+                else:
+                    errors.append(None)
+                    if self._saved is not None:
+                        self._saved.writes.append(original)
+            return errors
+
+    def read(self, request: Any, chunk: int = 256) -> Iterator[Any]:
+        """Read: ReadResponse messages of up to `chunk` entities; raises ReadErrors at the end if any failed."""
+        with self.lock:
+            forwarding = self._entities()
+            responses: list[Any] = []
+            entities: list[Any] = []
+            errors: list[P4RtError | None] = []
+            for query in request.entities:
+                try:
+                    for entity in forwarding.read(query):
+                        entities.append(entity)
+                        if len(entities) == chunk:
+                            responses.append(p4runtime_pb2.ReadResponse(entities=entities))
+                            entities = []
+                except P4RtError as error:
+                    errors.append(error)
+                else:
+                    errors.append(None)
+            if entities:
+                responses.append(p4runtime_pb2.ReadResponse(entities=entities))
+        yield from responses
+        if any(error is not None for error in errors):
+            raise ReadErrors(errors)
+
+    # -- streams -----------------------------------------------------------------------------------------
+
+    def stream_message(self, client: Client, message: Any) -> None:
+        """Handle what a controller sent on its stream, after its arbitration."""
+        which = message.WhichOneof("update")
+        try:
+            with self.lock:
+                if which == "packet":
+                    self._packet_out(client, message.packet)
+                elif which == "digest_ack":
+                    if not self.arbiter.is_primary(client):
+                        raise P4RtError(PERMISSION_DENIED, "only the primary acknowledges digests")
+                    if self._forwarding is None:
+                        raise P4RtError(FAILED_PRECONDITION, f"device {self.device_id} has no pipeline")
+                    self._forwarding.digests.acknowledge(message.digest_ack)
+                elif which == "other":
+                    raise P4RtError(UNIMPLEMENTED, "there are no other stream messages")
+                else:
+                    raise invalid("the stream message is empty")
+        except P4RtError as error:
+            client.send(_stream_error(which, message, error))
+
+    def _packet_out(self, client: Client, packet: Any) -> None:
+        if not self.arbiter.is_primary(client):
+            raise P4RtError(PERMISSION_DENIED, "only the primary sends packets")
+        if self._forwarding is None:
+            raise P4RtError(FAILED_PRECONDITION, f"device {self.device_id} has no pipeline")
+        frame = packets.packet_out(self._forwarding.pipeline.info, packet)
+        try:
+            self.switch.packet_out(frame)
+        except FabricError as error:
+            raise P4RtError(FAILED_PRECONDITION, str(error)) from None
+
+    def _broadcast(self, **fields: Any) -> None:
+        message = p4runtime_pb2.StreamMessageResponse(**fields)
+        for client in self.arbiter.primaries():
+            if not client.offer(message):
+                self.stream_drops += 1
+
+    def notify(self, notifications: Sequence[Notification]) -> None:
+        """Pass on what the fabric reported for this device."""
+        with self.lock:
+            forwarding = self._forwarding
+            if forwarding is None:
+                return
+            idle: list[Any] = []
+            ports = False
+            for note in notifications:
+                if note.kind is NotificationKind.PACKET_IN:
+                    self._broadcast(packet=packets.packet_in(forwarding.pipeline.info, note.data))
+                elif note.kind is NotificationKind.DIGEST:
+                    found = forwarding.digests.sample(note.ident, note.data, time.monotonic_ns())
+                    if found is not None:
+                        self._broadcast(digest=found)
+                elif note.kind is NotificationKind.IDLE_TIMEOUT:
+                    ident = forwarding.pipeline.table_ids.get(note.ident, 0)
+                    entry = forwarding.tables.idle_entry(ident, note.handle)
+                    if entry is not None:
+                        idle.append(entry)
+                else:
+                    ports = True
+            if idle:
+                self._broadcast(
+                    idle_timeout_notification=p4runtime_pb2.IdleTimeoutNotification(
+                        table_entry=idle, timestamp=time.time_ns()
+                    )
+                )
+            if ports:
+                forwarding.profiles.ports_changed()
+
+    def digests_due(self, now: int) -> int | None:
+        """Send the digest lists whose time has come; when to call again, None for never."""
+        with self.lock:
+            if self._forwarding is None:
+                return None
+            for message in self._forwarding.digests.due(now):
+                self._broadcast(digest=message)
+            return self._forwarding.digests.next_due()
+
+
+class ReadErrors(Exception):
+    """Some of a ReadRequest's entities were refused; one element per entity."""
+
+    def __init__(self, errors: list[P4RtError | None]) -> None:
+        super().__init__("read")
+        self.errors = errors
+
+
+def _stream_error(which: str | None, message: Any, error: P4RtError) -> Any:
+    response = p4runtime_pb2.StreamMessageResponse()
+    response.error.canonical_code = error.code
+    response.error.message = error.message
+    response.error.space = "p4lite"
+    if which == "packet":
+        response.error.packet_out.packet_out.CopyFrom(message.packet)
+    elif which == "digest_ack":
+        response.error.digest_list_ack.digest_list_ack.CopyFrom(message.digest_ack)
+    else:
+        response.error.other.SetInParent()
+    return response

@@ -1,0 +1,72 @@
+"""P4Runtime's error reporting: canonical codes, and google.rpc.Status with one p4.v1.Error per update.
+
+Source: P4Runtime specification, sections "Error Reporting Messages" and "Write RPC / Error Reporting".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2, status_pb2
+from p4.v1 import p4runtime_pb2
+
+OK = code_pb2.OK
+UNKNOWN = code_pb2.UNKNOWN
+INVALID_ARGUMENT = code_pb2.INVALID_ARGUMENT
+NOT_FOUND = code_pb2.NOT_FOUND
+ALREADY_EXISTS = code_pb2.ALREADY_EXISTS
+PERMISSION_DENIED = code_pb2.PERMISSION_DENIED
+FAILED_PRECONDITION = code_pb2.FAILED_PRECONDITION
+RESOURCE_EXHAUSTED = code_pb2.RESOURCE_EXHAUSTED
+OUT_OF_RANGE = code_pb2.OUT_OF_RANGE
+UNIMPLEMENTED = code_pb2.UNIMPLEMENTED
+INTERNAL = code_pb2.INTERNAL
+UNAVAILABLE = code_pb2.UNAVAILABLE
+
+GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class P4RtError(Exception):
+    """A refusal with a canonical code (google.rpc.Code) and a message for the developer."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{code_pb2.Code.Name(self.code)}: {self.message}"
+
+
+def invalid(message: str) -> P4RtError:
+    """INVALID_ARGUMENT with `message`."""
+    return P4RtError(INVALID_ARGUMENT, message)
+
+
+def batch_status(errors: Sequence[P4RtError | None], what: str) -> status_pb2.Status:
+    """The google.rpc.Status of a batch in which something failed: UNKNOWN, one p4.v1.Error per element."""
+    failed = sum(error is not None for error in errors)
+    first = next(f"#{index}: {error}" for index, error in enumerate(errors) if error is not None)
+    status = status_pb2.Status(code=UNKNOWN, message=f"{what}: {failed} of {len(errors)} failed; the first is {first}")
+    for error in errors:
+        detail = p4runtime_pb2.Error()
+        if error is not None:
+            detail.canonical_code = error.code
+            detail.message = error.message
+            detail.space = "p4lite"
+        status.details.add().Pack(detail)
+    return status
+
+
+def abort(context: Any, error: P4RtError) -> None:
+    """End an RPC with the code of `error` (raises inside grpc)."""
+    context.abort(GRPC_CODES[error.code], error.message)
+
+
+def abort_batch(context: Any, errors: Sequence[P4RtError | None], what: str) -> None:
+    """End an RPC with UNKNOWN and the status of every element in its trailing metadata."""
+    status = batch_status(errors, what)
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, status.message)

@@ -1,0 +1,295 @@
+"""A forwarding pipeline: P4Info and BMv2 JSON, checked against each other and bound together.
+
+Source: P4Runtime specification, "P4 Forwarding-Pipeline Configuration"; the names in P4Info are those of the JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
+from p4lite.switch.p4rt.info import ActionInfo, FieldInfo, Info, TableInfo, index_info
+from p4lite.switch.program import (
+    ActionCall,
+    Exact,
+    Lpm,
+    MatchValue,
+    Optional,
+    Program,
+    Range,
+    Ternary,
+    load_program,
+)
+from p4lite.switch.program import TableInfo as ProgramTable
+
+_WILDCARDS: dict[str, Any] = {
+    "lpm": lambda width: Lpm(0, 0),
+    "ternary": lambda width: Ternary(0, 0),
+    "range": lambda width: Range(0, (1 << width) - 1),
+    "optional": lambda width: Optional(None),
+}
+#: P4Info's match kind -> the JSON's that can realise it.
+_REALISED_BY = {
+    "exact": ("exact", "valid"),
+    "lpm": ("lpm",),
+    "ternary": ("ternary",),
+    "range": ("range",),
+    "optional": ("optional", "ternary"),
+}
+
+
+@dataclass(slots=True)
+class ActionBinding:
+    """P4Info's action and where each of the JSON's arguments comes from."""
+
+    info: ActionInfo
+    order: tuple[int, ...]  # for the JSON's n-th argument the id of P4Info's parameter
+
+    def call(self, values: dict[int, int]) -> ActionCall:
+        """The action with the values of its parameters by id."""
+        return ActionCall(self.info.name, tuple(values[ident] for ident in self.order))
+
+
+@dataclass(slots=True)
+class TableBinding:
+    """P4Info's table beside the JSON's: `order[n]` is the position in P4Info of the JSON's n-th key."""
+
+    info: TableInfo
+    target: ProgramTable
+    order: tuple[int, ...]
+    kinds: tuple[str, ...]  # of the JSON, in the JSON's order
+    #: The don't-care value of each field, in P4Info's order; None for exact ones.
+    wildcards: tuple[MatchValue | None, ...]
+
+    def target_key(self, values: list[MatchValue]) -> tuple[MatchValue, ...]:
+        """The JSON's key from the values in P4Info's order."""
+        return tuple(values[position] for position in self.order)
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """A verified config. `config` is the ForwardingPipelineConfig as it was set."""
+
+    config: Any
+    info: Info
+    program: Program
+    tables: dict[int, TableBinding]
+    actions: dict[int, ActionBinding]
+    #: JSON's table id -> P4Info's; JSON's digest id -> P4Info's.
+    table_ids: dict[int, int]
+    digest_ids: dict[int, int]
+
+
+class PipelineCache:
+    """Verified pipelines by content: many devices with one program share its Python objects."""
+
+    def __init__(self, limit: int = 16) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._programs: OrderedDict[bytes, Program] = OrderedDict()
+        self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
+
+    def verify(self, config: Any) -> Pipeline:
+        """The pipeline of a ForwardingPipelineConfig, compiled; P4RtError says why it cannot be realised."""
+        if not config.p4_device_config:
+            raise invalid("p4_device_config is empty: it must hold the program as BMv2 JSON")
+        if not config.HasField("p4info"):
+            raise invalid("the config has no P4Info")
+        blob = bytes(config.p4_device_config)
+        info_blob = config.p4info.SerializeToString(deterministic=True)
+        key = hashlib.sha256(len(blob).to_bytes(8, "big") + blob + info_blob).digest()
+        with self._lock:
+            found = self._pipelines.get(key)
+            if found is None:
+                found = _bind(config, index_info(config.p4info), self._program(blob))
+                self._remember(self._pipelines, key, found)
+        try:
+            found.program.build()
+        except BuildError as error:
+            raise P4RtError(INTERNAL, f"the program cannot be compiled: {error}") from None
+        return Pipeline(
+            config, found.info, found.program, found.tables, found.actions, found.table_ids, found.digest_ids
+        )
+
+    def _program(self, blob: bytes) -> Program:
+        key = hashlib.sha256(blob).digest()
+        program = self._programs.get(key)
+        if program is None:
+            try:
+                program = load_program(device_config(blob))
+            except ProgramError as error:
+                raise invalid(f"p4_device_config: {error}") from None
+            self._remember(self._programs, key, program)
+        return program
+
+    def _remember(self, cache: OrderedDict[bytes, Any], key: bytes, value: Any) -> None:
+        cache[key] = value
+        while len(cache) > self._limit:
+            cache.popitem(last=False)
+
+
+def device_config(blob: bytes) -> dict[str, Any]:
+    """BMv2 JSON from p4_device_config: plain, or in the older P4DeviceConfig message (field 3, device_data)."""
+    text = blob
+    if blob.lstrip()[:1] != b"{":
+        text = _device_data(blob)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"p4_device_config is no BMv2 JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise invalid("p4_device_config is no BMv2 JSON: the top level is no object")
+    return data
+
+
+def _device_data(blob: bytes) -> bytes:
+    """Field 3 of a protobuf message: p4.tmp.P4DeviceConfig is {1: reassign, 2: extras, 3: device_data}."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while at < len(blob) and shift < 64:
+            byte = blob[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise invalid("p4_device_config is neither BMv2 JSON nor a P4DeviceConfig message")
+
+    while at < len(blob):
+        tag = varint()
+        if tag & 7 == 0:
+            varint()
+        elif tag & 7 == 2:
+            size = varint()
+            if tag >> 3 == 3 and at + size <= len(blob):
+                return blob[at : at + size]
+            at += size
+        else:
+            break
+    raise invalid("p4_device_config is neither BMv2 JSON nor a P4DeviceConfig message")
+
+
+# --- P4Info against JSON ------------------------------------------------------------------------------------
+
+
+def _bind(config: Any, info: Info, program: Program) -> Pipeline:
+    actions = {ident: _bind_action(action, program) for ident, action in info.actions.items()}
+    tables = {ident: _bind_table(table, info, program) for ident, table in info.tables.items()}
+    for kind, ours, theirs in (
+        ("counter", info.counters, program.counters),
+        ("meter", info.meters, program.meters),
+        ("register", info.registers, program.registers),
+    ):
+        for array in ours.values():
+            target = theirs.get(array.name)
+            if target is None:
+                raise invalid(f"the P4Info's {kind} '{array.name}' is not in the JSON")
+            if array.size and target.size != array.size:
+                raise invalid(f"{kind} '{array.name}' has {array.size} cells in the P4Info, {target.size} in the JSON")
+    for profile in info.profiles.values():
+        if profile.name not in program.action_profiles:
+            raise invalid(f"the P4Info's action profile '{profile.name}' is not in the JSON")
+        if profile.with_selector != program.action_profiles[profile.name].selector:
+            raise invalid(f"'{profile.name}' is a selector in only one of P4Info and JSON")
+    for name, fields, _ in info.value_sets.values():
+        if name not in program.value_sets:
+            raise invalid(f"the P4Info's value set '{name}' is not in the JSON")
+        if sum(entry.width for entry in fields) != program.value_sets[name].width:
+            raise invalid(f"value set '{name}' has another width in the JSON")
+    for name, _ in info.digests.values():
+        if name not in program.digests:
+            raise invalid(f"the P4Info's digest '{name}' is not in the JSON")
+    return Pipeline(
+        config,
+        info,
+        program,
+        tables,
+        actions,
+        {binding.target.id: ident for ident, binding in tables.items()},
+        {program.digests[name].id: ident for ident, (name, _) in info.digests.items()},
+    )
+
+
+def _bind_action(action: ActionInfo, program: Program) -> ActionBinding:
+    targets = [target for target in program.actions if target.name == action.name]
+    if not targets:
+        raise invalid(f"the P4Info's action '{action.name}' is not in the JSON")
+    target = targets[0]
+    if len(target.params) != len(action.params):
+        raise invalid(
+            f"action '{action.name}' has {len(action.params)} parameters in the P4Info, "
+            f"{len(target.params)} in the JSON"
+        )
+    by_name = {param.name: param for param in action.params}
+    if {param.name for param in target.params} == set(by_name):
+        chosen = tuple(by_name[param.name] for param in target.params)
+    else:
+        chosen = action.params
+    for ours, theirs in zip(chosen, target.params, strict=True):
+        if ours.width != theirs.width and not ours.translated:
+            raise invalid(
+                f"parameter '{ours.name}' of action '{action.name}' is {ours.width} bits wide in the "
+                f"P4Info, {theirs.width} in the JSON"
+            )
+    return ActionBinding(action, tuple(param.id for param in chosen))
+
+
+def _bind_table(table: TableInfo, info: Info, program: Program) -> TableBinding:
+    target = program.tables.get(table.name)
+    if target is None:
+        raise invalid(f"the P4Info's table '{table.name}' is not in the JSON")
+    if len(target.key) != len(table.fields):
+        raise invalid(
+            f"table '{table.name}' has {len(table.fields)} match fields in the P4Info, {len(target.key)} in the JSON"
+        )
+    names = {field.name: position for position, field in enumerate(table.fields)}
+    if len(names) == len(table.fields) and {key.name for key in target.key} == set(names):
+        order = tuple(names[key.name] for key in target.key)
+    else:
+        order = tuple(range(len(table.fields)))
+    for position, key in zip(order, target.key, strict=True):
+        field = table.fields[position]
+        same_width = key.width == field.width or field.translated or key.match == "valid"
+        if key.match not in _REALISED_BY[field.kind] or not same_width:
+            raise invalid(
+                f"match field '{field.name}' of table '{table.name}' is {field.kind}, {field.width} bits in "
+                f"the P4Info, {key.match}, {key.width} bits in the JSON"
+            )
+    for ident in table.scopes:
+        if info.actions[ident].name not in target.actions:
+            raise invalid(f"action '{info.actions[ident].name}' of table '{table.name}' is not allowed in the JSON")
+    profile = info.profiles[table.profile_id].name if table.profile_id else None
+    if profile != target.action_profile:
+        raise invalid(f"table '{table.name}' has another action profile in the JSON")
+    if table.counter_id and not target.with_counters:
+        raise invalid(f"table '{table.name}' has a direct counter only in the P4Info")
+    if table.meter_id and target.direct_meter is None:
+        raise invalid(f"table '{table.name}' has a direct meter only in the P4Info")
+    kinds = tuple(key.match for key in target.key)
+    kind_of = dict(zip(order, kinds, strict=True))
+    wildcards = tuple(_wildcard(field, kind_of[position]) for position, field in enumerate(table.fields))
+    return TableBinding(table, target, order, kinds, wildcards)
+
+
+def _wildcard(field: FieldInfo, kind: str) -> MatchValue | None:
+    make = _WILDCARDS.get(kind)
+    value: MatchValue | None = make(field.width) if make else None
+    return value
+
+
+def exact_value(kind: str, value: int, width: int) -> MatchValue:
+    """An equality of the JSON's kind: P4Info's optional fields may be the JSON's ternary ones."""
+    if kind == "ternary":
+        return Ternary(value, (1 << width) - 1)
+    if kind == "optional":
+        return Optional(value)
+    return Exact(value)

@@ -1,0 +1,310 @@
+"""The P4Runtime service on gRPC: many devices behind one server.
+
+Requests are parsed by our own deserialisers, so that bytes which are no message of the right type are refused
+with INVALID_ARGUMENT and a reason. Streams are threads; what is sent to a controller waits in a bounded queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from p4.v1 import p4runtime_pb2
+
+from p4lite.switch.fabric import Fabric, Switch
+from p4lite.switch.p4rt.device import Device, ReadErrors
+from p4lite.switch.p4rt.errors import (
+    FAILED_PRECONDITION,
+    INTERNAL,
+    NOT_FOUND,
+    UNAVAILABLE,
+    P4RtError,
+    abort,
+    abort_batch,
+    invalid,
+)
+from p4lite.switch.p4rt.pipeline import PipelineCache
+
+API_VERSION = "1.4.1"
+SERVICE = "p4.v1.P4Runtime"
+#: Packets, digests and notifications that may wait for a slow controller.
+STREAM_LIMIT = 8192
+log = logging.getLogger("p4lite.p4rt")
+
+
+class Malformed:
+    """What a deserialiser returns for bytes that are no message of its type."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _parser(message_type: Any) -> Callable[[bytes], Any]:
+    def parse(data: bytes) -> Any:
+        try:
+            return message_type.FromString(data)
+        # The pure-Python runtime lets several kinds of error escape on malformed bytes.
+        except (DecodeError, ValueError, IndexError, TypeError, RecursionError) as error:
+            return Malformed(f"the request is no {message_type.DESCRIPTOR.full_name}: {error}")
+
+    return parse
+
+
+class Stream:
+    """The server's end of one StreamChannel (an `arbitration.Client`)."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.error: P4RtError | None = None
+        self.device: Device | None = None
+
+    def send(self, message: Any) -> None:
+        """Queue a message."""
+        self._queue.put(message)
+
+    def offer(self, message: Any) -> bool:
+        """Queue a message unless the controller is too slow to take what waits."""
+        if self._queue.qsize() >= STREAM_LIMIT:
+            return False
+        self._queue.put(message)
+        return True
+
+    def close(self, error: P4RtError | None = None) -> None:
+        """End the stream once all that is queued was sent; with `error` in its status."""
+        if self.error is None:
+            self.error = error
+        self._queue.put(None)
+
+    def messages(self) -> Iterator[Any]:
+        """What to send, until the end."""
+        while True:
+            message = self._queue.get()
+            if message is None:
+                return
+            yield message
+
+
+class P4RuntimeService:
+    """The devices of a fabric, the RPCs on them, and the thread that passes on what the fabric reports."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.cache = PipelineCache()
+        self._devices: dict[int, Device] = {}
+        self._streams: set[Stream] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # -- devices -----------------------------------------------------------------------------------------
+
+    def add_device(self, switch: Switch) -> Device:
+        """Serve a switch of the fabric under its device_id."""
+        device = Device(switch, self.cache)
+        with self._lock:
+            self._devices[switch.device_id] = device
+        return device
+
+    def remove_device(self, device_id: int) -> None:
+        """Serve a switch no longer; its controllers' streams end."""
+        with self._lock:
+            device = self._devices.pop(device_id, None)
+        if device is not None:
+            self.end_streams(device, P4RtError(UNAVAILABLE, f"device {device_id} was removed"))
+
+    def device(self, device_id: int) -> Device:
+        """The device; NOT_FOUND names those that exist."""
+        with self._lock:
+            device = self._devices.get(device_id)
+            if device is None:
+                known = ", ".join(map(str, self._devices)) or "none"
+                raise P4RtError(NOT_FOUND, f"there is no device {device_id}; known: {known}")
+            return device
+
+    def devices(self) -> list[Device]:
+        """All devices, in the order in which they were added."""
+        with self._lock:
+            return list(self._devices.values())
+
+    def end_streams(self, device: Device | None, error: P4RtError) -> None:
+        """End the streams of a device (None: of all) with a status."""
+        with self._lock:
+            chosen = [stream for stream in self._streams if device is None or stream.device is device]
+        for stream in chosen:
+            stream.close(error)
+
+    # -- notifications -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to pass on packet-ins, digests and idle timeouts."""
+        self._thread = threading.Thread(target=self._notify, name="p4rt-notify", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End every stream and the notification thread."""
+        self.end_streams(None, P4RtError(UNAVAILABLE, "the server is shutting down"))
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _notify(self) -> None:
+        wait = 0.1
+        while not self._stop.is_set():
+            by_device: dict[int, list[Any]] = {}
+            for note in self.fabric.notifications(wait):
+                by_device.setdefault(note.device_id, []).append(note)
+            now = time.monotonic_ns()
+            wait = 0.1
+            for device in self.devices():
+                try:
+                    notes = by_device.get(device.device_id)
+                    if notes:
+                        device.notify(notes)
+                    due = device.digests_due(now)
+                except Exception:
+                    log.exception("device %d: a notification was lost", device.device_id)
+                    continue
+                if due is not None:
+                    wait = min(wait, max((due - time.monotonic_ns()) / 1e9, 0.0005))
+
+    # -- RPCs --------------------------------------------------------------------------------------------
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service's methods, to be added to a grpc.Server."""
+        pb = p4runtime_pb2
+
+        def unary(call: Callable[[Any], Any], request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
+            return grpc.unary_unary_rpc_method_handler(
+                lambda message, context: self._guard(context, call, message),
+                request_deserializer=_parser(request),
+                response_serializer=response.SerializeToString,
+            )
+
+        methods = {
+            "Capabilities": unary(self._capabilities, pb.CapabilitiesRequest, pb.CapabilitiesResponse),
+            "SetForwardingPipelineConfig": unary(
+                self._set_pipeline,
+                pb.SetForwardingPipelineConfigRequest,
+                pb.SetForwardingPipelineConfigResponse,
+            ),
+            "GetForwardingPipelineConfig": unary(
+                lambda request: self.device(request.device_id).get_pipeline(request),
+                pb.GetForwardingPipelineConfigRequest,
+                pb.GetForwardingPipelineConfigResponse,
+            ),
+            "Write": grpc.unary_unary_rpc_method_handler(
+                self._write,
+                request_deserializer=_parser(pb.WriteRequest),
+                response_serializer=pb.WriteResponse.SerializeToString,
+            ),
+            "Read": grpc.unary_stream_rpc_method_handler(
+                self._read,
+                request_deserializer=_parser(pb.ReadRequest),
+                response_serializer=pb.ReadResponse.SerializeToString,
+            ),
+            "StreamChannel": grpc.stream_stream_rpc_method_handler(
+                self._stream_channel,
+                request_deserializer=_parser(pb.StreamMessageRequest),
+                response_serializer=pb.StreamMessageResponse.SerializeToString,
+            ),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _guard(self, context: Any, call: Callable[[Any], Any], request: Any) -> Any:
+        """Run a call; what it refuses becomes the RPC's status, what it did not foresee INTERNAL."""
+        try:
+            _check(request)
+            return call(request)
+        except P4RtError as error:
+            failure = error
+        except Exception as error:
+            log.exception("a request failed")
+            failure = P4RtError(INTERNAL, f"{type(error).__name__}: {error}")
+        return abort(context, failure)
+
+    def _capabilities(self, request: Any) -> Any:
+        del request  # has no fields in this version of the API
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def _set_pipeline(self, request: Any) -> Any:
+        self.device(request.device_id).set_pipeline(request)
+        return p4runtime_pb2.SetForwardingPipelineConfigResponse()
+
+    def _write(self, request: Any, context: Any) -> Any:
+        errors = self._guard(context, lambda message: self.device(message.device_id).write(message), request)
+        if any(error is not None for error in errors):
+            abort_batch(context, errors, "Write")
+        return p4runtime_pb2.WriteResponse()
+
+    def _read(self, request: Any, context: Any) -> Iterator[Any]:
+        try:
+            _check(request)
+            yield from self.device(request.device_id).read(request)
+            return
+        except ReadErrors as error:
+            errors: list[P4RtError | None] = error.errors
+        except P4RtError as error:
+            abort(context, error)
+        except Exception as error:
+            log.exception("a read failed")
+            abort(context, P4RtError(INTERNAL, f"{type(error).__name__}: {error}"))
+        abort_batch(context, errors, "Read")
+
+    # -- streams -----------------------------------------------------------------------------------------
+
+    def _stream_channel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        stream = Stream()
+        with self._lock:
+            self._streams.add(stream)
+        if not context.add_callback(stream.close):
+            stream.close()
+        reader = threading.Thread(target=self._read_stream, args=(stream, requests), name="p4rt-stream", daemon=True)
+        reader.start()
+        try:
+            yield from stream.messages()
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            if stream.device is not None:
+                with stream.device.lock:
+                    stream.device.arbiter.remove(stream)
+        if stream.error is not None:
+            abort(context, stream.error)
+
+    def _read_stream(self, stream: Stream, requests: Iterator[Any]) -> None:
+        failure: P4RtError | None = None
+        try:
+            for message in requests:
+                _check(message)
+                self._stream_message(stream, message)
+        except P4RtError as error:
+            failure = error
+        except grpc.RpcError:
+            log.debug("a controller's stream broke")
+        except Exception as error:
+            log.exception("a stream failed")
+            failure = P4RtError(INTERNAL, f"{type(error).__name__}: {error}")
+        stream.close(failure)
+
+    def _stream_message(self, stream: Stream, message: Any) -> None:
+        if message.WhichOneof("update") == "arbitration":
+            device = stream.device or self.device(message.arbitration.device_id)
+            with device.lock:
+                device.arbiter.update(stream, message.arbitration)
+                stream.device = device
+            return
+        if stream.device is None:
+            raise P4RtError(FAILED_PRECONDITION, "the first message of a stream must be a MasterArbitrationUpdate")
+        stream.device.stream_message(stream, message)
+
+
+def _check(request: Any) -> None:
+    if isinstance(request, Malformed):
+        raise invalid(request.reason)
