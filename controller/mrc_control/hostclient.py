@@ -1,0 +1,88 @@
+"""The controller's side of a host agent's control socket."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import socket
+import time
+from typing import Any, Protocol
+
+TIMEOUT_S = 30.0
+RECV_BYTES = 1 << 16
+
+
+class HostError(Exception):
+    """A host refused a command or is gone; the text names the host."""
+
+
+class HostControl(Protocol):
+    """A host that takes commands, on either clock."""
+
+    name: str
+
+    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """Carries out a verb (see `mrc_host.node`).
+
+        Raises:
+            HostError: refused, or the host is gone.
+        """
+
+
+class HostClient:
+    """A host agent behind its unix socket."""
+
+    def __init__(self, name: str, path: pathlib.Path) -> None:
+        self.name = name
+        self.path = path
+        self._socket: socket.socket | None = None
+        self._buffer = b""
+
+    def connect(self, wait_s: float = 0.0) -> None:
+        """Connects, waiting for the agent to appear.
+
+        Raises:
+            HostError: it does not.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            made.settimeout(TIMEOUT_S)
+            try:
+                made.connect(str(self.path))
+            except OSError as error:
+                made.close()
+                if time.monotonic() >= deadline:
+                    raise HostError(f"host {self.name}: its agent does not answer ({error.strerror})") from error
+                time.sleep(0.02)
+            else:
+                self._socket = made
+                return
+
+    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """See `HostControl`."""
+        if self._socket is None:
+            self.connect()
+        assert self._socket is not None
+        try:
+            self._socket.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            while b"\n" not in self._buffer:
+                data = self._socket.recv(RECV_BYTES)
+                if not data:
+                    raise ConnectionResetError("connection closed")
+                self._buffer += data
+        except OSError as error:
+            self.close()
+            raise HostError(f"host {self.name}: its agent is gone ({error})") from error
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if not answer.pop("ok"):
+            raise HostError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._buffer = b""

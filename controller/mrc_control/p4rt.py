@@ -1,0 +1,276 @@
+"""A small P4Runtime client: arbitration, pipeline, table entries by name, counters.
+
+It talks to any P4Runtime 1.3 server. Values are integers; widths and identifiers come from the P4Info.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
+
+TIMEOUT_S = 20.0
+BATCH = 500
+
+#: A match value: exact/optional an integer; LPM (value, prefix length); ternary (value, mask); range (low, high).
+Match = int | tuple[int, int]
+
+
+class P4RuntimeError(Exception):
+    """A switch refused a request; the text names the switch, the request and the server's reason."""
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """One entry by names, as the P4 program writes them (`hdr.ipv6.dst_addr`); LPM etc. see `Match`."""
+
+    table: str
+    match: Mapping[str, Match]
+    action: str
+    params: Mapping[str, int] = field(default_factory=dict)
+    priority: int = 0
+
+
+def to_bytes(value: int, bits: int) -> bytes:
+    """The canonical byte string: no leading zeros, at least one byte."""
+    if value < 0 or value >> bits:
+        raise ValueError(f"{value:#x} does not fit {bits} bits")
+    return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
+
+
+class Names:
+    """Identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
+
+    def __init__(self, info: Any) -> None:
+        self.info = info
+        self.tables = {table.preamble.name: table for table in info.tables}
+        self.actions = {action.preamble.name: action for action in info.actions}
+        self.counters = {counter.preamble.name: counter for counter in info.counters}
+        self.registers = {register.preamble.name: register for register in info.registers}
+
+    @staticmethod
+    def find(kind: str, objects: Mapping[str, Any], name: str) -> Any:
+        """The object with this name.
+
+        Raises:
+            P4RuntimeError: none or several.
+        """
+        if name in objects:
+            return objects[name]
+        found = [each for full, each in objects.items() if full.endswith("." + name)]
+        if len(found) != 1:
+            what = f"several {kind}s end in" if found else f"no {kind}"
+            raise P4RuntimeError(f"{what} '{name}'; the program has: {', '.join(sorted(objects)) or 'none'}")
+        return found[0]
+
+    def entry(self, entry: TableEntry) -> Any:
+        """The P4Runtime message of an entry."""
+        table = self.find("table", self.tables, entry.table)
+        action = self.find("action", self.actions, entry.action)
+        message = p4runtime_pb2.TableEntry(table_id=table.preamble.id, priority=entry.priority)
+        fields = {each.name: each for each in table.match_fields}
+        for name, value in entry.match.items():
+            if name not in fields:
+                raise P4RuntimeError(f"table {entry.table} has no key '{name}'; it has: {', '.join(fields)}")
+            self._match(message.match.add(), fields[name], value)
+        message.action.action.action_id = action.preamble.id
+        params = {each.name: each for each in action.params}
+        if set(params) != set(entry.params):
+            raise P4RuntimeError(f"action {entry.action} takes ({', '.join(params)}), not ({', '.join(entry.params)})")
+        for name, number in entry.params.items():
+            param = message.action.action.params.add()
+            param.param_id = params[name].id
+            param.value = to_bytes(number, params[name].bitwidth)
+        return message
+
+    @staticmethod
+    def _match(message: Any, info: Any, value: Match) -> None:
+        message.field_id = info.id
+        width = info.bitwidth
+        kind = p4info_pb2.MatchField.MatchType.Name(info.match_type)
+        if isinstance(value, int):
+            if kind == "OPTIONAL":
+                message.optional.value = to_bytes(value, width)
+            elif kind == "EXACT":
+                message.exact.value = to_bytes(value, width)
+            else:
+                raise P4RuntimeError(f"key {info.name} is {kind}; give a pair of numbers, not {value}")
+            return
+        first, second = value
+        if kind == "LPM":
+            message.lpm.value, message.lpm.prefix_len = to_bytes(first, width), second
+        elif kind == "TERNARY":
+            message.ternary.value, message.ternary.mask = to_bytes(first & second, width), to_bytes(second, width)
+        elif kind == "RANGE":
+            message.range.low, message.range.high = to_bytes(first, width), to_bytes(second, width)
+        else:
+            raise P4RuntimeError(f"key {info.name} is {kind}; give one number, not {value}")
+
+
+class Device:
+    """One switch behind a P4Runtime server, of which this client is the primary controller.
+
+    Args:
+        channel: an open gRPC channel; several devices may share it.
+        device_id: as the server numbers its switches.
+        name: for messages.
+        p4info: P4Info text of the program.
+    """
+
+    def __init__(self, channel: grpc.Channel, device_id: int, name: str, p4info: str) -> None:
+        self.device_id = device_id
+        self.name = name
+        self.p4info = text_format.Parse(p4info, p4info_pb2.P4Info())
+        self.names = Names(self.p4info)
+        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        self.election = p4runtime_pb2.Uint128(high=0, low=1)
+        self._requests: queue.Queue[Any] = queue.Queue()
+        self._stream: Any = None
+        self._answers: queue.Queue[Any] = queue.Queue()
+
+    def become_primary(self, election_id: int = 1) -> None:
+        """Opens the stream and takes the primary role.
+
+        Raises:
+            P4RuntimeError: another controller is primary, or no answer.
+        """
+        self.election = p4runtime_pb2.Uint128(high=election_id >> 64, low=election_id & (1 << 64) - 1)
+        self._stream = self.stub.StreamChannel(iter(self._requests.get, None))
+        threading.Thread(target=self._read, name=f"p4rt-{self.name}", daemon=True).start()
+        request = p4runtime_pb2.StreamMessageRequest()
+        request.arbitration.device_id = self.device_id
+        request.arbitration.election_id.CopyFrom(self.election)
+        self._requests.put(request)
+        try:
+            answer = self._answers.get(timeout=TIMEOUT_S)
+        except queue.Empty:
+            raise P4RuntimeError(f"switch {self.name}: no answer to arbitration in {TIMEOUT_S:.0f} s") from None
+        if isinstance(answer, grpc.RpcError):
+            raise self._error("arbitration", answer) from answer
+        if answer.arbitration.status.code != grpc.StatusCode.OK.value[0]:
+            raise P4RuntimeError(f"switch {self.name}: another controller is primary; stop it first")
+
+    def _read(self) -> None:
+        try:
+            for message in self._stream:
+                self._answers.put(message)
+        except grpc.RpcError as error:
+            self._answers.put(error)
+
+    def _error(self, what: str, error: grpc.RpcError) -> P4RuntimeError:
+        details = [error.details() or error.code().name]
+        metadata: Any = error.trailing_metadata() or ()
+        for key, value in metadata:
+            if key == "grpc-status-details-bin":
+                details += _batch_errors(value)
+        return P4RuntimeError(f"switch {self.name}: {what}: {'; '.join(details[:4])}")
+
+    def set_pipeline(self, bmv2_json: bytes) -> None:
+        """Loads the program; tables are empty afterwards.
+
+        Raises:
+            P4RuntimeError: the switch refuses it.
+        """
+        request = p4runtime_pb2.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id,
+            election_id=self.election,
+            action=p4runtime_pb2.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        )
+        request.config.p4info.CopyFrom(self.p4info)
+        request.config.p4_device_config = bmv2_json
+        try:
+            self.stub.SetForwardingPipelineConfig(request, timeout=60)
+        except grpc.RpcError as error:
+            raise self._error("set pipeline", error) from error
+
+    def _write(self, updates: Sequence[Any], what: str) -> None:
+        for first in range(0, len(updates), BATCH):
+            request = p4runtime_pb2.WriteRequest(device_id=self.device_id, election_id=self.election)
+            request.updates.extend(updates[first : first + BATCH])
+            try:
+                self.stub.Write(request, timeout=TIMEOUT_S)
+            except grpc.RpcError as error:
+                raise self._error(what, error) from error
+
+    def insert(self, entries: Iterable[TableEntry]) -> int:
+        """Inserts entries; returns how many.
+
+        Raises:
+            P4RuntimeError: an unknown name, a value that does not fit, or the switch's refusal.
+        """
+        updates = []
+        for entry in entries:
+            update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT)
+            update.entity.table_entry.CopyFrom(self.names.entry(entry))
+            updates.append(update)
+        self._write(updates, "insert")
+        return len(updates)
+
+    def set_default(self, table: str, action: str, params: Mapping[str, int]) -> None:
+        """Sets a table's default action."""
+        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
+        message = self.names.entry(TableEntry(table, {}, action, params))
+        message.is_default_action = True
+        update.entity.table_entry.CopyFrom(message)
+        self._write([update], "set default")
+
+    def multicast_group(self, group: int, ports: Sequence[int]) -> None:
+        """Creates a multicast group with one copy per port."""
+        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT)
+        entry = update.entity.packet_replication_engine_entry.multicast_group_entry
+        entry.multicast_group_id = group
+        for port in ports:
+            entry.replicas.add(egress_port=port, instance=0)
+        self._write([update], "multicast group")
+
+    def _read_entities(self, entity: Any) -> Iterator[Any]:
+        request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
+        request.entities.append(entity)
+        try:
+            for answer in self.stub.Read(request, timeout=TIMEOUT_S):
+                yield from answer.entities
+        except grpc.RpcError as error:
+            raise self._error("read", error) from error
+
+    def count_entries(self) -> int:
+        """Entries in all tables, default actions not counted."""
+        entity = p4runtime_pb2.Entity()
+        entity.table_entry.table_id = 0
+        return sum(1 for each in self._read_entities(entity) if not each.table_entry.is_default_action)
+
+    def counter(self, name: str) -> dict[int, tuple[int, int]]:
+        """(packets, bytes) of every cell of an indirect counter that is not zero."""
+        counter = self.names.find("counter", self.names.counters, name)
+        entity = p4runtime_pb2.Entity()
+        entity.counter_entry.counter_id = counter.preamble.id
+        cells = {}
+        for each in self._read_entities(entity):
+            data = each.counter_entry.data
+            if data.packet_count or data.byte_count:
+                cells[each.counter_entry.index.index] = (data.packet_count, data.byte_count)
+        return cells
+
+    def close(self) -> None:
+        """Gives the primary role up."""
+        self._requests.put(None)
+        if self._stream is not None:
+            self._stream.cancel()
+
+
+def _batch_errors(raw: bytes) -> list[str]:
+    from google.rpc import status_pb2
+
+    status = status_pb2.Status.FromString(raw)
+    found = []
+    for index, detail in enumerate(status.details):
+        error = p4runtime_pb2.Error()
+        if detail.Unpack(error) and error.canonical_code:
+            found.append(f"update {index}: {error.message}")
+    return found

@@ -1,0 +1,141 @@
+"""A host's configuration as the controller writes it: one JSON document, checked when it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+from mrc_host.proto.config import (
+    CcAlgorithm,
+    CcConfig,
+    ConfigError,
+    EndpointConfig,
+    EvConfig,
+    EvField,
+    EvFormat,
+    EvMode,
+    PortsConfig,
+    ReliabilityConfig,
+    Srv6Path,
+    WireConfig,
+)
+
+TRANSPORTS = ("mrc", "roce")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """One host. `interfaces`, `macs` and `gateways` matter on the real clock only; lists are in the order of ports.
+
+    `paths[destination][EV]` is the SRv6 path: the outer destination address and the segments after it.
+    `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
+    """
+
+    name: str
+    address: str
+    ports: int
+    rate_bps: list[int]
+    transport: str = "mrc"
+    seed: int = 1
+    sample_ns: int = 50_000_000
+    interfaces: list[str] = field(default_factory=list)
+    macs: list[str] = field(default_factory=list)
+    gateways: list[str] = field(default_factory=list)
+    paths: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.transport not in TRANSPORTS:
+            raise ConfigError(f"transport is '{self.transport}'; known: {', '.join(TRANSPORTS)}")
+        if len(self.rate_bps) != self.ports:
+            raise ConfigError(f"rate_bps has {len(self.rate_bps)} entries for {self.ports} ports")
+        for name in ("interfaces", "macs", "gateways"):
+            if len(getattr(self, name)) not in (0, self.ports):
+                raise ConfigError(f"{name} has {len(getattr(self, name))} entries for {self.ports} ports")
+
+    @property
+    def address_bytes(self) -> bytes:
+        """The 16 bytes of the address."""
+        return ipaddress.IPv6Address(self.address).packed
+
+    def endpoint(self) -> EndpointConfig:
+        """The MRC endpoint's configuration.
+
+        Raises:
+            ConfigError: an unknown section or key, or a value out of range.
+        """
+        sections = {"wire": WireConfig, "reliability": ReliabilityConfig, "ev": EvConfig, "cc": CcConfig}
+        sections["ports"] = PortsConfig
+        unknown = set(self.settings) - set(sections)
+        if unknown:
+            raise ConfigError(f"settings has no section '{min(unknown)}'; known: {', '.join(sections)}")
+        built: dict[str, Any] = {}
+        for name, kind in sections.items():
+            values = dict(self.settings.get(name, {}))
+            if name == "ports":
+                values["count"] = self.ports
+            if name == "ev" and self.paths:
+                values["resolver"] = Resolver(self.paths)
+            built[name] = build(kind, values, name)
+        return EndpointConfig(address=self.address_bytes, **built)
+
+
+class Resolver:
+    """Looks (EV, destination) up in the table of SRv6 paths that the controller computed."""
+
+    def __init__(self, paths: Mapping[str, Mapping[str, list[str]]]) -> None:
+        self._paths: dict[tuple[int, bytes], Srv6Path] = {}
+        for destination, by_ev in paths.items():
+            packed = ipaddress.IPv6Address(destination).packed
+            for ev, addresses in by_ev.items():
+                first, *segments = (ipaddress.IPv6Address(text).packed for text in addresses)
+                self._paths[int(ev), packed] = Srv6Path(first, tuple(segments))
+
+    def __call__(self, ev: int, destination: bytes) -> Srv6Path:
+        return self._paths[ev, destination]
+
+
+def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """A configuration dataclass from JSON values; enumerations by name, EV fields from lists.
+
+    Raises:
+        ConfigError: an unknown key or a value that does not fit.
+    """
+    known = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    enums: dict[str, type[Enum]] = {"mode": EvMode, "fmt": EvFormat, "algorithm": CcAlgorithm}
+    ready: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{where} has no '{key}'; known: {', '.join(sorted(known))}")
+        if key in enums and isinstance(value, str):
+            try:
+                value = enums[key][value.upper()]
+            except KeyError:
+                names = ", ".join(each.name.lower() for each in enums[key])
+                raise ConfigError(f"{where}.{key} is '{value}'; known: {names}") from None
+        elif key == "fields":
+            value = [build(EvField, each, f"{where}.fields") for each in value]
+        ready[key] = value
+    try:
+        return kind(**ready)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def load(document: Mapping[str, Any]) -> NodeConfig:
+    """A host's configuration from its JSON document.
+
+    Raises:
+        ConfigError: an unknown or missing key, or a value out of range.
+    """
+    config = build(NodeConfig, document, "host configuration")
+    try:
+        ipaddress.IPv6Address(config.address)
+    except ValueError as error:
+        raise ConfigError(f"address: {error}") from error
+    return config

@@ -1,0 +1,58 @@
+"""What a driver drives: the protocol core's surface, as a host node offers it with its workloads behind."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Drivable(Protocol):
+    """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header."""
+
+    ports: int
+
+    def receive(self, port: int, packet: bytes, now: int) -> None:
+        """A packet arrived."""
+
+    def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        """Packets for a port, together at most `budget_bytes` long."""
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` wants to be called."""
+
+    def handle_timer(self, now: int) -> None:
+        """Does what is due."""
+
+    def settle(self, now: int) -> None:
+        """Lets the application react to what happened since the last call."""
+
+    def set_carrier(self, port: int, up: bool, now: int) -> None:
+        """The link of a port went down or came up."""
+
+
+class PortPacer:
+    """A NIC port as a sender sees it: busy until its link has carried what it was given.
+
+    A driver that is late may catch up by at most `burst_ns` of the link's time.
+    """
+
+    __slots__ = ("burst_ns", "free_ns", "ns_per_byte", "overhead_bytes")
+
+    def __init__(self, rate_bps: int, burst_ns: int, overhead_bytes: int) -> None:
+        self.ns_per_byte = 8e9 / rate_bps
+        self.burst_ns = burst_ns
+        self.overhead_bytes = overhead_bytes
+        self.free_ns = 0
+
+    def budget(self, now: int) -> int:
+        """Bytes of packets that may go now."""
+        ahead = now + self.burst_ns - self.free_ns
+        return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
+
+    def spend(self, packets: int, nbytes: int, now: int) -> None:
+        """Accounts for packets that were sent."""
+        size = nbytes + packets * self.overhead_bytes
+        self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
+
+    def ready_ns(self, nbytes: int) -> int:
+        """When there is room for a packet of this size."""
+        return self.free_ns + int(nbytes * self.ns_per_byte) - self.burst_ns + 1

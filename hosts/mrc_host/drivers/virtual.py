@@ -1,0 +1,139 @@
+"""The virtual clock: many nodes on one simulated fabric, in one process, deterministic.
+
+The fabric is handed in as an object with `advance`, `inject` and `now_ns` (the embedded switch's Python API has
+them); nothing here knows switches.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+from mrc_host.drivers.surface import Drivable
+
+FOREVER = 1 << 62
+
+Port = TypeVar("Port", contravariant=True)
+
+
+class VirtualFabric(Protocol[Port]):
+    """The part of the fabric that hosts need."""
+
+    @property
+    def now_ns(self) -> int:
+        """The fabric's time."""
+
+    def advance(self, limit_ns: int) -> list[tuple[int, int, int, bytes]]:
+        """Runs until something is delivered or the limit is reached: (time, device, port, frame)."""
+
+    def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
+        """Sends a frame into a port; returns when its link is free again, -1 when it was dropped."""
+
+
+P = TypeVar("P")
+
+
+class NodePort(Generic[P]):
+    """One NIC port of a node and the fabric's port that it is cabled to."""
+
+    __slots__ = ("fabric_port", "free_ns", "header", "key")
+
+    def __init__(self, fabric_port: P, key: tuple[int, int], header: bytes) -> None:
+        self.fabric_port = fabric_port
+        self.key = key
+        self.header = header
+        self.free_ns = 0
+
+
+class VirtualDriver(Generic[P]):
+    """Drives nodes over a fabric on the virtual clock.
+
+    Args:
+        fabric: where their packets go.
+        nodes: by name.
+        ports: for each node, its ports in order.
+        mtu_bytes: the largest packet.
+    """
+
+    def __init__(
+        self,
+        fabric: VirtualFabric[P],
+        nodes: Mapping[str, Drivable],
+        ports: Mapping[str, list[NodePort[P]]],
+        mtu_bytes: int,
+    ) -> None:
+        self.fabric = fabric
+        self.nodes = dict(nodes)
+        self.ports = {name: list(own) for name, own in ports.items()}
+        self.mtu_bytes = mtu_bytes
+        self._where = {port.key: (name, index) for name, own in self.ports.items() for index, port in enumerate(own)}
+        self._order = {name: number for number, name in enumerate(self.nodes)}
+        self._names = list(self.nodes)
+        self._wakes: list[tuple[int, int]] = []
+        self._due: list[int] = [FOREVER] * len(self._names)
+        self.now = fabric.now_ns
+
+    def touch(self, name: str) -> None:
+        """Lets a node that was commanded from outside act at the present time."""
+        self._pump(name, self.now)
+
+    def run_until(self, end_ns: int) -> None:
+        """Runs everything due up to and including `end_ns`."""
+        wakes, due = self._wakes, self._due
+        for name in self._names:
+            self._pump(name, self.now)
+        while True:
+            while wakes and wakes[0][0] != due[wakes[0][1]]:
+                heapq.heappop(wakes)
+            limit = min(wakes[0][0], end_ns) if wakes else end_ns
+            arrivals = self.fabric.advance(max(limit, self.now))
+            if arrivals:
+                for time_ns, device, port, frame in arrivals:
+                    self._arrive(time_ns, device, port, frame)
+                continue
+            self.now = max(self.now, limit)
+            if limit >= end_ns and not (wakes and wakes[0][0] <= end_ns):
+                return
+            number = wakes[0][1]
+            due[number] = FOREVER
+            name = self._names[number]
+            node = self.nodes[name]
+            timer = node.next_timer()
+            if timer is not None and timer <= self.now:
+                node.handle_timer(self.now)
+            self._pump(name, self.now)
+
+    def _arrive(self, time_ns: int, device: int, port: int, frame: bytes) -> None:
+        place = self._where.get((device, port))
+        if place is None:
+            return
+        name, index = place
+        self.now = max(self.now, time_ns)
+        self.nodes[name].receive(index, frame[14:], time_ns)
+        self._pump(name, time_ns)
+
+    def _pump(self, name: str, now: int) -> None:
+        node, inject = self.nodes[name], self.fabric.inject
+        node.settle(now)
+        wake = FOREVER
+        for index, port in enumerate(self.ports[name]):
+            while port.free_ns <= now:
+                # One packet at a time: the next one is chosen when the link is free, as a NIC would.
+                packets = node.to_send(index, now, self.mtu_bytes)
+                if not packets:
+                    break
+                for packet in packets:
+                    free = inject(port.fabric_port, port.header + packet, now)
+                    if free > port.free_ns:
+                        port.free_ns = free
+            if port.free_ns > now:
+                wake = min(wake, port.free_ns)
+        timer = node.next_timer()
+        if timer is not None:
+            wake = min(wake, max(timer, now))
+        number = self._order[name]
+        if wake != self._due[number]:
+            self._due[number] = wake
+            if wake < FOREVER:
+                heapq.heappush(self._wakes, (wake, number))

@@ -1,0 +1,145 @@
+"""A workload on an endpoint: its memory region, its queue pairs, and the puts under way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mrc_host.proto.completion import CompletionQueue
+from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.events import QpState
+from mrc_host.proto.qp import QueuePair
+from mrc_host.proto.roce import RoceEndpoint, RoceQueuePair
+from mrc_host.workloads import WORKLOADS, WorkloadError
+
+RECEIVES = 512
+
+
+class Job:
+    """One rank's workload. QPs go to every rank that writes to this one or is written to.
+
+    With `qps_per_peer` > 1 a put is cut into as many parts, one per QP (RoCE's way to more than one path); the workload
+    hears of it once, when all parts are there.
+
+    Raises:
+        WorkloadError: an unknown workload or parameter.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint | RoceEndpoint,
+        cq: CompletionQueue,
+        workload: str,
+        params: Mapping[str, Any],
+        rank: int,
+        names: Sequence[str],
+        addresses: Sequence[str],
+        qps_per_peer: int,
+    ) -> None:
+        kind = WORKLOADS.get(workload)
+        if kind is None:
+            raise WorkloadError(f"no workload '{workload}'; known: {', '.join(sorted(WORKLOADS))}")
+        size = len(names)
+        self.endpoint = endpoint
+        self.rank = rank
+        self.names = list(names)
+        self.addresses = list(addresses)
+        self.buffer = bytearray(kind.memory_bytes(size, params))
+        self.region = endpoint.register_memory(self.buffer)
+        self.view = memoryview(self.buffer)
+        self.workload = kind(rank, size, params, self, self.view)
+        mine = kind.peers(rank, size, params)
+        peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)}
+        self.qps: dict[int, list[QueuePair | RoceQueuePair]] = {
+            peer: [endpoint.create_qp(cq, cq) for _ in range(qps_per_peer)]  # type: ignore[arg-type]
+            for peer in sorted(peers)
+        }
+        self.remote: dict[int, tuple[int, int]] = {}
+        self._next_wr = 0
+        self._parts: dict[int, list[int]] = {}
+        self._immediates: Counter[tuple[int, int]] = Counter()
+
+    def attributes(self) -> dict[str, Any]:
+        """What the peers must know: region and QP attributes per peer, as JSON."""
+        endpoint: Any = self.endpoint
+        return {
+            "region": {"va": self.region.va, "rkey": self.region.rkey, "length": len(self.buffer)},
+            "qps": {str(peer): [endpoint.local_attributes(qp) for qp in qps] for peer, qps in self.qps.items()},
+        }
+
+    def connect(self, peers: Mapping[int, Mapping[str, Any]], now: int) -> None:
+        """Connects every QP with what `attributes` gave at the peers."""
+        endpoint: Any = self.endpoint
+        for peer, qps in self.qps.items():
+            if peer not in peers:
+                raise ValueError(f"attributes of rank {peer} ({self.names[peer]}) are missing")
+            theirs = peers[peer]
+            self.remote[peer] = (int(theirs["region"]["va"]), int(theirs["region"]["rkey"]))
+            for qp, attributes in zip(qps, theirs["qps"][str(self.rank)], strict=True):
+                endpoint.connect(qp, attributes, now)
+                endpoint.post_recv(qp, 0, RECEIVES)
+
+    def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
+        """See `workloads.base.Channel`."""
+        endpoint: Any = self.endpoint
+        va, rkey = self.remote[peer]
+        wr_id = self._next_wr
+        self._next_wr += 1
+        qps = self.qps[peer]
+        self._parts[wr_id] = [len(qps), tag]
+        share = -(-length // len(qps) // 4) * 4
+        for index, qp in enumerate(qps):
+            first = min(index * share, length)
+            part = min(share, length - first)
+            where: dict[str, int] = {"local_offset": offset + first, "length": part}
+            target = va + remote_offset + first
+            if imm is None:
+                endpoint.post_write(qp, self.view, target, rkey, wr_id, **where)
+            else:
+                endpoint.post_write_imm(qp, self.view, target, rkey, imm, wr_id, **where)
+
+    def put_done(self, peer: int, wr_id: int, now: int) -> None:
+        """A work request of a put completed."""
+        parts = self._parts[wr_id]
+        parts[0] -= 1
+        if parts[0] == 0:
+            del self._parts[wr_id]
+            self.workload.put_done(peer, parts[1], now)
+
+    def arrived(self, peer: int, qpn: int, imm: int, now: int) -> None:
+        """An immediate arrived on one of the peer's QPs."""
+        endpoint: Any = self.endpoint
+        qps = self.qps[peer]
+        for qp in qps:
+            if qp.number == qpn:
+                endpoint.post_recv(qp, 0, 1)
+        key = (peer, imm)
+        self._immediates[key] += 1
+        if self._immediates[key] == len(qps):
+            del self._immediates[key]
+            self.workload.arrived(peer, imm, now)
+
+    def failed(self, peer: int, reason: str, now: int) -> None:
+        """A QP to the peer died."""
+        self.workload.failed(peer, f"{self.names[peer]}: {reason}", now)
+
+    def progress(self) -> dict[str, Any]:
+        """The workload's progress as JSON."""
+        states = [qp.state is QpState.RTS for qps in self.qps.values() for qp in qps]
+        return {
+            **dataclasses.asdict(self.workload.progress),
+            "rank": self.rank,
+            "done": self.workload.done,
+            "qps": len(states),
+            "qps_in_rts": sum(states),
+        }
+
+    def close(self, now: int) -> None:
+        """Destroys the QPs and forgets the region."""
+        endpoint: Any = self.endpoint
+        for qps in self.qps.values():
+            for qp in qps:
+                endpoint.destroy_qp(qp, now)
+        endpoint.deregister_memory(self.region)

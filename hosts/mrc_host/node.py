@@ -1,0 +1,244 @@
+"""One host: a protocol endpoint, the workloads on it, and the JSON verbs by which a controller commands both.
+
+A node is sans-IO like the endpoint: drivers hand in packets and time. `command` is the same on both clocks; the real
+one reaches it over the agent's unix socket, the virtual one by a call.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mrc_host.config import NodeConfig
+from mrc_host.jobs import Job
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
+from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.events import CompletionsReady, EvChanged, PortChanged, ProbeResult, QpStateChanged
+from mrc_host.proto.roce import RoceEndpoint
+from mrc_host.samples import Sampler
+from mrc_host.workloads import WorkloadError
+
+MAX_LOG = 10_000
+POLL_BATCH = 64
+
+
+class CommandError(Exception):
+    """A command that cannot be carried out; the text says why and what would."""
+
+
+class HostNode:
+    """A host on any clock; see the module's docstring and `drivers.surface.Drivable`.
+
+    Args:
+        config: addresses, ports, transport, endpoint settings.
+        rng: the only source of randomness.
+    """
+
+    def __init__(self, config: NodeConfig, rng: random.Random) -> None:
+        self.config = config
+        self.name = config.name
+        self.ports = config.ports
+        self.endpoint: Endpoint | RoceEndpoint
+        if config.transport == "roce":
+            self.endpoint = RoceEndpoint(config.roce(), rng)
+        else:
+            self.endpoint = Endpoint(config.endpoint(), rng)
+        self.cq = self.endpoint.create_cq(1 << 20)
+        self.jobs: dict[str, Job] = {}
+        self.by_qpn: dict[int, tuple[Job, int]] = {}
+        self.events: list[dict[str, Any]] = []
+        self.events_dropped = 0
+        self.sampler = Sampler(self, config.sample_ns)
+        self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
+        self._probe_waiters: dict[int, Callable[[int | None, int], None]] = {}
+        self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
+            "hello": self._hello,
+            "prepare": self._prepare,
+            "connect": self._connect,
+            "start": self._start,
+            "stop_after": self._stop_after,
+            "progress": self._progress,
+            "finish": self._finish,
+            "statistics": self._statistics,
+            "samples": self._samples,
+            "events": self._events,
+            "port": self._port,
+            "provide": self._provide,
+        }
+
+    # -- the driver's side ----------------------------------------------------------------------------------
+
+    def receive(self, port: int, packet: bytes, now: int) -> None:
+        """A packet arrived."""
+        self.endpoint.receive_datagram(port, packet, now)
+
+    def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        """Packets for a port."""
+        return self.endpoint.datagrams_to_send(port, now, budget_bytes)
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` wants to be called."""
+        timer, sample = self.endpoint.next_timer(), self.sampler.due
+        if timer is None or (sample is not None and sample < timer):
+            return sample
+        return timer
+
+    def handle_timer(self, now: int) -> None:
+        """Does what is due."""
+        sample = self.sampler.due
+        if sample is not None and sample <= now:
+            self.sampler.take(now)
+        self.endpoint.handle_timer(now)
+
+    def settle(self, now: int) -> None:
+        """Hands events and completions to the workloads until nothing new comes of it."""
+        endpoint = self.endpoint
+        while True:
+            event = endpoint.next_event()
+            if event is None:
+                return
+            if isinstance(event, CompletionsReady):
+                while completions := endpoint.poll(self.cq, POLL_BATCH):
+                    for completion in completions:
+                        self._completed(completion, now)
+            elif isinstance(event, ProbeResult):
+                waiter = self._probe_waiters.pop(event.token, None)
+                if waiter is not None:
+                    waiter(event.rtt_ns, now)
+            else:
+                self._log(event, now)
+
+    def set_carrier(self, port: int, up: bool, now: int) -> None:
+        """The link of a port went down or came up."""
+        self.endpoint.set_port_state(port, up, now)
+        self.settle(now)
+
+    # -- workloads ------------------------------------------------------------------------------------------
+
+    def _completed(self, completion: Completion, now: int) -> None:
+        place = self.by_qpn.get(completion.qpn)
+        if place is None:
+            return
+        job, peer = place
+        if completion.status is not CompletionStatus.SUCCESS:
+            job.failed(peer, completion.status.value, now)
+        elif completion.kind is CompletionKind.RECV_IMM:
+            job.arrived(peer, completion.qpn, completion.immediate or 0, now)
+        else:
+            job.put_done(peer, completion.wr_id, now)
+
+    def _log(self, event: QpStateChanged | EvChanged | PortChanged, now: int) -> None:
+        if len(self.events) >= MAX_LOG:
+            self.events_dropped += 1
+            return
+        row: dict[str, Any] = {"t_ns": now}
+        if isinstance(event, QpStateChanged):
+            place = self.by_qpn.get(event.qpn)
+            peer = place[0].names[place[1]] if place else None
+            row |= {"kind": "qp", "qpn": event.qpn, "peer": peer, "old": event.old.value, "new": event.new.value}
+            row["reason"] = event.reason.value if event.reason else None
+            if place and event.reason:
+                place[0].failed(place[1], event.reason.value, now)
+        elif isinstance(event, EvChanged):
+            row |= {"kind": "ev", "qpn": event.qpn, "ev": event.ev, "plane": event.plane}
+            row |= {"old": event.old.name, "new": event.new.name, "cause": event.cause, "losses": event.losses}
+        else:
+            row |= {"kind": "port", "port": event.port, "up": event.up}
+            row["peer"] = event.peer.hex() if event.peer else None
+        self.events.append(row)
+
+    # -- commands -------------------------------------------------------------------------------------------
+
+    def command(self, verb: str, arguments: Mapping[str, Any], now: int) -> dict[str, Any]:
+        """Carries out a verb; returns its JSON answer.
+
+        Raises:
+            CommandError: unknown verb, wrong arguments, or a state that does not allow it.
+        """
+        handler = self._verbs.get(verb)
+        if handler is None:
+            raise CommandError(f"host {self.name}: no verb '{verb}'; known: {', '.join(sorted(self._verbs))}")
+        try:
+            answer = handler(now, **arguments)
+        except (TypeError, ValueError, KeyError, WorkloadError) as error:
+            raise CommandError(f"host {self.name}: {verb}: {error}") from error
+        self.settle(now)
+        return answer
+
+    def add_verb(self, verb: str, handler: Callable[..., dict[str, Any]]) -> None:
+        """Adds a verb: `handler(now, **arguments) -> dict`."""
+        self._verbs[verb] = handler
+
+    def _hello(self, now: int) -> dict[str, Any]:
+        return {"name": self.name, "transport": self.config.transport, "now_ns": now, "ports": self.ports}
+
+    def _prepare(
+        self,
+        now: int,
+        job: str,
+        workload: str,
+        params: dict[str, Any],
+        rank: int,
+        names: list[str],
+        addresses: list[str],
+        qps_per_peer: int = 1,
+    ) -> dict[str, Any]:
+        if job in self.jobs:
+            raise ValueError(f"job '{job}' exists; finish it first")
+        made = Job(self.endpoint, self.cq, workload, params, rank, names, addresses, qps_per_peer)
+        self.jobs[job] = made
+        for peer, qps in made.qps.items():
+            for qp in qps:
+                self.by_qpn[qp.number] = (made, peer)
+        return made.attributes()
+
+    def _job(self, job: str) -> Job:
+        if job not in self.jobs:
+            raise ValueError(f"no job '{job}'; known: {', '.join(self.jobs) or 'none'}")
+        return self.jobs[job]
+
+    def _connect(self, now: int, job: str, peers: dict[str, Any]) -> dict[str, Any]:
+        self._job(job).connect({int(rank): attributes for rank, attributes in peers.items()}, now)
+        return {}
+
+    def _start(self, now: int, job: str) -> dict[str, Any]:
+        self.sampler.start(now)
+        self._job(job).workload.start(now)
+        return {}
+
+    def _stop_after(self, now: int, job: str, iterations: int) -> dict[str, Any]:
+        self._job(job).workload.stop_after(iterations)
+        return {}
+
+    def _progress(self, now: int, job: str) -> dict[str, Any]:
+        return self._job(job).progress()
+
+    def _finish(self, now: int, job: str) -> dict[str, Any]:
+        made = self._job(job)
+        for qps in made.qps.values():
+            for qp in qps:
+                self.by_qpn.pop(qp.number, None)
+        made.close(now)
+        del self.jobs[job]
+        return {}
+
+    def _statistics(self, now: int) -> dict[str, Any]:
+        return self.endpoint.statistics()
+
+    def _samples(self, now: int, since: int = 0) -> dict[str, Any]:
+        return {"samples": self.sampler.since(since)}
+
+    def _events(self, now: int, since: int = 0) -> dict[str, Any]:
+        return {"events": self.events[since:], "next": len(self.events), "dropped": self.events_dropped}
+
+    def _port(self, now: int, port: int, up: bool) -> dict[str, Any]:
+        if not 0 <= port < self.ports:
+            raise ValueError(f"no port {port}; this host has {self.ports}, numbered from 0")
+        self.endpoint.set_port_state(port, up, now)
+        return {}
+
+    def _provide(self, now: int, what: str) -> dict[str, Any]:
+        if what not in self.providers:
+            raise ValueError(f"nothing called '{what}' here; known: {', '.join(self.providers) or 'none'}")
+        return self.providers[what]()
