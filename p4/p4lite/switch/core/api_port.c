@@ -1,0 +1,283 @@
+/* The functions of fabric.h that deal with one port. */
+#include <stdlib.h>
+
+#include "internal.h"
+
+/* How far the virtual clock may run past a delivery: no host's answer reaches a switch sooner. */
+static void lookahead_update(struct fabric *f)
+{
+    uint64_t least = PF_NO_TIME;
+    for (struct sw *s = f->switches; s; s = s->next)
+        for (uint32_t i = 0; i < s->ports_size; i++) {
+            const struct port *q = s->ports[i];
+            if (q && q->peer_kind == PEER_EXTERNAL && q->host_in.set.delay_ns < least)
+                least = q->host_in.set.delay_ns;
+        }
+    f->lookahead_ns = least;
+}
+
+int pf_port_add(struct sw *s, uint32_t number, struct port **out)
+{
+    struct fabric *f = s->fabric;
+    int result = PF_E_RANGE;
+    if (number > MAX_PORT || number == s->config.drop_port)
+        return PF_E_RANGE;
+    pf_lock(f);
+    struct port *q = switch_port(s, number);
+    if (!q) {
+        result = PF_E_MEMORY;
+    } else if (!q->implicit || q->peer_kind == PEER_CPU) {
+        result = PF_E_EXISTS;
+    } else {
+        q->implicit = false;
+        q->peer_kind = PEER_EXTERNAL;
+        q->collect = true;
+        lookahead_update(f);
+        *out = q;
+        result = PF_OK;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+static void unlink_one(struct fabric *f, struct port *q)
+{
+    linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
+    q->out.to = NULL;
+    q->peer = NULL;
+    q->in = &q->host_in;
+    q->peer_kind = PEER_EXTERNAL;
+}
+
+int pf_port_unlink(struct port *a)
+{
+    struct fabric *f = a->sw->fabric;
+    pf_lock(f);
+    struct port *b = a->peer;
+    if (b) {
+        unlink_one(f, a);
+        unlink_one(f, b);
+        lookahead_update(f);
+    }
+    pf_unlock(f);
+    return b ? PF_OK : PF_E_MISSING;
+}
+
+/* The structure stays as one that nobody added, since packets inside the switch may still refer to it. */
+int pf_port_remove(struct port *q)
+{
+    struct fabric *f = q->sw->fabric;
+    pf_lock(f);
+    pf_port_unlink(q);
+    device_close(f, q);
+    pcap_close(q);
+    while (q->sources) {
+        struct source *next = q->sources->next;
+        source_free(f, q->sources);
+        q->sources = next;
+    }
+    port_flush(f, q);
+    linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
+    linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
+    static const struct pf_link_settings plain;
+    linkdir_set(&q->out, &plain);
+    linkdir_set(&q->host_in, &plain);
+    q->out.up = q->host_in.up = true;
+    q->implicit = true;
+    q->peer_kind = PEER_NONE;
+    lookahead_update(f);
+    pf_unlock(f);
+    return PF_OK;
+}
+
+int pf_port_link(struct port *a, struct port *b)
+{
+    struct fabric *f = a->sw->fabric;
+    if (a == b || b->sw->fabric != f)
+        return PF_E_RANGE;
+    pf_lock(f);
+    int result = PF_E_BUSY;
+    if (a->peer_kind == PEER_EXTERNAL && b->peer_kind == PEER_EXTERNAL) {
+        struct port *ends[2] = {a, b};
+        for (int i = 0; i < 2; i++) {
+            struct port *q = ends[i], *peer = ends[1 - i];
+            linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
+            q->peer_kind = PEER_SWITCH;
+            q->peer = peer;
+            q->out.to = peer;
+            q->in = &peer->out;
+        }
+        lookahead_update(f);
+        result = PF_OK;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+static struct linkdir *direction(struct port *q, uint32_t outgoing)
+{
+    return outgoing ? &q->out : q->in;
+}
+
+int pf_port_settings(struct port *q, uint32_t outgoing, const struct pf_link_settings *settings)
+{
+    struct fabric *f = q->sw->fabric;
+    pf_lock(f);
+    settle(f);
+    linkdir_set(direction(q, outgoing), settings);
+    lookahead_update(f);
+    pf_unlock(f);
+    return PF_OK;
+}
+
+int pf_port_up(struct port *q, uint32_t outgoing, uint32_t up)
+{
+    struct fabric *f = q->sw->fabric;
+    struct linkdir *d = direction(q, outgoing);
+    pf_lock(f);
+    settle(f);
+    if (d->up && !up)
+        linkdir_cut(f, d, PF_D_LINK_DOWN);
+    d->up = up;
+    pf_unlock(f);
+    return PF_OK;
+}
+
+int pf_port_is_up(struct port *q, uint32_t outgoing)
+{
+    pf_lock(q->sw->fabric);
+    int up = direction(q, outgoing)->up && device_is_up(q);
+    pf_unlock(q->sw->fabric);
+    return up;
+}
+
+int pf_port_queue(struct port *q, int32_t priority, uint64_t packets, uint64_t bytes)
+{
+    if (priority < -2 || priority >= (int32_t)q->sw->config.priority_queues)
+        return PF_E_RANGE;
+    pf_lock(q->sw->fabric);
+    if (priority == -2) {
+        q->limit_packets = packets;
+        q->limit_bytes = bytes;
+    }
+    for (int32_t i = 0; i < (int32_t)PF_MAX_PRIORITIES; i++)
+        if (priority == -1 || priority == i) {
+            q->queues[i].limit_packets = packets;
+            q->queues[i].limit_bytes = bytes;
+        }
+    pf_unlock(q->sw->fabric);
+    return PF_OK;
+}
+
+int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
+{
+    pf_lock(q->sw->fabric);
+    device_collect_drops(q);
+    *out = q->stats;
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
+        struct queue *queue = &q->queues[i];
+        out->queues[i] = queue->stats;
+        out->queues[i].depth_packets = queue->packets;
+        out->queues[i].depth_bytes = queue->bytes;
+        if (reset) {
+            memset(&queue->stats, 0, sizeof queue->stats);
+            queue->stats.max_packets = queue->packets;
+            queue->stats.max_bytes = queue->bytes;
+        }
+    }
+    out->service_lag = histogram_read(&q->lag);
+    if (reset) {
+        memset(&q->stats, 0, sizeof q->stats);
+        memset(&q->lag, 0, sizeof q->lag);
+    }
+    pf_unlock(q->sw->fabric);
+    return PF_OK;
+}
+
+int pf_port_capture(struct port *q, const char *path, uint32_t snaplen)
+{
+    int result = PF_OK;
+    pf_lock(q->sw->fabric);
+    if (path)
+        result = pcap_open(q, path, snaplen);
+    else
+        pcap_close(q);
+    pf_unlock(q->sw->fabric);
+    return result;
+}
+
+int pf_port_collect(struct port *q, uint32_t collect)
+{
+    pf_lock(q->sw->fabric);
+    q->collect = collect;
+    pf_unlock(q->sw->fabric);
+    return PF_OK;
+}
+
+int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
+{
+    struct fabric *f = q->sw->fabric;
+    struct linkdir *d = &q->host_in;
+    if (len > MAX_PACKET)
+        return PF_E_RANGE;
+    pf_lock(f);
+    int result = PF_OK;
+    struct packet *p = NULL;
+    if (q->peer_kind != PEER_EXTERNAL)
+        result = PF_E_BUSY;
+    else if (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now)
+        result = PF_E_PAST;
+    else if (!(p = packet_new(f, len)))
+        result = PF_E_MEMORY;
+    else {
+        d->last_inject = at_ns;
+        memcpy(p->data, data, len);
+        p->len = len;
+        uint64_t free = linkdir_host_send(f, d, p, at_ns);
+        if (free_at)
+            *free_at = free;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+int pf_port_generate(struct port *q, const uint8_t *frames, const uint32_t *lengths, uint32_t nframes, uint64_t count,
+                     uint64_t start_ns, uint64_t interval_ns)
+{
+    struct fabric *f = q->sw->fabric;
+    if (!nframes || !count)
+        return PF_E_RANGE;
+    struct source *s = calloc(1, sizeof *s);
+    if (!s)
+        return PF_E_MEMORY;
+    s->port = q;
+    s->left = count;
+    s->interval_ns = interval_ns;
+    s->timer.pos = NO_POS;
+    s->timer.kind = TIMER_SOURCE;
+    s->frames = calloc(nframes, sizeof *s->frames);
+    s->lengths = calloc(nframes, sizeof *s->lengths);
+    bool ok = s->frames && s->lengths;
+    for (; ok && s->nframes < nframes; s->nframes++) {
+        uint32_t len = lengths[s->nframes];
+        struct buf *b = len <= MAX_PACKET ? malloc(sizeof *b + len) : NULL;
+        if (!(ok = b != NULL))
+            break;
+        memcpy(b->mem, frames, len);
+        frames += len;
+        s->frames[s->nframes] = b;
+        s->lengths[s->nframes] = len;
+    }
+    pf_lock(f);
+    int result = PF_OK;
+    if (!ok || q->peer_kind != PEER_EXTERNAL || start_ns < f->now) {
+        result = !ok ? PF_E_MEMORY : q->peer_kind != PEER_EXTERNAL ? PF_E_BUSY : PF_E_PAST;
+        source_free(f, s);
+    } else {
+        s->next = q->sources;
+        q->sources = s;
+        timer_arm(f, &s->timer, start_ns, next_seq(f));
+    }
+    pf_unlock(f);
+    return result;
+}

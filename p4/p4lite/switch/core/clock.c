@@ -1,0 +1,224 @@
+/* The two clocks: running to a given time, and a thread that follows CLOCK_MONOTONIC. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define EVENTS_PER_LOCK 512u /* then control operations get their turn */
+#define EPOLL_EVENTS 64
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec ts;
+    clock_gettime(id, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t clock_read(const struct fabric *f)
+{
+    return clock_ns(CLOCK_MONOTONIC) - f->origin;
+}
+
+void settle(struct fabric *f)
+{
+    drain(f);
+    if (!f->real)
+        return;
+    uint64_t wall = clock_read(f);
+    if (f->heap_size && f->heap[0].time < wall)
+        wall = f->heap[0].time; /* the loop is about to do this first */
+    if (wall > f->now)
+        f->now = wall;
+    if (f->running) {
+        uint64_t one = 1;
+        if (write(f->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+            return; /* the loop wakes up by itself at the latest at its next event */
+    }
+    devices_flush(f);
+}
+
+int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery)
+{
+    if (f->real)
+        return PF_E_CLOCK;
+    int result = PF_OK;
+    pf_lock(f);
+    if (until_ns < f->now) {
+        result = PF_E_PAST;
+    } else {
+        uint64_t limit = until_ns;
+        bool stopping = false;
+        while (f->heap_size && f->heap[0].time <= limit) {
+            run_step(f);
+            if (stop_on_delivery && f->ndeliveries && !stopping) {
+                stopping = true;
+                uint64_t first = f->deliveries[0].time_ns;
+                /* an answer at `first` arrives at first + lookahead at the earliest: stay before that */
+                uint64_t ahead = f->lookahead_ns ? f->lookahead_ns - 1 : 0;
+                if (ahead < limit - first)
+                    limit = first + ahead;
+            }
+        }
+        if (limit > f->now)
+            f->now = limit;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+uint64_t pf_next_event(struct fabric *f)
+{
+    pf_lock(f);
+    uint64_t next = f->heap_size ? f->heap[0].time : PF_NO_TIME;
+    pf_unlock(f);
+    return next;
+}
+
+uint64_t pf_deliveries(struct fabric *f, const struct pf_delivery **records, const uint8_t **bytes)
+{
+    pf_lock(f);
+    *records = f->deliveries;
+    *bytes = f->delivered;
+    uint64_t count = f->ndeliveries;
+    pf_unlock(f);
+    return count;
+}
+
+void pf_deliveries_clear(struct fabric *f)
+{
+    pf_lock(f);
+    f->ndeliveries = f->delivered_size = 0;
+    pf_unlock(f);
+}
+
+/* Executes what is due, and records how late it was. */
+static void run_real(struct fabric *f)
+{
+    for (unsigned n = 0; f->heap_size && n < EVENTS_PER_LOCK; n++) {
+        if ((n & 15) == 0)
+            f->wall = clock_read(f);
+        const struct timer *t = f->heap[0].timer;
+        uint64_t due = t->time;
+        if (due > f->wall)
+            break;
+        histogram_add(&f->lag, f->wall - due);
+        if (t->kind == TIMER_PORT) {
+            struct port *q = (struct port *)(void *)((char *)(uintptr_t)t - offsetof(struct port, timer));
+            histogram_add(&q->lag, f->wall - due);
+        }
+        run_step(f);
+    }
+}
+
+/* Nanoseconds until the next event; 0: now; PF_NO_TIME: nothing planned. */
+static uint64_t until_next(struct fabric *f)
+{
+    if (!f->heap_size)
+        return PF_NO_TIME;
+    uint64_t wall = clock_read(f);
+    return f->heap[0].time > wall ? f->heap[0].time - wall : 0;
+}
+
+static int wait_for(struct fabric *f, struct epoll_event *events, uint64_t wait)
+{
+    if (wait == PF_NO_TIME)
+        return epoll_wait(f->epoll_fd, events, EPOLL_EVENTS, -1);
+    struct timespec ts = {(time_t)(wait / 1000000000u), (long)(wait % 1000000000u)};
+    return epoll_pwait2(f->epoll_fd, events, EPOLL_EVENTS, &ts, NULL);
+}
+
+static void *loop(void *argument)
+{
+    struct fabric *f = argument;
+    struct epoll_event events[EPOLL_EVENTS];
+    prctl(PR_SET_TIMERSLACK, 1);
+    prctl(PR_SET_NAME, "p4lite-fabric");
+    uint64_t last_work = 0, wait = 0;
+    while (!atomic_load(&f->stop_requested)) {
+        if (f->busy_poll_ns && clock_read(f) - last_work < f->busy_poll_ns)
+            wait = 0;
+        int count = wait_for(f, events, wait);
+        p4_lock_packets(&f->lock);
+        uint64_t began = clock_read(f), events_before = f->events;
+        f->wall = began;
+        run_real(f);
+        bool work = false;
+        for (int i = 0; i < count; i++) {
+            void *source = events[i].data.ptr;
+            if (source == &f->wake_fd) {
+                uint64_t counter;
+                if (read(f->wake_fd, &counter, sizeof counter) < 0)
+                    continue; /* somebody else's wake-up was already taken */
+            } else if (source == &f->netlink_fd) {
+                device_link_event(f);
+            } else {
+                work = true;
+                uint64_t wall = clock_read(f);
+                if (wall > f->now)
+                    f->now = wall;
+                device_receive(f, source);
+            }
+        }
+        run_real(f);
+        devices_flush(f);
+        wait = until_next(f);
+        if (f->captures_dirty && wait > 1000000)
+            pcap_flush(f);
+        uint64_t ended = clock_read(f);
+        if (work || f->events != events_before) {
+            histogram_add(&f->busy, ended - began);
+            last_work = ended;
+        }
+        p4_unlock(&f->lock);
+    }
+    return NULL;
+}
+
+int pf_start(struct fabric *f)
+{
+    if (!f->real || f->running)
+        return PF_E_CLOCK;
+    pf_lock(f);
+    atomic_store(&f->stop_requested, false);
+    f->running = pthread_create(&f->thread, NULL, loop, f) == 0;
+    if (f->running && pthread_getcpuclockid(f->thread, &f->cpu_clock) != 0)
+        f->cpu_clock = CLOCK_PROCESS_CPUTIME_ID;
+    f->lag_since = clock_read(f);
+    f->lag_cpu_since = f->running ? clock_ns(f->cpu_clock) : 0;
+    f->lag_events_since = f->events;
+    pf_unlock(f);
+    return f->running ? PF_OK : PF_E_SYSTEM;
+}
+
+int pf_stop(struct fabric *f)
+{
+    if (!f->running)
+        return PF_OK;
+    atomic_store(&f->stop_requested, true);
+    uint64_t one = 1;
+    if (write(f->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        return PF_E_SYSTEM;
+    pthread_join(f->thread, NULL);
+    f->running = false;
+    pcap_flush(f);
+    return PF_OK;
+}
+
+void pf_lateness(struct fabric *f, struct pf_lateness *out, uint32_t reset)
+{
+    pf_lock(f);
+    uint64_t wall = f->real ? clock_read(f) : 0, cpu = f->running ? clock_ns(f->cpu_clock) : f->lag_cpu_since;
+    *out = (struct pf_lateness){histogram_read(&f->lag), histogram_read(&f->busy), cpu - f->lag_cpu_since,
+                                wall - f->lag_since, f->events - f->lag_events_since};
+    if (reset) {
+        memset(&f->lag, 0, sizeof f->lag);
+        memset(&f->busy, 0, sizeof f->busy);
+        f->lag_since = wall;
+        f->lag_cpu_since = cpu;
+        f->lag_events_since = f->events;
+    }
+    pf_unlock(f);
+}

@@ -1,0 +1,214 @@
+/* Links: serialisation, delay and impairments of one direction. A direction keeps its packets in order in
+ * `wire` and only the first is in the event list; packets that `reorder` delays travel on their own. */
+#include <stdlib.h>
+
+#include "internal.h"
+
+void linkdir_init(struct fabric *f, struct linkdir *d, struct port *owner, struct port *to)
+{
+    memset(d, 0, sizeof *d);
+    d->timer.pos = NO_POS;
+    d->timer.kind = TIMER_LINK;
+    d->owner = owner;
+    d->to = to;
+    d->up = true;
+    uint64_t state = f->seed + ++f->rng_count * UINT64_C(0xd1342543de82ef95);
+    d->rng = random_next(&state);
+}
+
+void linkdir_set(struct linkdir *d, const struct pf_link_settings *set)
+{
+    if (set->rate_bps != d->set.rate_bps)
+        d->rate_rest = 0;
+    d->set = *set;
+    d->impaired = set->loss > 0 || set->ge_to_bad > 0 || set->ge_loss_good > 0 || set->corrupt > 0 ||
+                  set->duplicate > 0 || set->reorder > 0 || set->blackhole;
+    if (set->ge_to_bad <= 0)
+        d->ge_bad = false;
+}
+
+/* What is on the wire is lost. */
+void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why)
+{
+    struct packet *p;
+    timer_cancel(f, &d->timer);
+    d->epoch++;
+    while ((p = list_pop(&d->wire)))
+        port_drop(f, d->owner, p, why);
+}
+
+/* Time of `len` bytes at the link's rate; fractions of a nanosecond are carried over to the next packet. */
+uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len)
+{
+    uint64_t rate = d->set.rate_bps;
+    if (rate == 0)
+        return 0;
+    uint64_t bits = ((uint64_t)len + d->set.overhead_bytes) * 8;
+    unsigned __int128 scaled = (unsigned __int128)bits * 1000000000u + *rest;
+    *rest = (uint64_t)(scaled % rate);
+    return (uint64_t)(scaled / rate);
+}
+
+static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p)
+{
+    if (d->to) {
+        target_receive(f, d->to, p);
+        return;
+    }
+    struct port *q = d->owner;
+    if (q->peer_kind == PEER_INTERFACE) {
+        device_send(f, q, p);
+        return;
+    }
+    if (f->trace)
+        trace_packet(f, "deliver", q, p);
+    if (q->collect && !deliver(f, q, p))
+        q->stats.drops[PF_D_DEVICE]++;
+    packet_free(f, p);
+}
+
+static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t arrival)
+{
+    if (arrival < d->last_arrival)
+        arrival = d->last_arrival; /* the delay was shortened: a wire keeps its order */
+    d->last_arrival = arrival;
+    if (!d->to && !d->wire.head && arrival <= f->now) {
+        hand_over(f, d, p);
+        return;
+    }
+    p->time = arrival;
+    p->seq = next_seq(f);
+    bool first = !d->wire.head;
+    list_push(&d->wire, p);
+    if (first)
+        timer_arm(f, &d->timer, p->time, p->seq);
+}
+
+/* Losses that the chain and the plain probability make; both are drawn for every packet. */
+static bool lost(struct linkdir *d, enum pf_port_drop *why)
+{
+    const struct pf_link_settings *set = &d->set;
+    bool burst = false;
+    if (set->ge_to_bad > 0 || set->ge_loss_good > 0) {
+        if (chance(&d->rng, d->ge_bad ? set->ge_to_good : set->ge_to_bad))
+            d->ge_bad = !d->ge_bad;
+        burst = chance(&d->rng, d->ge_bad ? set->ge_loss_bad : set->ge_loss_good);
+    }
+    bool plain = set->loss > 0 && chance(&d->rng, set->loss);
+    *why = burst ? PF_D_BURST_LOSS : PF_D_LOSS;
+    return burst || plain;
+}
+
+/* The packet's last bit leaves the sender at `leaves`. */
+void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
+{
+    struct pf_port_stats *stats = &d->owner->stats;
+    if (!d->up) {
+        port_drop(f, d->owner, p, PF_D_LINK_DOWN);
+        return;
+    }
+    uint64_t arrival = leaves + d->set.delay_ns;
+    if (!d->impaired) {
+        put_on_wire(f, d, p, arrival);
+        return;
+    }
+    enum pf_port_drop why;
+    if (d->set.blackhole) {
+        port_drop(f, d->owner, p, PF_D_BLACKHOLE);
+        return;
+    }
+    if (lost(d, &why)) {
+        port_drop(f, d->owner, p, why);
+        return;
+    }
+    if (d->set.corrupt > 0 && chance(&d->rng, d->set.corrupt) && p->len) {
+        packet_unshare(f, p);
+        uint64_t bit = random_next(&d->rng) % ((uint64_t)p->len * 8);
+        if (p->buf->refs == 1)
+            p->data[bit / 8] ^= (uint8_t)(0x80u >> (bit % 8));
+        stats->corrupted++;
+    }
+    struct packet *twin = NULL;
+    if (d->set.duplicate > 0 && chance(&d->rng, d->set.duplicate) && (twin = packet_share(f, p)))
+        stats->duplicated++;
+    if (d->set.reorder > 0 && chance(&d->rng, d->set.reorder)) {
+        stats->reordered++;
+        p->dir = d;
+        p->epoch = d->epoch;
+        p->next = NULL;
+        timer_arm(f, &p->timer, arrival + d->set.reorder_extra_ns, next_seq(f));
+    } else {
+        put_on_wire(f, d, p, arrival);
+    }
+    if (twin)
+        put_on_wire(f, d, twin, arrival);
+}
+
+void linkdir_arrived(struct fabric *f, struct linkdir *d)
+{
+    struct packet *p = list_pop(&d->wire);
+    if (d->wire.head)
+        timer_arm(f, &d->timer, d->wire.head->time, d->wire.head->seq);
+    else
+        timer_cancel(f, &d->timer);
+    hand_over(f, d, p);
+}
+
+void linkdir_arrived_late(struct fabric *f, struct packet *p)
+{
+    struct linkdir *d = p->dir;
+    p->dir = NULL;
+    if (p->epoch != d->epoch)
+        port_drop(f, d->owner, p, PF_D_LINK_DOWN);
+    else
+        hand_over(f, d, p);
+}
+
+/* A host's transmitter: first in, first out. Returns when it is free again, PF_NO_TIME if its queue was full. */
+uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
+{
+    uint64_t start = d->free_at > at ? d->free_at : at;
+    if (d->set.rate_bps && d->set.host_queue_bytes) {
+        unsigned __int128 waiting = (unsigned __int128)(start - at) * d->set.rate_bps / 8000000000u;
+        if (waiting + p->len > d->set.host_queue_bytes) {
+            port_drop(f, d->owner, p, PF_D_HOST_QUEUE_FULL);
+            return PF_NO_TIME;
+        }
+    }
+    d->free_at = start + linkdir_serialise(d, &d->rate_rest, p->len);
+    linkdir_send(f, d, p, d->free_at);
+    return d->free_at;
+}
+
+void source_fire(struct fabric *f, struct source *s)
+{
+    uint64_t at = s->timer.time;
+    uint32_t i = s->index;
+    s->index = i + 1 == s->nframes ? 0 : i + 1;
+    if (--s->left)
+        timer_arm(f, &s->timer, at + s->interval_ns, next_seq(f));
+    else
+        timer_cancel(f, &s->timer);
+    struct packet *p = packet_new(f, s->lengths[i]);
+    if (!p) {
+        s->port->stats.drops[PF_D_HOST_QUEUE_FULL]++;
+        return;
+    }
+    memcpy(p->data, s->frames[i]->mem, s->lengths[i]);
+    p->len = s->lengths[i];
+    struct linkdir *d = &s->port->host_in;
+    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns)
+        target_receive(f, s->port, p);
+    else
+        linkdir_host_send(f, d, p, at);
+}
+
+void source_free(struct fabric *f, struct source *s)
+{
+    timer_cancel(f, &s->timer);
+    for (uint32_t i = 0; i < s->nframes; i++)
+        free(s->frames[i]);
+    free(s->frames);
+    free(s->lengths);
+    free(s);
+}

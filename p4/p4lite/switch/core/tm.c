@@ -1,0 +1,114 @@
+/* Traffic manager: strict-priority queues in front of one transmitter per port. */
+#include "internal.h"
+
+/* Serve the port once the event at hand is done (never from within a pipeline: no recursion). */
+void port_kick(struct fabric *f, struct port *q)
+{
+    if (q->kicked || q->timer.pos != NO_POS)
+        return;
+    q->kicked = true;
+    q->next_kicked = NULL;
+    if (f->kicked_tail)
+        f->kicked_tail->next_kicked = q;
+    else
+        f->kicked_head = q;
+    f->kicked_tail = q;
+}
+
+/* Tail drop at the queue's limits, then at the port's. The packet counts with its length before egress. */
+void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority)
+{
+    struct queue *queue = &q->queues[priority];
+    uint32_t bytes = p->queue_bytes;
+    bool queue_full = (queue->limit_packets && queue->packets >= queue->limit_packets) ||
+                      (queue->limit_bytes && queue->bytes + bytes > queue->limit_bytes);
+    bool buffer_full = (q->limit_packets && q->packets >= q->limit_packets) ||
+                       (q->limit_bytes && q->bytes + bytes > q->limit_bytes);
+    if (queue_full || buffer_full) {
+        queue->stats.dropped_packets++;
+        queue->stats.dropped_bytes += bytes;
+        port_drop(f, q, p, queue_full ? PF_D_QUEUE_FULL : PF_D_BUFFER_FULL);
+        return;
+    }
+    p->qid = (uint8_t)priority;
+    p->time = f->now;
+    list_push(&queue->list, p);
+    queue->packets++;
+    queue->bytes += bytes;
+    q->packets++;
+    q->bytes += bytes;
+    queue->stats.enqueued_packets++;
+    queue->stats.enqueued_bytes += bytes;
+    if (queue->packets > queue->stats.max_packets)
+        queue->stats.max_packets = queue->packets;
+    if (queue->bytes > queue->stats.max_bytes)
+        queue->stats.max_bytes = queue->bytes;
+    port_kick(f, q);
+}
+
+static struct packet *dequeue(struct port *q)
+{
+    struct queue *queue = &q->queues[q->sw->config.priority_queues - 1];
+    while (!queue->list.head)
+        queue--;
+    struct packet *p = list_pop(&queue->list);
+    queue->packets--;
+    queue->bytes -= p->queue_bytes;
+    q->packets--;
+    q->bytes -= p->queue_bytes;
+    return p;
+}
+
+static void transmit(struct fabric *f, struct port *q, struct packet *p)
+{
+    q->stats.tx_packets++;
+    q->stats.tx_bytes += p->len;
+    q->sw->stats.transmitted++;
+    if (f->trace)
+        trace_packet(f, "tx", q, p);
+    if (q->pcap)
+        pcap_packet(f, q, p, 1);
+    q->free_at = f->now + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
+    switch (q->peer_kind) {
+    case PEER_CPU:
+        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, p->len);
+        packet_free(f, p);
+        break;
+    case PEER_NONE:
+        port_drop(f, q, p, PF_D_NO_PEER);
+        break;
+    default:
+        linkdir_send(f, &q->out, p, q->free_at);
+    }
+}
+
+/* Sends while the transmitter is free: the highest priority first; egress runs when a packet leaves its queue. */
+void port_serve(struct fabric *f, struct port *q)
+{
+    while (q->packets && q->sw->state == PF_RUNNING) {
+        if (q->free_at > f->now) {
+            timer_arm(f, &q->timer, q->free_at, next_seq(f));
+            return;
+        }
+        struct packet *p = target_egress(f, q, dequeue(q));
+        if (p)
+            transmit(f, q, p);
+    }
+}
+
+/* Empties the queues (stop, restart, another program). */
+void port_flush(struct fabric *f, struct port *q)
+{
+    struct packet *p;
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
+        struct queue *queue = &q->queues[i];
+        while ((p = list_pop(&queue->list))) {
+            q->sw->stats.drops[PF_S_FLUSHED]++;
+            packet_drop_phv(q->sw, p);
+            packet_free(f, p);
+        }
+        queue->packets = queue->bytes = 0;
+    }
+    q->packets = q->bytes = 0;
+    timer_cancel(f, &q->timer);
+}
