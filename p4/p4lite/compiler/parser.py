@@ -1,0 +1,223 @@
+"""The parser: tokens to `ast.Program`, with several syntax errors per run, in P4's words.
+
+lark makes the LALR(1) tables of grammar.lark; they are kept in the user's cache directory, because making them takes longer
+than compiling a program. After a syntax error the parser pops to the closest construct that may be left out (grammar
+terminal BAD: a declaration, a statement, a property, ...), skips to its end, and goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lark
+from lark.exceptions import UnexpectedToken
+from lark.lexer import Lexer
+
+from p4lite.compiler import ast
+from p4lite.compiler.ast import Pos
+from p4lite.compiler.builder import Builder
+from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.lexer import Token, tokenize
+from p4lite.compiler.preprocessor import SourceMap
+
+GRAMMAR = Path(__file__).with_name("grammar.lark")
+MAX_DEPTH = 400
+"""Levels of the syntax tree: bounds the recursion of every later pass."""
+
+MAX_SYNTAX_ERRORS = 20
+
+_WORDS = {
+    "ID": "a name", "TYPE_ID": "a type", "DOT_PREFIX": "", "INT": "a number", "STRING": "a string",
+    "ANNO": "an annotation", "ANNO_STRUCT": "", "BAD": "", "$END": "the end of the program",
+    "_SEMI": "';'", "_COMMA": "','", "_DOT": "'.'", "_COLON": "':'", "QUESTION": "'?'", "LPAREN": "'('",
+    "_RPAREN": "')'", "LBRACK": "'['", "_RBRACK": "']'", "LBRACE": "'{'", "_RBRACE": "'}'", "LANGLE": "'<'",
+    "_RANGLE": "'>'", "PLUSCOLON": "'+:'", "ASSIGN": "'='", "ASSIGN_OP": "an assignment operator",
+    "BINOP": "an operator", "PLUS": "", "MINUS": "", "NOT": "", "TILDE": "", "MASK": "'&&&'", "RANGE": "'..'",
+    "INVALID": "", "ELLIPSIS": "", "THIS": "", "DONTCARE": "'_'", "INT_KW": "'int'", "STRING_KW": "'string'",
+}  # fmt: skip
+# Sets of terminals that read better as one notion.
+_NOTIONS = (
+    ({"INT", "STRING", "TRUE", "FALSE", "ID", "LPAREN", "LBRACE", "TYPE_ID", "BIT"}, "an expression"),
+    ({"BIT", "INT_KW", "VARBIT", "BOOL", "TYPE_ID"}, "a type"),
+    ({"CONST", "STRUCT", "HEADER", "CONTROL", "PARSER", "EXTERN"}, "a declaration"),
+    ({"IF", "SWITCH", "RETURN", "EXIT"}, "a statement"),
+)
+_TYPE_WORDS = {"BIT", "INT_KW", "VARBIT", "BOOL", "TYPE_ID", "ERROR", "STRING_KW", "VOID", "TUPLE", "LIST"}
+_TYPE_WORDS |= {"MATCH_KIND", "DOT_PREFIX"}
+_EXPR_WORDS = _TYPE_WORDS | {"INT", "STRING", "TRUE", "FALSE", "ID", "LPAREN", "LBRACE", "THIS", "INVALID", "ELLIPSIS"}
+_EXPR_WORDS |= {"PLUS", "MINUS", "NOT", "TILDE"}
+_DECL_WORDS = {"CONST", "TYPEDEF", "TYPE", "ENUM", "HEADER", "HEADER_UNION", "STRUCT", "EXTERN", "PACKAGE", "PARSER"}
+_DECL_WORDS |= {"CONTROL", "ACTION", "ANNO"} | _TYPE_WORDS
+_STMT_WORDS = {"IF", "SWITCH", "FOR", "RETURN", "EXIT", "BREAK", "CONTINUE", "CONST", "ID", "THIS", "LPAREN", "LBRACE"}
+_STMT_WORDS |= {"ANNO", "_SEMI"} | _TYPE_WORDS
+_COVERED = (_EXPR_WORDS, _TYPE_WORDS, _DECL_WORDS, _STMT_WORDS)
+
+
+class _NoLexer(Lexer):
+    """lark asks for a lexer; tokens are fed to the parser instead."""
+
+    def __init__(self, lexer_conf: Any) -> None:
+        pass
+
+    def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Any]:
+        return iter(())
+
+
+def _cache_file(grammar: str) -> Path:
+    key = hashlib.sha256(f"{lark.__version__} {sys.version_info[:2]} {grammar}".encode()).hexdigest()[:20]
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "p4lite" / f"grammar-{key}.pickle"
+
+
+def load_tables() -> Any:
+    """lark's serialized tables: from the cache if there, else made and, where the cache can be written, kept."""
+    grammar = GRAMMAR.read_text(encoding="utf-8")
+    cache = _cache_file(grammar)
+    try:
+        with cache.open("rb") as f:
+            return pickle.load(f)
+    except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ValueError):
+        pass
+    maker = lark.Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=False)
+    data, memo = maker.memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
+    tables = {"data": data, "memo": memo}
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as f:
+            pickle.dump(tables, f, protocol=pickle.HIGHEST_PROTOCOL)
+        os.replace(f.name, cache)
+    except OSError:
+        pass  # a read-only home only costs time
+    return tables
+
+
+def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
+    """Parses preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
+    tokens = tokenize(text, smap, reporter)
+    tables = load_tables()
+    builder = Builder(reporter)
+    parser: Any = lark.Lark.__new__(lark.Lark)
+    parser._load(tables, transformer=builder)
+    end = tokens[-1].pos if tokens else smap.pos(0)
+    end = Pos(end.file, end.line, end.col + end.length)
+    tokens.append(Token("$END", "", end))
+    decls = _Driver(parser, tokens, reporter).run()
+    reporter.check()
+    program = ast.Program(tokens[0].pos, decls)
+    _check_depth(program, tokens, reporter)
+    return program
+
+
+class _Driver:
+    """Feeds the tokens, and recovers from syntax errors."""
+
+    def __init__(self, parser: lark.Lark, tokens: list[Token], reporter: Reporter) -> None:
+        self.ip: Any = parser.parse_interactive("")
+        self.tokens = tokens
+        self.reporter = reporter
+
+    def run(self) -> list[ast.Declaration]:
+        ip, tokens = self.ip, self.tokens
+        state = ip.parser_state
+        feed = state.feed_token
+        i, errors = 0, 0
+        deepest = 4 * MAX_DEPTH
+        while True:
+            t = tokens[i]
+            try:
+                value = feed(t, t.type == "$END")
+            except UnexpectedToken:
+                errors += 1
+                self.report(t, i)
+                i = self.recover(i) if errors < MAX_SYNTAX_ERRORS else len(tokens)
+                if i >= len(tokens):
+                    self.reporter.check()
+                continue
+            if len(state.state_stack) > deepest:
+                raise self.reporter.fatal(t.pos, f"nested deeper than {MAX_DEPTH} levels: simplify the program")
+            i += 1
+            if i == len(tokens):
+                result: list[ast.Declaration] = value
+                return result
+
+    def report(self, t: Token, i: int) -> None:
+        found = "end of file" if t.type == "$END" else f"'{t.value}'"
+        expected = _expected(self.ip.accepts())
+        hint = ""
+        if t.type == "ID" and "TYPE_ID" in self.ip.accepts() and "ID" not in self.ip.accepts():
+            hint = f"; '{t.value}' is not a type declared before"
+        elif t.type == "TYPE_ID":
+            hint = f"; '{t.value}' is the name of a type"
+        self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
+
+    def recover(self, i: int) -> int:
+        """Pops to where BAD can stand, puts it there; returns the index of the token to go on with."""
+        state = self.ip.parser_state
+        states = state.parse_conf.states
+        while state.state_stack:
+            if "BAD" in states[state.state_stack[-1]]:
+                break
+            state.state_stack.pop()
+            if state.value_stack:
+                state.value_stack.pop()
+        if not state.state_stack:
+            return len(self.tokens)
+        state.feed_token(Token("BAD", "", self.tokens[i].pos))
+        depth = 0
+        n = len(self.tokens)
+        while i < n:
+            kind = self.tokens[i].type
+            if kind in ("LBRACE", "LPAREN", "LBRACK"):
+                depth += 1
+            elif kind in ("_RBRACE", "_RPAREN", "_RBRACK"):
+                if kind == "_RBRACE" and depth <= 0 and "_RBRACE" in self.ip.accepts():
+                    return i
+                depth = max(0, depth - 1)
+                if kind == "_RBRACE" and depth == 0:
+                    return i + 1
+            elif kind == "_SEMI" and depth == 0:
+                return i + 1
+            elif kind == "$END":
+                return i if "$END" in self.ip.accepts() else n
+            i += 1
+        return n
+
+
+def _expected(accepts: set[str]) -> str:
+    """`, expected X or Y` from the acceptable terminals."""
+    rest = {a for a in accepts if a.isupper() or a.startswith(("_", "$"))}
+    words: list[str] = []
+    for (some, word), covered in zip(_NOTIONS, _COVERED, strict=True):
+        if some <= rest:
+            words.append(word)
+            rest -= covered
+    if len(rest) > 12:
+        rest = {r for r in rest if r in _WORDS}
+    words += sorted({_WORDS.get(r, f"'{r.lower()}'") for r in rest} - {""})
+    if not words:
+        return ""
+    return ", expected " + (words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1])
+
+
+def _check_depth(program: ast.Program, tokens: list[Token], reporter: Reporter) -> None:
+    """Refuses a tree deeper than MAX_DEPTH; looks only when a long stretch of tokens lets suspect one."""
+    run = longest = elses = 0
+    for t in tokens:
+        run = 0 if t.type in ("_SEMI", "LBRACE", "_RBRACE") else run + 1
+        longest = max(longest, run)
+        elses += t.type == "ELSE"
+    if longest < MAX_DEPTH // 2 and elses < MAX_DEPTH // 4:
+        return
+    stack: list[tuple[ast.Node, int]] = [(program, 0)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            raise reporter.fatal(node.pos, f"nested deeper than {MAX_DEPTH} levels: simplify or split this")
+        stack.extend((c, depth + 1) for c in ast.children(node))

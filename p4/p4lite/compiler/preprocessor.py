@@ -1,0 +1,228 @@
+"""The C preprocessor in front of the P4 lexer (language specification §4.1), by pcpp, with exact positions.
+
+`preprocess` gives the expanded text and a `SourceMap` from offsets in it back to file, line and column. Text that a macro
+made is at the place where the macro was used.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tokenize
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pcpp
+
+from p4lite.compiler.ast import Pos
+from p4lite.compiler.diagnostics import Reporter, plain_error
+
+INCLUDE_DIR = Path(__file__).parent / "include"
+"""Where core.p4 and v1model.p4 are."""
+
+MAX_INCLUDE_DEPTH = 64
+_SCAN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(/\*)', re.S)
+_ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_OTHER_ARCHITECTURES = re.compile(r"(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
+
+
+class SourceMap:
+    """Positions of the preprocessed text."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._places: list[tuple[str, int, int]] = []
+
+    def add(self, offset: int, file: str, line: int, col: int) -> None:
+        """From `offset` on, text comes from this place and goes on there column by column."""
+        self._starts.append(offset)
+        self._places.append((file, line, col))
+
+    def pos(self, offset: int, length: int = 1) -> Pos:
+        """The place of the character at `offset`."""
+        i = bisect_right(self._starts, offset) - 1
+        if i < 0:
+            return Pos("", 0, 0)
+        file, line, col = self._places[i]
+        return Pos(file, line, col + offset - self._starts[i], length)
+
+
+def read_source(path: str) -> str:
+    """The text of a source file. Raises `CompileError` for what is no readable UTF-8 text file."""
+    try:
+        data = Path(path).read_bytes()
+    except IsADirectoryError:
+        raise plain_error(path, "is a directory; give a P4 source file") from None
+    except OSError as e:
+        raise plain_error(path, f"cannot read the source file: {e.strerror or e}") from None
+    except ValueError:
+        raise plain_error(repr(path), "cannot read the source file: not a file name") from None
+    return decode_source(path, data)
+
+
+def decode_source(path: str, data: bytes) -> str:
+    """The text of a source file's bytes. Raises `CompileError` for what is no UTF-8 text."""
+    if b"\0" in data:
+        raise plain_error(path, "is a binary file (it has NUL bytes); give P4 source text")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise plain_error(path, f"is not UTF-8 text (byte 0x{data[e.start]:02x} at offset {e.start})") from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _ODD_LINE_ENDS.sub(" ", text)
+
+
+class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
+    """pcpp with our diagnostics."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__()
+        self.reporter = reporter
+        self.line_directive = None
+        self.depth = 0
+
+    def _directive_pos(self) -> Pos:
+        d = self.lastdirective
+        lines = self.reporter.sources.get(d.source, [])
+        text = lines[d.lineno - 1] if 0 < d.lineno <= len(lines) else ""
+        col = len(text) - len(text.lstrip()) + 1
+        return Pos(d.source, d.lineno, col, max(1, len(text.strip())))
+
+    def on_error(self, file: str, line: int, msg: str) -> None:
+        self.reporter.error(Pos(file, line, 1), f"preprocessor: {msg[:1].lower()}{msg[1:]}".replace("\n", " "))
+
+    def on_file_open(self, is_system_include: bool, includepath: str) -> io.StringIO:
+        if not Path(includepath).is_file():
+            raise FileNotFoundError(includepath)
+        text = read_source(includepath)
+        shown = os.path.relpath(includepath)
+        shown = includepath if shown.startswith("..") else shown
+        check_comments(shown, text, self.reporter)
+        return io.StringIO(text)
+
+    def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
+        if not tokens:
+            self.reporter.error(self._directive_pos(), '#include needs "FILE" or <FILE>')
+            return
+        if self.depth >= MAX_INCLUDE_DEPTH:
+            raise self.reporter.fatal(
+                self._directive_pos(),
+                f"#include nested deeper than {MAX_INCLUDE_DEPTH}: does a file include itself without a guard?",
+            )
+        self.depth += 1
+        yield from super().include(tokens, original_line)
+        self.depth -= 1
+
+    def on_include_not_found(self, is_malformed: bool, is_system_include: bool, curdir: str, includepath: str) -> None:
+        pos = self._directive_pos()
+        if is_malformed:
+            self.reporter.error(pos, '#include needs "FILE" or <FILE>')
+        elif _OTHER_ARCHITECTURES.search(Path(includepath).name):
+            what = f"include file '{includepath}' not found: unsupported architecture, p4lite compiles for v1model"
+            raise self.reporter.fatal(pos, what)
+        else:
+            raise self.reporter.fatal(pos, f"include file '{includepath}' not found; name its directory with -I DIR")
+        raise pcpp.OutputDirective(pcpp.Action.IgnoreAndRemove)
+
+    def on_directive_unknown(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool:
+        name = directive.value
+        text = "".join(t.value for t in toks)
+        if name == "error":
+            self.reporter.error(self._directive_pos(), f"#error {text}")
+        elif name == "warning":
+            self.reporter.warning(self._directive_pos(), f"#warning {text}")
+        elif name not in ("line", "pragma", "ident") and not name.isdigit():
+            self.reporter.error(self._directive_pos(), f"unknown preprocessor directive #{name}")
+        return True
+
+
+def check_comments(name: str, text: str, reporter: Reporter) -> None:
+    """Remembers the lines of a file for messages, and refuses an unterminated comment."""
+    reporter.sources[name] = text.split("\n")
+    for m in _SCAN.finditer(text):
+        if m.group(1):
+            line = text.count("\n", 0, m.start()) + 1
+            col = m.start() - (text.rfind("\n", 0, m.start()) + 1) + 1
+            raise reporter.fatal(Pos(name, line, col, 2), "unterminated comment: no '*/' after this '/*'")
+
+
+def preprocess(
+    path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
+) -> tuple[str, SourceMap]:
+    """Expands `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
+    check_comments(path, text, reporter)
+    cpp = _Preprocessor(reporter)
+    # "FILE" is searched beside the including file first; that of the top file is not known to pcpp.
+    cpp.temp_path.insert(0, os.path.dirname(os.path.abspath(path)))
+    for d in include_dirs:
+        cpp.add_path(os.path.abspath(d))
+    cpp.add_path(str(INCLUDE_DIR))
+    for define in defines:
+        name, eq, value = define.partition("=")
+        if not _IDENTIFIER.fullmatch(name):
+            raise plain_error(path, f"-D {define}: not NAME or NAME=VALUE")
+        cpp.define(f"{name} {value if eq else 1}")
+    out: list[str] = []
+    smap = SourceMap()
+    try:
+        cpp.parse(text, path)
+        _collect(cpp, reporter, out, smap)
+    except RecursionError:
+        raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None
+    except (IndexError, AttributeError, TypeError, KeyError, ValueError, ArithmeticError, SyntaxError, tokenize.TokenError):
+        # pcpp indexes into a directive's arguments without looking whether there are any.
+        directive = getattr(cpp, "lastdirective", None)
+        pos = cpp._directive_pos() if directive is not None else Pos(path, 0, 0)
+        raise reporter.fatal(pos, "preprocessor: malformed directive") from None
+    reporter.check()
+    return "".join(out), smap
+
+
+def _collect(cpp: Any, reporter: Reporter, out: list[str], smap: SourceMap) -> None:
+    offset = 0
+    line_starts: dict[str, list[int]] = {}
+    file, line, next_col = "", 0, 1
+    run_end = -1
+    for tok in cpp.parser:
+        value = tok.value
+        if not isinstance(value, str):
+            value = str(value)
+        if not value:
+            continue
+        if tok.type == "CPP_LINECONT":
+            value = "\n"
+        if tok.source != file:
+            # Tokens of two files never touch.
+            out.append("\n")
+            offset += 1
+            file, line, run_end = tok.source, 0, -1
+            if file not in line_starts:
+                starts = [0]
+                for text_line in reporter.sources.get(file, []):
+                    # pcpp strips the end of every line before it counts positions.
+                    starts.append(starts[-1] + len(text_line.rstrip()) + 1)
+                line_starts[file] = starts
+        if tok.lineno != line:
+            line, next_col, run_end = tok.lineno, 1, -1
+        if getattr(tok, "expanded_from", None):
+            smap.add(offset, file, line, next_col)
+            run_end = -1
+        else:
+            starts = line_starts[file]
+            col = tok.lexpos - starts[line - 1] + 1 if 0 < line <= len(starts) else next_col
+            if col < 1:
+                col = next_col
+            # One entry for a run of tokens that stand in the output as they stand in the source.
+            if run_end != offset or col != next_col:
+                smap.add(offset, file, line, col)
+            next_col = col + len(value)
+            run_end = offset + len(value)
+        out.append(value)
+        offset += len(value)
+        if value == "\n":
+            line = 0
+    out.append("\n")
