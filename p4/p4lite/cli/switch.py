@@ -1,0 +1,130 @@
+"""`p4lite switch`: run one switch, with the options of simple_switch_grpc."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.fabric import Fabric
+from p4lite.switch.fabric_types import FabricError
+from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.programs import load_source
+from p4lite.switch.server import (
+    DEFAULT_ADDRESS,
+    FabricServer,
+    ServerError,
+    capture_all,
+    serve_until_signal,
+)
+
+_IGNORED = ("thrift-port", "nanolog", "notifications-addr", "max-mc-groups", "max-l1-entries", "max-l2-entries")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="p4lite switch",
+        description="Run a P4 switch that P4Runtime controllers can program. Options may follow a '--', as "
+        "those of simple_switch_grpc's target do.",
+    )
+    add = parser.add_argument
+    add("program", nargs="?", metavar="PROG", help="BMv2 JSON, or P4 source (.p4) that is compiled first")
+    add("--no-p4", action="store_true", help="start without program; a controller sets the pipeline")
+    add("--p4info", metavar="FILE", help="P4Info of a JSON program, which makes it the device's pipeline")
+    add("-i", "--interface", action="append", default=[], metavar="PORT@IFACE", help="attach an interface")
+    add("--device-id", type=int, default=0, metavar="N", help="P4Runtime device_id (default 0)")
+    add("--grpc-server-addr", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help=f"default {DEFAULT_ADDRESS}")
+    add("--cpu-port", type=int, metavar="N", help="port number of packet-in and packet-out (default: none)")
+    add("--drop-port", type=int, default=511, metavar="N", help="default 511")
+    add("--priority-queues", type=int, default=1, metavar="N", help="queues per port (default 1)")
+    add("--seed", type=int, default=0, metavar="N", help="of random() and selectors (default 0)")
+    add("--pcap", nargs="?", const=".", metavar="DIR", help="capture every port to DIR (default: here)")
+    add("--log-console", action="store_true", help="log every packet's events to standard error")
+    add("--log-file", metavar="FILE", help="log every packet's events to FILE")
+    add("-L", "--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    add("-I", "--include", action="append", default=[], metavar="DIR", help="include directory of P4 source")
+    add("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]", help="macro of P4 source")
+    for name in _IGNORED:
+        add(f"--{name}", help=argparse.SUPPRESS)
+    return parser
+
+
+def run(argv: list[str]) -> int:
+    """Run the switch until SIGINT or SIGTERM: 0, 1 for a failed run, 2 for usage."""
+    try:
+        arguments = _parser().parse_args([item for item in argv if item != "--"])
+    except SystemExit as end:
+        return int(end.code or 0)
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
+    for name in _IGNORED:
+        if getattr(arguments, name.replace("-", "_")) is not None:
+            print(f"p4lite switch: note: --{name} has no effect here", file=sys.stderr)
+    try:
+        ports = _ports(arguments.interface)
+        if (arguments.program is None) != arguments.no_p4:
+            raise ValueError("give a program or --no-p4 (and not both)")
+        if arguments.p4info is not None and (arguments.no_p4 or arguments.program.endswith(".p4")):
+            raise ValueError("--p4info belongs to a JSON program")
+    except ValueError as error:
+        return _fail(2, str(error))
+    try:
+        return _serve(arguments, ports)
+    except (FabricError, ProgramError, BuildError, ServerError) as error:
+        return _fail(1, str(error))
+    except P4RtError as error:
+        return _fail(1, f"{arguments.program}: {error.message}")
+
+
+def _serve(arguments: argparse.Namespace, ports: dict[int, str]) -> int:
+    loaded = None
+    if arguments.program is not None:
+        defines = dict(item.partition("=")[::2] for item in arguments.define)
+        loaded = load_source(
+            Path(arguments.program),
+            p4info=None if arguments.p4info is None else Path(arguments.p4info),
+            include_dirs=[Path(path) for path in arguments.include],
+            defines={name: value or "1" for name, value in defines.items()},
+        )
+    fabric = Fabric("real", arguments.seed)
+    server = FabricServer(fabric, arguments.grpc_server_addr)
+    try:
+        switch = server.add_switch(
+            arguments.device_id,
+            priority_queues=arguments.priority_queues,
+            drop_port=arguments.drop_port,
+            cpu_port=arguments.cpu_port,
+        )
+        for number, interface in ports.items():
+            switch.add_port(number, interface=interface)
+        if loaded is not None:
+            server.load(switch, loaded)
+        if arguments.pcap is not None:
+            capture_all(fabric, Path(arguments.pcap))
+        if arguments.log_file is not None or arguments.log_console:
+            fabric.trace(arguments.log_file or "/dev/stderr")
+    except BaseException:
+        fabric.close()
+        raise
+    return serve_until_signal(server)
+
+
+def _ports(given: list[str]) -> dict[int, str]:
+    """Interfaces by port number; ValueError for a wrong form, or a port or interface used twice."""
+    ports: dict[int, str] = {}
+    for item in given:
+        number, _, interface = item.partition("@")
+        if not number.isdigit() or not interface:
+            raise ValueError(f"-i {item}: expected PORT@INTERFACE, such as 1@veth0")
+        if int(number) in ports:
+            raise ValueError(f"-i {item}: port {number} is used twice")
+        if interface in ports.values():
+            raise ValueError(f"-i {item}: interface {interface} is used twice")
+        ports[int(number)] = interface
+    return ports
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"p4lite switch: error: {message}", file=sys.stderr)
+    return code

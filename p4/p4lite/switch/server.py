@@ -1,0 +1,313 @@
+"""A process that carries a fabric and serves it: P4Runtime and the target API on one address.
+
+    python -m p4lite.switch.server --fabric DESC.json
+
+The description is a JSON object (`DESCRIPTION` lists the keys). Once everything runs, one line `ready ADDRESS` is
+written to standard output. SIGINT and SIGTERM end the process cleanly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+
+from p4lite.switch import target_codec as codec
+from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.fabric import Fabric, Port, Switch
+from p4lite.switch.fabric_types import FabricError
+from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.p4rt.service import P4RuntimeService
+from p4lite.switch.program import load_program
+from p4lite.switch.programs import Loaded, load_source
+from p4lite.switch.target_codec import CodecError, integer, text
+from p4lite.switch.target_service import TargetService
+
+DEFAULT_ADDRESS = "127.0.0.1:9559"
+#: A stream occupies a thread for as long as it is open.
+MAX_THREADS = 1024
+MAX_MESSAGE_BYTES = 64 << 20
+
+#: Keys of a fabric description, by object.
+DESCRIPTION = {
+    "fabric": ("grpc_server_addr", "seed", "busy_poll_us", "pcap_dir", "trace", "switches", "links"),
+    "switch": (
+        "device_id",
+        "name",
+        "program",
+        "p4info",
+        "include_dirs",
+        "defines",
+        "priority_queues",
+        "drop_port",
+        "cpu_port",
+        "loop_limit",
+        "ports",
+    ),
+    "port": ("port", "interface", "name", "to_host", "to_switch", "pcap", "queue", "queues", "buffer"),
+    "link": ("a", "b", "settings", "back"),
+}
+
+
+class ServerError(Exception):
+    """The server cannot start or the description is wrong; one line with the place and the remedy."""
+
+
+class FabricServer:
+    """A fabric and its gRPC server. Usable as a context manager; `start` serves, `stop` ends everything."""
+
+    def __init__(self, fabric: Fabric, address: str = DEFAULT_ADDRESS) -> None:
+        self.fabric = fabric
+        self.service = P4RuntimeService(fabric)
+        self.address = address
+        self._server: grpc.Server | None = None
+        for switch in fabric.switches.values():
+            self.service.add_device(switch)
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any], base: Path = Path()) -> FabricServer:
+        """Build what a description asks for; relative paths start at `base`. Raises ServerError."""
+        return _Builder(description, base).server()
+
+    def add_switch(self, device_id: int, **options: Any) -> Switch:
+        """A new switch (see `Fabric.add_switch`), served at once."""
+        switch = self.fabric.add_switch(device_id, **options)
+        self.service.add_device(switch)
+        return switch
+
+    def load(self, switch: Switch, program: Loaded) -> None:
+        """Run a program; with its P4Info it becomes the device's pipeline, else controllers must set one."""
+        config = program.config()
+        if config is not None:
+            self.service.device(switch.device_id).load_config(config)
+        else:
+            switch.load(load_program(program.bmv2))
+
+    def start(self) -> str:
+        """Start the fabric's clock and serve; returns the address with the port in use. Raises ServerError."""
+        server = grpc.server(
+            ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="p4rt"),
+            handlers=[self.service.handler(), TargetService(self.service).handler()],
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+        )
+        try:
+            port = server.add_insecure_port(self.address)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise ServerError(
+                f"{self.address}: cannot listen: the address is in use or not this machine's; "
+                "choose another with --grpc-server-addr"
+            )
+        if self.address.endswith(":0"):
+            self.address = f"{self.address[:-1]}{port}"
+        self.fabric.start()
+        self.service.start()
+        server.start()
+        self._server = server
+        return self.address
+
+    def stop(self) -> None:
+        """End streams and server, stop the clock, free the fabric."""
+        self.service.stop()
+        if self._server is not None:
+            self._server.stop(grace=0.5).wait()
+            self._server = None
+        self.fabric.close()
+
+    def __enter__(self) -> FabricServer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+class _Builder:
+    """Reads a description; every error names the place in it."""
+
+    def __init__(self, description: Mapping[str, Any], base: Path) -> None:
+        self.description = description
+        self.base = base
+        self.programs: dict[str, Loaded] = {}
+
+    def server(self) -> FabricServer:
+        place = "fabric"
+        try:
+            given = codec.check_keys(self.description, "fabric", DESCRIPTION["fabric"])
+            fabric = Fabric(
+                "real",
+                integer(given.get("seed", 0), "seed"),
+                busy_poll_us=integer(given.get("busy_poll_us", 0), "busy_poll_us"),
+            )
+            server = FabricServer(fabric, text(given.get("grpc_server_addr", DEFAULT_ADDRESS), "grpc_server_addr"))
+        except (CodecError, FabricError, BuildError) as error:
+            raise ServerError(f"{place}: {error}" if isinstance(error, FabricError) else str(error)) from None
+        try:
+            for index, item in enumerate(_list(given.get("switches", []), "switches")):
+                place = f"switches[{index}]"
+                self.switch(server, codec.check_keys(item, place, DESCRIPTION["switch"]), place)
+            for index, item in enumerate(_list(given.get("links", []), "links")):
+                place = f"links[{index}]"
+                self.link(server, codec.check_keys(item, place, DESCRIPTION["link"]), place)
+            if given.get("trace") is not None:
+                fabric.trace(self.base / text(given["trace"], "trace"))
+            if given.get("pcap_dir") is not None:
+                capture_all(fabric, self.base / text(given["pcap_dir"], "pcap_dir"))
+        except CodecError as error:
+            server.stop()
+            raise ServerError(str(error)) from None
+        except (FabricError, ProgramError, BuildError, P4RtError) as error:
+            server.stop()
+            raise ServerError(f"{place}: {error}") from None
+        return server
+
+    def switch(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
+        options: dict[str, Any] = {
+            key: integer(item[key], f"{place}.{key}", 0, 65535)
+            for key in ("priority_queues", "drop_port", "cpu_port", "loop_limit")
+            if item.get(key) is not None
+        }
+        if item.get("name") is not None:
+            options["name"] = text(item["name"], f"{place}.name")
+        switch = server.add_switch(integer(item.get("device_id"), f"{place}.device_id"), **options)
+        for index, port in enumerate(_list(item.get("ports", []), f"{place}.ports")):
+            where = f"{place}.ports[{index}]"
+            self.port(switch, codec.check_keys(port, where, DESCRIPTION["port"]), where)
+        if item.get("program") is not None:
+            server.load(switch, self.program(item, place))
+
+    def program(self, item: dict[str, Any], place: str) -> Loaded:
+        key = json.dumps([item.get(name) for name in ("program", "p4info", "include_dirs", "defines")])
+        if key not in self.programs:
+            p4info = item.get("p4info")
+            defines = item.get("defines") or {}
+            self.programs[key] = load_source(
+                self.base / text(item["program"], f"{place}.program"),
+                p4info=None if p4info is None else self.base / text(p4info, f"{place}.p4info"),
+                include_dirs=[
+                    self.base / text(path, f"{place}.include_dirs")
+                    for path in _list(item.get("include_dirs") or [], f"{place}.include_dirs")
+                ],
+                defines={
+                    name: text(value, f"{place}.defines.{name}")
+                    for name, value in codec.check_keys(defines, f"{place}.defines", defines).items()
+                },
+            )
+        return self.programs[key]
+
+    def port(self, switch: Switch, item: dict[str, Any], place: str) -> None:
+        options: dict[str, Any] = {
+            key: text(item[key], f"{place}.{key}") for key in ("interface", "name") if item.get(key) is not None
+        }
+        if item.get("pcap") is not None:
+            options["pcap"] = self.base / text(item["pcap"], f"{place}.pcap")
+        for key in ("to_host", "to_switch"):
+            if item.get(key) is not None:
+                options[key] = codec.link_settings(item[key], f"{place}.{key}")
+        port = switch.add_port(integer(item.get("port"), f"{place}.port", 0, 65535), **options)
+        if item.get("queue") is not None:
+            port.set_queue(codec.queue_limits(item["queue"], f"{place}.queue"))
+        queues = item.get("queues") or {}
+        for priority, limits in codec.check_keys(queues, f"{place}.queues", queues).items():
+            if not priority.isdigit():
+                raise CodecError(f"{place}.queues: '{priority}' is no priority")
+            port.set_queue(codec.queue_limits(limits, f"{place}.queues.{priority}"), int(priority))
+        if item.get("buffer") is not None:
+            port.set_buffer(codec.queue_limits(item["buffer"], f"{place}.buffer"))
+
+    def link(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
+        a, b = (self.end(server, item.get(key), f"{place}.{key}") for key in ("a", "b"))
+        settings = codec.link_settings(item.get("settings") or {}, f"{place}.settings")
+        back = item.get("back")
+        server.fabric.link(a, b, settings, None if back is None else codec.link_settings(back, f"{place}.back"))
+
+    def end(self, server: FabricServer, value: Any, place: str) -> Port:
+        if not isinstance(value, list) or len(value) != 2:
+            raise CodecError(f"{place}: expected [device_id, port], got {value!r}")
+        return server.fabric.switch(integer(value[0], place)).port(integer(value[1], place))
+
+
+def capture_all(fabric: Fabric, directory: Path) -> None:
+    """Capture every port of the fabric into `directory`/SWITCH-PORT.pcapng. Raises FabricError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FabricError(f"{directory}: cannot make the directory: {error.strerror}") from None
+    for switch in fabric.switches.values():
+        for port in switch.ports.values():
+            port.capture(directory / f"{switch.name}-{port.number}.pcapng")
+
+
+def serve_until_signal(server: FabricServer) -> int:
+    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; returns the exit code."""
+    stop = threading.Event()
+    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        address = server.start()
+        print(f"ready {address}", flush=True)
+        stop.wait()
+    finally:
+        server.stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return 0
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise CodecError(f"{where}: expected a list, got {value!r}")
+    return value
+
+
+def run(argv: list[str]) -> int:
+    """`python -m p4lite.switch.server`: 0, 1 for a failed run, 2 for usage."""
+    parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
+    parser.add_argument("--grpc-server-addr", metavar="HOST:PORT", help="overrides the description's address")
+    parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
+    path = Path(arguments.fabric)
+    try:
+        data = sys.stdin.read() if arguments.fabric == "-" else path.read_text(encoding="utf-8")
+        description = json.loads(data)
+    except OSError as error:
+        return _fail(2, f"{path}: cannot read: {error.strerror}")
+    except ValueError as error:
+        return _fail(2, f"{path}: no JSON: {error}")
+    if arguments.grpc_server_addr is not None and isinstance(description, dict):
+        description["grpc_server_addr"] = arguments.grpc_server_addr
+    try:
+        base = Path() if arguments.fabric == "-" else path.parent
+        return serve_until_signal(FabricServer.from_description(description, base))
+    except (ServerError, FabricError) as error:
+        return _fail(1, f"{path}: {error}")
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"p4lite.switch.server: error: {message}", file=sys.stderr)
+    return code
+
+
+def main() -> NoReturn:
+    """Entry point of the module."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
