@@ -116,7 +116,7 @@ struct p4_instance {
     struct p4_lock *lock;   /* own_lock, or one the core shares between instances */
     uint64_t now_ns;        /* set by the core before each packet or batch: meters, idle timeouts */
     uint32_t drop_port;     /* mark_to_drop writes it; 511 unless the core says otherwise */
-    uint32_t reserved;
+    uint32_t generation;    /* grows with every restart(): what was looked up before is void */
     uint64_t random_state;
     struct p4_faults faults;
     struct p4_lock own_lock;
