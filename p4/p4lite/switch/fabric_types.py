@@ -39,13 +39,14 @@ class BurstLoss:
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """One direction of a link. Times in ns, probabilities per packet in [0, 1].
+    """One direction of a link. Times in ns, probabilities per packet in [0, 1]. FabricError if out of range.
 
     `rate_bps` is 0 for "no limit" (a packet leaves its queue at once). `overhead_bytes` are added to every
     packet's time on the wire (24 = preamble, gap and FCS of Ethernet). `reorder` is the probability that a
-    packet takes `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips one
-    random bit of the packet. `duplicate` delivers a second copy right after the first. A `blackhole`
-    takes every packet and delivers none, while the link looks up.
+    packet takes `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips
+    one random bit of the packet. `duplicate` delivers a second copy right after the first. A `blackhole`
+    takes every packet and delivers none, while the link looks up. `host_queue_bytes` (direction towards the
+    switch of a port to the outside) is what may wait for the host's transmitter; 0: no limit.
     """
 
     rate_bps: int = 0
@@ -58,6 +59,28 @@ class LinkSettings:
     reorder: float = 0.0
     reorder_extra_ns: int = 0
     blackhole: bool = False
+    host_queue_bytes: int = 0
+
+    def check(self) -> None:
+        """Raises FabricError for a value out of range."""
+        burst = self.burst_loss
+        chances = {name: getattr(self, name) for name in ("loss", "corrupt", "duplicate", "reorder")}
+        if burst is not None:
+            chances |= {f"burst_loss.{n}": getattr(burst, n) for n in ("to_bad", "to_good", "loss_bad", "loss_good")}
+        for name, value in chances.items():
+            if not 0.0 <= value <= 1.0:
+                raise FabricError(f"link setting {name}={value}: a probability lies between 0 and 1")
+        limits = {
+            "rate_bps": 10**15,
+            "delay_ns": 10**15,
+            "reorder_extra_ns": 10**15,
+            "host_queue_bytes": 1 << 48,
+            "overhead_bytes": 1 << 16,
+        }
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            if not 0 <= value <= limit:
+                raise FabricError(f"link setting {name}={value}: not between 0 and {limit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +101,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """A mirror session: copies to `mcast_group` (by the group's replicas), to `replicas`, to `port`, in this order.
+    """A mirror session: copies to `mcast_group` (its replicas), to `replicas`, to `port`, in this order.
 
     `truncate_bytes` cuts every copy when it is transmitted (0: not at all).
     """
@@ -105,12 +128,23 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """A histogram of delays in ns, logarithmic buckets (each at most 12.5 % wide): count and quantiles."""
+
+    count: int = 0
+    p50_ns: int = 0
+    p90_ns: int = 0
+    p99_ns: int = 0
+    max_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PortStats:
     """A port: what it received and sent, and every packet lost there by reason.
 
-    Reasons: queue_full, link_down, loss, burst_loss, blackhole, not_running (the peer switch is frozen or
-    stopped), ingress_queue_full, device (the interface refused or is gone), rx_ring (the kernel's ring
-    overflowed), no_peer (the port leads nowhere).
+    Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running
+    (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
+    (the kernel's ring overflowed), no_peer (the port leads nowhere). What a link loses counts at its sender.
     """
 
     rx_packets: int
@@ -128,8 +162,10 @@ class PortStats:
 
 @dataclass(frozen=True, slots=True)
 class SwitchStats:
-    """A switch's target. `drops` by reason: ingress, egress (the program dropped it), priority, mcast_group
-    (unknown group), loop_limit (resubmitted or recirculated too often), no_program, not_running, too_long.
+    """A switch's target. `drops` by reason: ingress, egress (the program dropped it), priority (no
+    such queue), mcast_group and clone_session (unknown), loop_limit (resubmitted, recirculated or cloned at
+    egress too often), no_program, no_port (number beyond 65535), too_long (beyond 65536 bytes), flushed (waited
+    in a queue when the switch stopped or got another program).
     """
 
     received: int
@@ -144,17 +180,6 @@ class SwitchStats:
     replicas: int
     digests: int
     parser_errors: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """A histogram of delays in ns, logarithmic buckets (each at most 12.5 % wide): count and quantiles."""
-
-    count: int = 0
-    p50_ns: int = 0
-    p90_ns: int = 0
-    p99_ns: int = 0
-    max_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +220,3 @@ class Notification:
     handle: int = 0
     up: bool = False
     data: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A packet that left the fabric through an external port (virtual clock)."""
-
-    time_ns: int
-    device_id: int
-    port: int
-    data: bytes = field(repr=False)

@@ -210,8 +210,31 @@ int pf_switch_load(struct sw *s, struct p4_instance *instance)
     phv_pool_clear(s);
     s->instance = instance;
     s->program = instance ? instance->program : NULL;
+    groups_clear(s);
+    pf_switch_tick(s);
     pf_unlock(s->fabric);
     return PF_OK;
+}
+
+int pf_switch_remove(struct sw *s)
+{
+    pf_lock(s->fabric);
+    s->state = PF_STOPPED;
+    for (uint32_t i = 0; i < s->ports_size; i++)
+        if (s->ports[i])
+            pf_port_remove(s->ports[i]);
+    pf_switch_load(s, NULL);
+    groups_clear(s);
+    pf_unlock(s->fabric);
+    return PF_OK;
+}
+
+void pf_switch_tick(struct sw *s)
+{
+    pf_lock(s->fabric);
+    if (s->instance)
+        s->instance->now_ns = s->fabric->real ? clock_read(s->fabric) : s->fabric->now;
+    pf_unlock(s->fabric);
 }
 
 static void kick_all(struct sw *s)

@@ -40,33 +40,43 @@ void settle(struct fabric *f)
     devices_flush(f);
 }
 
-int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery)
+static void run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
+{
+    bool stopping = !stop_on_delivery;
+    while (f->heap_size && f->heap[0].time <= limit) {
+        run_step(f);
+        if (!stopping && f->ndeliveries) {
+            /* an answer to the first is under way until first + lookahead: stay before that */
+            uint64_t first = f->deliveries[0].time_ns, ahead = f->lookahead_ns ? f->lookahead_ns - 1 : 0;
+            stopping = true;
+            if (ahead < limit - first)
+                limit = first + ahead;
+        }
+    }
+    if (limit > f->now)
+        f->now = limit;
+    for (struct sw *s = f->switches; s; s = s->next)
+        if (s->instance)
+            s->instance->now_ns = f->now;
+}
+
+int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
 {
     if (f->real)
         return PF_E_CLOCK;
-    int result = PF_OK;
     pf_lock(f);
     if (until_ns < f->now) {
-        result = PF_E_PAST;
-    } else {
-        uint64_t limit = until_ns;
-        bool stopping = false;
-        while (f->heap_size && f->heap[0].time <= limit) {
-            run_step(f);
-            if (stop_on_delivery && f->ndeliveries && !stopping) {
-                stopping = true;
-                uint64_t first = f->deliveries[0].time_ns;
-                /* an answer at `first` arrives at first + lookahead at the earliest: stay before that */
-                uint64_t ahead = f->lookahead_ns ? f->lookahead_ns - 1 : 0;
-                if (ahead < limit - first)
-                    limit = first + ahead;
-            }
-        }
-        if (limit > f->now)
-            f->now = limit;
+        pf_unlock(f);
+        return PF_E_PAST;
     }
+    if (f->deliveries_taken)
+        f->ndeliveries = f->delivered_size = 0;
+    f->deliveries_taken = false;
+    run_virtual(f, until_ns, stop_on_delivery);
+    f->deliveries_taken = true;
+    *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
     pf_unlock(f);
-    return result;
+    return PF_OK;
 }
 
 uint64_t pf_next_event(struct fabric *f)
@@ -75,23 +85,6 @@ uint64_t pf_next_event(struct fabric *f)
     uint64_t next = f->heap_size ? f->heap[0].time : PF_NO_TIME;
     pf_unlock(f);
     return next;
-}
-
-uint64_t pf_deliveries(struct fabric *f, const struct pf_delivery **records, const uint8_t **bytes)
-{
-    pf_lock(f);
-    *records = f->deliveries;
-    *bytes = f->delivered;
-    uint64_t count = f->ndeliveries;
-    pf_unlock(f);
-    return count;
-}
-
-void pf_deliveries_clear(struct fabric *f)
-{
-    pf_lock(f);
-    f->ndeliveries = f->delivered_size = 0;
-    pf_unlock(f);
 }
 
 /* Executes what is due, and records how late it was. */

@@ -117,6 +117,13 @@ struct pf_delivery {
     uint64_t offset, length;
 };
 
+struct pf_batch {
+    const struct pf_delivery *records;
+    const uint8_t *bytes;
+    uint64_t count, size;
+    uint64_t now_ns;
+};
+
 enum pf_notification_kind { PF_N_PACKET_IN, PF_N_DIGEST, PF_N_PORT_STATUS };
 
 /* Head of a notification record; `length` bytes follow, padded to 8. */
@@ -142,11 +149,15 @@ uint64_t pf_events(struct fabric *f);
 
 struct sw *pf_switch_add(struct fabric *f, const struct pf_switch_config *config);
 /* The instance stays the caller's, must use the lock at pf_lock_address(), and outlive its use here. NULL: none.
- * What waits in the queues is flushed: it belongs to the old program. */
+ * What waits in the queues is flushed, groups and sessions go: they belong to the old program. */
 int pf_switch_load(struct sw *s, struct p4_instance *instance);
 int pf_switch_state(struct sw *s, uint32_t state);
 /* Queues flushed, groups and sessions gone, running; the caller restarts the instance. */
 int pf_switch_restart(struct sw *s);
+/* Frees its ports and forgets its program; the structure stays until pf_destroy. */
+int pf_switch_remove(struct sw *s);
+/* Tells the instance the time, for what control operations read or stamp with it. */
+void pf_switch_tick(struct sw *s);
 int pf_switch_stats(struct sw *s, struct pf_switch_stats *out, uint32_t reset);
 int pf_switch_group(struct sw *s, uint32_t group, const struct pf_replica *replicas, uint32_t count);
 int pf_switch_group_delete(struct sw *s, uint32_t group);
@@ -178,12 +189,10 @@ int pf_port_inject(struct port *p, const uint8_t *data, uint32_t len, uint64_t a
 int pf_port_generate(struct port *p, const uint8_t *frames, const uint32_t *lengths, uint32_t nframes,
                      uint64_t count, uint64_t start_ns, uint64_t interval_ns);
 
-/* Virtual clock. With stop_on_delivery the run ends when no reaction to the first delivery can be missed. */
-int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery);
+/* Virtual clock. With stop_on_delivery the run ends when no reaction to the first delivery can be missed.
+ * `out`: what was delivered since the last call; valid until the next call of any function here. */
+int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out);
 uint64_t pf_next_event(struct fabric *f);
-/* The deliveries since the last pf_deliveries_clear; valid until the next call that runs or clears. */
-uint64_t pf_deliveries(struct fabric *f, const struct pf_delivery **records, const uint8_t **bytes);
-void pf_deliveries_clear(struct fabric *f);
 
 /* Real clock. */
 int pf_start(struct fabric *f);

@@ -177,6 +177,7 @@ struct fabric {
     uint64_t ndeliveries, deliveries_capacity;
     uint8_t *delivered;
     uint64_t delivered_size, delivered_capacity;
+    bool deliveries_taken; /* by the last run: the next delivery begins a new batch */
     uint64_t lookahead_ns;
     /* real clock */
     pthread_t thread;

@@ -117,6 +117,10 @@ void pcap_flush(struct fabric *f)
 
 bool deliver(struct fabric *f, const struct port *q, const struct packet *p)
 {
+    if (f->deliveries_taken) { /* delivered between two runs, by a change of state */
+        f->ndeliveries = f->delivered_size = 0;
+        f->deliveries_taken = false;
+    }
     if (f->ndeliveries == f->deliveries_capacity) {
         uint64_t capacity = f->deliveries_capacity ? 2 * f->deliveries_capacity : 1024;
         struct pf_delivery *grown = realloc(f->deliveries, capacity * sizeof *grown);
