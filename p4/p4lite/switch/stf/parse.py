@@ -191,7 +191,7 @@ class _Line:
         if self.keyword in ("packet", "expect"):
             return self.packet_or_expect()
         if self.keyword in COMMANDS:
-            return Command(self.line, self.keyword, tuple(self.rest.replace(":", " : ").split()))
+            return Command(self.line, self.keyword, tuple(re.sub(r"\s*:\s*", ":", self.rest).split()))
         self.tokenize()
         methods: dict[str, Callable[[], Statement]] = {
             "add": self.add,

@@ -1,0 +1,67 @@
+"""`p4lite stf`: run a test in p4c's STF language on a program, in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.fabric_types import FabricError
+from p4lite.switch.program import load_program
+from p4lite.switch.programs import load_source
+from p4lite.switch.stf.engine import StfUnsupported, run_stf
+from p4lite.switch.stf.parse import StfError, parse_stf
+
+
+def run(argv: list[str]) -> int:
+    """0: passed; 1: failed; 2: an STF feature or a program that is not supported, or wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="p4lite stf",
+        description="Run an STF test on a program in virtual time; prints PASS, or FAIL with what differed.",
+    )
+    parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
+    parser.add_argument("test", metavar="TEST.stf")
+    parser.add_argument("--priority-queues", type=int, default=1, metavar="N")
+    parser.add_argument("-I", "--include", action="append", default=[], metavar="DIR")
+    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]")
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+    path = Path(arguments.test)
+    try:
+        statements = parse_stf(path.read_text(encoding="utf-8"), arguments.test)
+    except (OSError, UnicodeDecodeError) as error:
+        return _refuse(f"{path}: cannot read: {error}")
+    except StfError as error:
+        return _refuse(str(error))
+    defines = dict(item.partition("=")[::2] for item in arguments.define)
+    try:
+        loaded = load_source(
+            Path(arguments.program),
+            include_dirs=[Path(item) for item in arguments.include],
+            defines={name: value or "1" for name, value in defines.items()},
+        )
+        program = load_program(loaded.bmv2, name=Path(arguments.program).stem)
+        result = run_stf(program, statements, arguments.test, priority_queues=arguments.priority_queues)
+    except ProgramError as error:
+        return _refuse(f"the program is not supported: {error}")
+    except (StfUnsupported, FabricError, BuildError) as error:
+        return _refuse(str(error))
+    except StfError as error:
+        print(f"FAIL {arguments.test}\n{error}")
+        return 1
+    summary = f"{result.packets_in} packets in, {result.packets_out} out"
+    if result.passed:
+        print(f"PASS {arguments.test} ({summary})")
+        return 0
+    print(f"FAIL {arguments.test} ({summary})")
+    for failure in result.failures:
+        print(failure)
+    return 1
+
+
+def _refuse(message: str) -> int:
+    print(f"p4lite stf: unsupported: {message}", file=sys.stderr)
+    return 2

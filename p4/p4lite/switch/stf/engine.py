@@ -1,0 +1,402 @@
+"""Runs an STF test against a program in virtual time and compares what comes out.
+
+Each `packet` is processed to its end before the next statement; the clock then moves on by a millisecond, and by
+a second for `wait`. At the end every port must have sent exactly the packets its `expect`s ask for, in order.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from p4lite.switch.errors import ControlError
+from p4lite.switch.fabric import Fabric
+from p4lite.switch.fabric_types import CloneSession, FabricError, QueueLimits, Replica
+from p4lite.switch.instance import MeterConfig
+from p4lite.switch.program import ActionCall, ArrayInfo, EntryAction, MemberRef, MeterInfo, Program, TableInfo
+from p4lite.switch.stf.diff import hex_diff, mismatches
+from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
+from p4lite.switch.stf.parse import (
+    Add,
+    CheckCounter,
+    Command,
+    Expect,
+    NoPacket,
+    Packet,
+    Remove,
+    SetDefault,
+    Statement,
+    StfError,
+    Wait,
+    parse_number,
+)
+
+PACKET_GAP_NS = 1_000_000
+WAIT_NS = 1_000_000_000
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class StfUnsupported(Exception):
+    """A statement this engine does not support, named with its place."""
+
+
+@dataclass
+class StfResult:
+    """What became of a test: no `failures` means it passed."""
+
+    packets_in: int = 0
+    packets_out: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def run_stf(
+    program: Program, statements: Sequence[Statement], filename: str = "<stf>", *, priority_queues: int = 1
+) -> StfResult:
+    """Run a test on a fresh switch. Raises StfError or StfUnsupported for a statement that cannot be executed."""
+    with Fabric("virtual", seed=1) as fabric:
+        return _Run(fabric, program, statements, filename, priority_queues).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        fabric: Fabric,
+        program: Program,
+        statements: Sequence[Statement],
+        filename: str,
+        priority_queues: int,
+    ) -> None:
+        self.fabric = fabric
+        self.program = program
+        self.statements = statements
+        self.filename = filename
+        self.result = StfResult()
+        self.switch = fabric.add_switch(1, priority_queues=priority_queues)
+        self.switch.load(program)
+        self.instance = self.switch.instance
+        self.received: dict[int, list[bytes]] = {}
+        self.unchecked = 0  # packets out since the last `packet` or `no_packet`
+        self.handles: dict[str, tuple[str, int]] = {}  # an entry's id -> table, handle
+        self.nodes: list[tuple[int, list[int]] | None] = []  # rid, ports by handle
+        self.groups: dict[int, list[int]] = {}
+        ports = {item.port for item in statements if isinstance(item, Packet | Expect)}
+        for port in sorted(ports):
+            try:
+                self.switch.add_port(port).set_queue(QueueLimits(packets=0))
+            except FabricError as error:
+                raise StfError(f"{filename}: port {port}: {error}") from None
+
+    def run(self) -> StfResult:
+        for statement in self.statements:
+            try:
+                self.execute(statement)
+            except (NameProblem, ControlError, FabricError, ValueError) as error:
+                raise StfError(f"{self.place(statement)}: {error}") from None
+        self.compare()
+        return self.result
+
+    def place(self, statement: Statement) -> str:
+        return f"{self.filename}:{statement.line}"
+
+    def fail(self, statement: Statement, what: str) -> None:
+        self.result.failures.append(f"{self.place(statement)}: {what}")
+
+    def execute(self, statement: Statement) -> None:
+        match statement:
+            case Packet():
+                self.unchecked = 0
+                self.result.packets_in += 1
+                self.fabric.inject(self.switch.port(statement.port), statement.data)
+                self.let_pass(PACKET_GAP_NS)
+            case Wait():
+                self.let_pass(WAIT_NS)
+            case NoPacket():
+                if self.unchecked:
+                    self.fail(statement, f"no_packet: {self.unchecked} packets came out")
+                self.unchecked = 0
+            case Add():
+                self.add(statement)
+            case SetDefault():
+                table = self.table(statement.table)
+                call = action_call(table, statement.action, statement.args)
+                self.instance.table_set_default(table.name, self.entry_action(table, call))
+            case Remove():
+                self.remove(statement)
+            case CheckCounter():
+                self.check_counter(statement)
+            case Command():
+                self.command(statement)
+            case Expect():
+                pass  # compared at the end
+
+    def let_pass(self, duration_ns: int) -> None:
+        for _, _, port, data in self.fabric.run_until(self.fabric.now_ns + duration_ns):
+            self.received.setdefault(port, []).append(data)
+            self.unchecked += 1
+            self.result.packets_out += 1
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> TableInfo:
+        return resolve(name, self.program.tables, "table")
+
+    def entry_action(self, table: TableInfo, call: ActionCall) -> EntryAction:
+        """The action itself, or a new member of the table's action profile with it."""
+        if table.action_profile is None:
+            return call
+        return MemberRef(self.instance.member_add(table.action_profile, call))
+
+    def add(self, statement: Add) -> None:
+        table = self.table(statement.table)
+        key = table_key(table, statement.keys)
+        call = action_call(table, statement.action, statement.args)
+        priority = PRIORITY_PIVOT - (statement.priority or 0) if table.needs_priority else 0
+        if priority < 0:
+            raise NameProblem(f"priority {statement.priority} is above {PRIORITY_PIVOT}")
+        handle = self.instance.table_add(table.name, key, self.entry_action(table, call), priority=priority)
+        if statement.ident is not None:
+            self.handles[statement.ident] = (table.name, handle)
+
+    def remove(self, statement: Remove) -> None:
+        if statement.ident is not None:
+            if statement.ident not in self.handles:
+                raise NameProblem(f"no entry was added as '{statement.ident}'")
+            self.instance.table_delete(*self.handles.pop(statement.ident))
+            return
+        for name in self.program.tables:
+            for entry in list(self.instance.table_entries(name)):
+                if not entry.is_const:
+                    self.instance.table_delete(name, entry.handle)
+        self.handles.clear()
+
+    def check_counter(self, statement: CheckCounter) -> None:
+        info: ArrayInfo = resolve(statement.counter, self.program.counters, "counter")
+        if info.table is not None:
+            known = self.handles.get(statement.index) or self.handles.get(statement.index.lstrip("$"))
+            if known is not None and known[0] != info.table:
+                raise NameProblem(f"entry '{statement.index}' is of table '{known[0]}', not '{info.table}'")
+            value = self.instance.direct_counter_read(
+                info.table, known[1] if known is not None else parse_number(statement.index)
+            )
+        else:
+            value = self.instance.counter_read(info.name, parse_number(statement.index))
+        got = value.bytes if statement.kind == "bytes" else value.packets
+        if not _COMPARE[statement.op](got, statement.number):
+            unit = statement.kind or "packets"
+            self.fail(
+                statement,
+                f"check_counter: {info.name}({statement.index}) is {got} {unit}, "
+                f"expected {statement.op} {statement.number}",
+            )
+
+    # -- the switch's command line -----------------------------------------------------------------------
+
+    def command(self, statement: Command) -> None:
+        method: Callable[[Command], None] | None = getattr(self, "do_" + statement.verb, None)
+        if method is None:
+            raise StfUnsupported(f"{self.place(statement)}: statement '{statement.verb}' is not supported")
+        try:
+            method(statement)
+        except IndexError:
+            raise NameProblem(f"{statement.verb}: arguments are missing") from None
+
+    def numbers(self, statement: Command, at: int = 0) -> list[int]:
+        return [parse_number(item) for item in statement.args[at:]]
+
+    def do_mirroring_add(self, statement: Command) -> None:
+        session, port = self.numbers(statement)
+        self.switch.set_clone_session(session, CloneSession(port=port))
+
+    def do_mirroring_add_mc(self, statement: Command) -> None:
+        session, group = self.numbers(statement)
+        self.switch.set_clone_session(session, CloneSession(mcast_group=group))
+
+    def do_mirroring_delete(self, statement: Command) -> None:
+        self.switch.delete_clone_session(self.numbers(statement)[0])
+
+    def do_mirroring_get(self, statement: Command) -> None:
+        session = self.numbers(statement)[0]
+        if session not in self.switch.clone_sessions():
+            self.fail(statement, f"mirroring_get: there is no session {session}")
+
+    def do_mc_mgrp_create(self, statement: Command) -> None:
+        group = self.numbers(statement)[0]
+        if group in self.groups:
+            raise NameProblem(f"multicast group {group} exists")
+        self.groups[group] = []
+        self.update_group(group)
+
+    def do_mc_mgrp_destroy(self, statement: Command) -> None:
+        group = self.numbers(statement)[0]
+        if self.groups.pop(group, None) is None:
+            raise NameProblem(f"no multicast group {group}")
+        self.switch.delete_multicast_group(group)
+
+    def do_mc_node_create(self, statement: Command) -> None:
+        rid, *ports = self.numbers(statement)
+        self.nodes.append((rid, ports))
+
+    def node(self, handle: int) -> tuple[int, list[int]]:
+        found = self.nodes[handle] if handle < len(self.nodes) else None
+        if found is None:
+            raise NameProblem(f"no multicast node {handle}")
+        return found
+
+    def do_mc_node_update(self, statement: Command) -> None:
+        handle, *ports = self.numbers(statement)
+        self.nodes[handle] = (self.node(handle)[0], ports)
+        self.update_groups_of(handle)
+
+    def do_mc_node_associate(self, statement: Command) -> None:
+        group, handle = self.numbers(statement)
+        self.node(handle)
+        if group not in self.groups:
+            raise NameProblem(f"no multicast group {group}")
+        self.groups[group].append(handle)
+        self.update_group(group)
+
+    def do_mc_node_dissociate(self, statement: Command) -> None:
+        group, handle = self.numbers(statement)
+        if handle not in self.groups.get(group, ()):
+            raise NameProblem(f"node {handle} is not in multicast group {group}")
+        self.groups[group].remove(handle)
+        self.update_group(group)
+
+    def do_mc_node_destroy(self, statement: Command) -> None:
+        handle = self.numbers(statement)[0]
+        self.node(handle)
+        self.nodes[handle] = None
+        for group, handles in self.groups.items():
+            if handle in handles:
+                handles.remove(handle)
+                self.update_group(group)
+
+    def update_groups_of(self, handle: int) -> None:
+        for group, handles in self.groups.items():
+            if handle in handles:
+                self.update_group(group)
+
+    def update_group(self, group: int) -> None:
+        nodes = [self.node(handle) for handle in self.groups[group]]
+        replicas = [Replica(port, rid) for rid, ports in nodes for port in sorted(set(ports))]
+        self.switch.set_multicast_group(group, replicas)
+
+    def counter(self, statement: Command) -> ArrayInfo:
+        return resolve(statement.args[0], self.program.counters, "counter")
+
+    def do_counter_read(self, statement: Command) -> None:
+        info, index = self.counter(statement), self.numbers(statement, 1)[0]
+        if info.table is not None:
+            self.instance.direct_counter_read(info.table, index)
+        else:
+            self.instance.counter_read(info.name, index)
+
+    def do_counter_write(self, statement: Command) -> None:
+        info = self.counter(statement)
+        index, packets, octets = self.numbers(statement, 1)
+        if info.table is not None:
+            self.instance.direct_counter_write(info.table, index, packets, octets)
+        else:
+            self.instance.counter_write(info.name, index, packets, octets)
+
+    def do_counter_reset(self, statement: Command) -> None:
+        self.instance.counter_reset(self.counter(statement).name)
+
+    def register(self, statement: Command) -> str:
+        return resolve(statement.args[0], self.program.registers, "register").name
+
+    def do_register_read(self, statement: Command) -> None:
+        name = self.register(statement)
+        index = self.numbers(statement, 1)
+        if index:
+            self.instance.register_read(name, index[0])
+        else:
+            self.instance.register_read_all(name)
+
+    def do_register_write(self, statement: Command) -> None:
+        index, value = self.numbers(statement, 1)
+        self.instance.register_write(self.register(statement), index, value)
+
+    def do_register_reset(self, statement: Command) -> None:
+        self.instance.register_reset(self.register(statement))
+
+    def meter(self, statement: Command) -> MeterInfo:
+        return resolve(statement.args[0], self.program.meters, "meter")
+
+    def do_meter_get_rates(self, statement: Command) -> None:
+        info, index = self.meter(statement), self.numbers(statement, 1)[0]
+        if info.table is not None:
+            self.instance.direct_meter_config(info.table, index)
+        else:
+            self.instance.meter_config(info.name, index)
+
+    def do_meter_set_rates(self, statement: Command) -> None:
+        info, index = self.meter(statement), parse_number(statement.args[1])
+        config = meter_rates(statement.args[2:])
+        if info.table is not None:
+            self.instance.direct_meter_set(info.table, index, config)
+        else:
+            self.instance.meter_set(info.name, index, config)
+
+    def do_meter_array_set_rates(self, statement: Command) -> None:
+        info = self.meter(statement)
+        config = meter_rates(statement.args[1:])
+        if info.table is not None:
+            for entry in self.instance.table_entries(info.table):
+                self.instance.direct_meter_set(info.table, entry.handle, config)
+            return
+        for index in range(info.size):
+            self.instance.meter_set(info.name, index, config)
+
+    # -- comparison --------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        expected: dict[int, list[Expect]] = {}
+        for statement in self.statements:
+            if isinstance(statement, Expect):
+                expected.setdefault(statement.port, []).append(statement)
+        for port in sorted({*expected, *self.received}):
+            self.compare_port(port, expected.get(port, []), self.received.get(port, []))
+
+    def compare_port(self, port: int, expected: list[Expect], received: list[bytes]) -> None:
+        for index, (want, got) in enumerate(zip(expected, received, strict=False)):
+            if want.pattern is not None and mismatches(want.pattern, want.exact, got):
+                size = f"{len(want.pattern) // 2} bytes{'' if want.exact else ' or more'}"
+                self.fail(
+                    want,
+                    f"packet {index + 1} on port {port} differs (expected {size}, received {len(got)}):\n"
+                    + hex_diff(want.pattern, want.exact, got),
+                )
+        for want in expected[len(received) :]:
+            self.fail(want, f"port {port}: this packet never came ({len(received)} came, {len(expected)} expected)")
+        for got in received[len(expected) :]:
+            self.result.failures.append(
+                f"{self.filename}: port {port}: unexpected packet ({len(received)} came, {len(expected)} "
+                f"expected): {got.hex(' ').upper()}"
+            )
+
+
+def meter_rates(words: Sequence[str]) -> MeterConfig:
+    """`rate:burst rate:burst`, rates in units per microsecond as BMv2's command line has them."""
+    if not 1 <= len(words) <= 2:
+        raise NameProblem("a meter takes one or two rate:burst")
+    rates = []
+    for word in words:
+        rate, colon, burst = word.partition(":")
+        if not colon:
+            raise NameProblem(f"'{word}' is no rate:burst")
+        rates.append((round(float(rate) * 1_000_000), parse_number(burst)))
+    (cir, cburst), (pir, pburst) = rates[0], rates[-1]
+    return MeterConfig(cir, cburst, pir, pburst)
