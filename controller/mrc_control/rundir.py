@@ -77,6 +77,7 @@ class State:
 
     name: str
     lab_file: str = ""
+    transport: str = "mrc"
     phase: str = "starting"
     error: str = ""
     grpc_address: str = ""

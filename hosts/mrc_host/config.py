@@ -32,7 +32,8 @@ T = TypeVar("T")
 class NodeConfig:
     """One host. `interfaces`, `macs` and `gateways` matter on the real clock only; lists are in the order of ports.
 
-    `paths[destination][EV]` is the SRv6 path: the outer destination address and the segments after it.
+    `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
+    `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
 
@@ -46,6 +47,8 @@ class NodeConfig:
     interfaces: list[str] = field(default_factory=list)
     macs: list[str] = field(default_factory=list)
     gateways: list[str] = field(default_factory=list)
+    profiles: dict[str, list[list[int]]] = field(default_factory=dict)
+    generated: list[dict[str, Any]] = field(default_factory=list)
     paths: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -79,25 +82,35 @@ class NodeConfig:
             values = dict(self.settings.get(name, {}))
             if name == "ports":
                 values["count"] = self.ports
-            if name == "ev" and self.paths:
-                values["resolver"] = Resolver(self.paths)
+            if name == "ev":
+                if self.paths:
+                    values["resolver"] = Resolver(self.paths)
+                if self.generated:
+                    values["fields"] = self.generated
+                if self.profiles:
+                    values["values"] = next(iter(self.profiles.values()))
             built[name] = build(kind, values, name)
         return EndpointConfig(address=self.address_bytes, **built)
 
+    def ev_towards(self, default: EvConfig, peer: str) -> EvConfig:
+        """The EV profile of a QP to the peer with this address."""
+        values = self.profiles.get(peer)
+        return dataclasses.replace(default, values=values) if values else default
+
 
 class Resolver:
-    """Looks (EV, destination) up in the table of SRv6 paths that the controller computed."""
+    """Looks up the SRv6 path of (upper half of the EV, destination) in the table that the controller computed."""
 
     def __init__(self, paths: Mapping[str, Mapping[str, list[str]]]) -> None:
         self._paths: dict[tuple[int, bytes], Srv6Path] = {}
-        for destination, by_ev in paths.items():
+        for destination, by_hop in paths.items():
             packed = ipaddress.IPv6Address(destination).packed
-            for ev, addresses in by_ev.items():
-                first, *segments = (ipaddress.IPv6Address(text).packed for text in addresses)
-                self._paths[int(ev), packed] = Srv6Path(first, tuple(segments))
+            for hop, addresses in by_hop.items():
+                source, first, *segments = (ipaddress.IPv6Address(text).packed for text in addresses)
+                self._paths[int(hop), packed] = Srv6Path(first, tuple(segments), source)
 
     def __call__(self, ev: int, destination: bytes) -> Srv6Path:
-        return self._paths[ev, destination]
+        return self._paths[ev >> 16, destination]
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:

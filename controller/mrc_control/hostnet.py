@@ -1,0 +1,126 @@
+"""Hosts and links of a real-clock lab: Mininet's namespaces and veth pairs.
+
+Every host port is a veth pair; its other end stays in the root namespace, where the fabric process opens it. MRC itself
+needs nothing of the hosts' kernels; addresses and routes are there so that `ping` between host ports works.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_topo import addressing
+from mrc_topo.addressing import Tier
+from mrc_topo.topology import Host, Topology
+
+ROUTER = "fe80::1"
+
+
+class HostNetError(Exception):
+    """Hosts or links cannot be made; the text says why."""
+
+
+def switch_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
+    """The root namespace's end of every host link, by (T0 name, port)."""
+    names = {}
+    for host in topology.hosts:
+        for port in host.ports:
+            switch = topology.switch(port.t0)
+            names[port.t0, port.t0_port] = addressing.switch_interface(port.plane, Tier.T0, switch.index, port.t0_port)
+    return names
+
+
+class HostNet:
+    """Namespaces and links of a topology, from `start` to `stop`."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.interfaces = switch_interfaces(topology)
+        self._net: Any = None
+
+    def start(self) -> None:
+        """Makes hosts and links.
+
+        Raises:
+            HostNetError: Mininet is missing or refuses.
+        """
+        try:
+            from mininet.net import Mininet
+            from mininet.node import Node
+        except ImportError as error:
+            raise HostNetError("Mininet is missing; `make setup` installs it (Debian package mininet)") from error
+        self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
+        root = Node("fabric", inNamespace=False)
+        self._net.nameToNode["fabric"] = root
+        self._root = root
+        for host in self.topology.hosts:
+            node = self._net.addHost(host.name, ip=None)
+            for port in host.ports:
+                self._net.addLink(
+                    node,
+                    root,
+                    intfName1=port.interface,
+                    intfName2=self.interfaces[port.t0, port.t0_port],
+                    addr1=addressing.mac_text(port.mac),
+                    addr2=addressing.mac_text(port.gateway_mac),
+                )
+            self._configure_host(host)
+        self._configure_root()
+
+    def _batch(self, prefix: Sequence[str], lines: Sequence[str]) -> None:
+        done = subprocess.run(
+            [*prefix, "ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise HostNetError(f"ip: {done.stderr.strip().splitlines()[0]}")
+
+    def _configure_root(self) -> None:
+        mtu = self.topology.lab.interface_mtu
+        for name in self.interfaces.values():
+            # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
+            pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+        self._batch([], [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()])
+
+    def _configure_host(self, host: Host) -> None:
+        mtu = self.topology.lab.interface_mtu
+        lines = ["link set dev lo up"]
+        for port in host.ports:
+            lines.append(f"link set dev {port.interface} mtu {mtu} up")
+            lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
+            mac = addressing.mac_text(port.gateway_mac)
+            lines.append(f"neighbour replace {ROUTER} lladdr {mac} dev {port.interface} nud permanent")
+            for peer in self.topology.hosts:
+                if peer.index != host.index:
+                    there = addressing.text(peer.ports[port.plane].address)
+                    lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface}")
+        self._batch(self.command(host.name), lines)
+
+    def pid(self, host: str) -> int:
+        """A process in the host's namespace, as long as the lab is up."""
+        return int(self._net.get(host).pid)
+
+    def command(self, host: str) -> list[str]:
+        """The words to put before a command that shall run in the host."""
+        return ["mnexec", "-a", str(self.pid(host))]
+
+    def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a program in the host's namespace; it dies with this process."""
+        return subprocess.Popen([*self.command(host), *dying(command)], **options)
+
+    def stop(self) -> None:
+        """Takes hosts and links away."""
+        if self._net is None:
+            return
+        for host in self._net.hosts:
+            host.terminate()
+        self._root.terminate()
+        for name in self.interfaces.values():
+            subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
+        self._net = None
+
+
+def dying(command: Sequence[str]) -> list[str]:
+    """A command that the kernel kills when its parent dies: nothing outlives a killed lab."""
+    return ["setpriv", "--pdeathsig", "KILL", "--", *command]

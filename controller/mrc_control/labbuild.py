@@ -1,0 +1,217 @@
+"""From a topology to what the parts of a lab are started with: the fabric's description, the hosts' configurations,
+and the table entries as the P4Runtime client takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_control.p4rt import Device, Match, TableEntry
+from mrc_topo import addressing, rules
+from mrc_topo.ev import generated_fields, make_ev
+from mrc_topo.paths import Paths
+from mrc_topo.schema import EvMode, QueueSpec, RoutingMode
+from mrc_topo.topology import Host, Link, Switch, Topology
+from p4lite.switch import target_codec
+from p4lite.switch.fabric_types import LinkSettings, QueueLimits
+
+#: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
+REAL_CLOCK_RTT_NS = 3_000_000
+ETHERNET_BYTES = 14
+#: Queue capacity is in bytes; the count of packets must not bind first.
+PACKETS_LIMIT = 1 << 16
+
+FORMATS = {
+    RoutingMode.SRV6_USID: "srv6_usid128",
+    RoutingMode.SRV6_SRH: "srv6_srh256",
+    RoutingMode.STRUCTURED_EV: "stev32",
+    RoutingMode.ECMP: "stev32",
+    RoutingMode.SPRAY: "stev32",
+}
+
+
+@dataclass(frozen=True)
+class FabricPlan:
+    """How the fabric is wired: `interfaces` maps (switch name, port) to the interface of a host link there."""
+
+    grpc_address: str
+    clock: str
+    interfaces: dict[tuple[str, int], str]
+
+
+def frame_bytes(topology: Topology) -> int:
+    """A full packet with Ethernet header."""
+    return topology.lab.interface_mtu + ETHERNET_BYTES
+
+
+def base_rtt_ns(topology: Topology, clock: str) -> int:
+    """The lab's base RTT: as the lab file says, or computed from its longest path."""
+    lab = topology.lab
+    if lab.cc.base_rtt is not None:
+        return lab.cc.base_rtt
+    return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (REAL_CLOCK_RTT_NS if clock == "real" else 0)
+
+
+def ack_timeout_ns(topology: Topology) -> int:
+    """The QPs' local ACK timeout (`mrc-protocol.md §4`)."""
+    return 1024 << topology.lab.reliability.timeout
+
+
+def _settings(link: Link, overhead: int) -> dict[str, Any]:
+    settings = LinkSettings(
+        rate_bps=link.spec.rate,
+        delay_ns=link.spec.delay,
+        overhead_bytes=overhead,
+        loss=link.loss,
+        corrupt=link.corrupt,
+    )
+    return target_codec.plain(settings)
+
+
+def _queues(spec: QueueSpec) -> dict[str, Any]:
+    data = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT, bytes=spec.limit))
+    control = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT, bytes=spec.control_limit))
+    return {str(rules.DATA_PRIORITY): data, str(rules.CONTROL_PRIORITY): control}
+
+
+def fabric_description(topology: Topology, plan: FabricPlan) -> dict[str, Any]:
+    """The description that `p4lite.switch.server` builds the fabric from; pipelines come by P4Runtime."""
+    lab = topology.lab
+    switches = []
+    for switch in topology.switches:
+        ports = []
+        for number, link in switch.links.items():
+            port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
+            if link.is_host_link:
+                settings = _settings(link, lab.link_overhead)
+                port |= {"to_host": settings, "to_switch": settings}
+                interface = plan.interfaces.get((switch.name, number))
+                if interface is not None:
+                    port["interface"] = interface
+            ports.append(port)
+        switches.append(
+            {
+                "device_id": switch.device_id,
+                "name": switch.name,
+                "priority_queues": rules.PRIORITY_QUEUES,
+                "ports": ports,
+            }
+        )
+    links = []
+    for link in topology.links.values():
+        if not link.is_host_link:
+            ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
+            links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
+    return {
+        "clock": plan.clock,
+        "grpc_server_addr": plan.grpc_address,
+        "seed": lab.seed & 0x7FFFFFFF,
+        "switches": switches,
+        "links": links,
+    }
+
+
+def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
+    """Fills a switch's tables by P4Runtime; returns the number of entries."""
+    entries: list[TableEntry] = []
+    for entry in rules.switch_entries(topology, switch):
+        if entry.default:
+            device.set_default(entry.table, entry.action, entry.params)
+            continue
+        match: dict[str, Match] = {
+            key.field: key.value if key.prefix_length is None else (key.value, key.prefix_length) for key in entry.match
+        }
+        entries.append(TableEntry(entry.table, match, entry.action, entry.params))
+    return device.insert(entries)
+
+
+def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:
+    """The sections of every endpoint's configuration that follow from the lab file."""
+    lab = topology.lab
+    packet_ns = frame_bytes(topology) * 8 * 10**9 // min(lab.links.host.rate, lab.links.fabric.rate)
+    rtt = base_rtt_ns(topology, clock)
+    cc: dict[str, Any] = {
+        "algorithm": lab.cc.algorithm,
+        "line_rate_bps": lab.host_rate_bps,
+        "base_rtt_ns": rtt,
+        "trimming": lab.queues.trim is not None,
+        "fixed_window_bytes": lab.cc.fixed_window,
+        "target_qdelay_ns": lab.cc.target_qdelay,
+        "max_wnd_bytes": lab.cc.max_wnd,
+        "initial_cwnd_bytes": lab.cc.initial_cwnd,
+        "gamma": lab.cc.gamma,
+        "max_md_jump": lab.cc.max_md_jump,
+        "qa_gate": lab.cc.qa_gate,
+    }
+    return {
+        "wire": {
+            "mtu": lab.path_mtu,
+            "udp_port": addressing.UDP_PORT,
+            "fabric_trims": lab.queues.trim is not None,
+            "dscp_no_trim": rules.DSCP_NO_TRIM,
+            "dscp_trimmable": rules.DSCP_TRIMMABLE,
+            "dscp_trimmable_retx": rules.DSCP_TRIMMABLE_RETX,
+            "dscp_trimmed": rules.DSCP_TRIMMED,
+            "dscp_trimmed_lasthop": rules.DSCP_TRIMMED_LASTHOP,
+            "dscp_control": rules.DSCP_CONTROL,
+        },
+        "reliability": {**lab.reliability.model_dump(), "mpr_dest": lab.reliability.mpr, "sack_delay_ns": packet_ns},
+        "ev": {
+            "mode": lab.ev.mode.value,
+            "fmt": FORMATS[lab.routing.mode],
+            "count": lab.ev.size,
+            "active": lab.ev.active,
+            "ev_min_active": lab.ev.min_active,
+            "probe_interval_ns": lab.ev.probe_interval,
+            "probe_timeout_ns": lab.ev.probe_timeout,
+            "probes_to_revive": lab.ev.probes_to_revive,
+        },
+        "cc": cc,
+        "ports": {
+            "status_repeat_ns": rtt,
+            "status_repeat_max_ns": 64 * rtt,
+            "balance_patience_ns": 4 * packet_ns,
+        },
+    }
+
+
+def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
+    """A host agent's configuration (`mrc_host.config.NodeConfig`)."""
+    lab = topology.lab
+    paths = Paths(topology)
+    srv6 = lab.routing.mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)
+    profiles: dict[str, list[list[int]]] = {}
+    routes: dict[str, dict[str, list[str]]] = {}
+    for peer in topology.hosts:
+        if peer.index == host.index:
+            continue
+        destination = addressing.text(peer.address)
+        profile = paths.profile(host.index, peer.index)
+        profiles[destination] = [list(plane) for plane in profile]
+        if srv6:
+            routes[destination] = {}
+            for plane in range(lab.planes):
+                for t1 in range(max(lab.t1_per_plane, 1)):
+                    route = paths.resolver(host.index)(make_ev(plane, t1, 0), peer.address)
+                    addresses = [route.source, route.destination, *route.segments]
+                    routes[destination][str(make_ev(plane, t1, 0) >> 16)] = [
+                        addressing.text(each) for each in addresses
+                    ]
+    fields = generated_fields(lab.routing.mode, lab.t1_per_plane)
+    generated = [dataclasses.asdict(each) for each in fields]
+    return {
+        "name": host.name,
+        "address": addressing.text(host.address),
+        "ports": lab.planes,
+        "rate_bps": [topology.links[port.name].spec.rate for port in host.ports],
+        "transport": transport,
+        "seed": lab.seed * 1000 + host.index,
+        "interfaces": [port.interface for port in host.ports],
+        "macs": [addressing.mac_text(port.mac) for port in host.ports],
+        "gateways": [addressing.mac_text(port.gateway_mac) for port in host.ports],
+        "profiles": profiles if lab.ev.mode is EvMode.EXPLICIT else {},
+        "generated": generated if lab.ev.mode is EvMode.GENERATED else [],
+        "paths": routes,
+        "settings": endpoint_settings(topology, clock),
+    }

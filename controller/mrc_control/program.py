@@ -1,0 +1,36 @@
+"""The fabric's P4 program, compiled: what the controller pushes to every switch."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from dataclasses import dataclass
+
+from p4lite.compiler import CompileError, compile_program
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "p4" / "programs" / "fabric.p4"
+
+
+class ProgramError(Exception):
+    """The program does not compile; the text has the compiler's first error."""
+
+
+@dataclass(frozen=True)
+class FabricProgram:
+    """BMv2 JSON and P4Info text of a program."""
+
+    bmv2: bytes
+    p4info: str
+
+
+def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
+    """Compiles `p4/programs/fabric.p4` (or another program that keeps to its tables).
+
+    Raises:
+        ProgramError: it does not compile.
+    """
+    try:
+        compiled = compile_program(source, include_dirs=[source.parent, source.parent / "include"], defines={})
+    except CompileError as error:
+        raise ProgramError(str(error)) from error
+    return FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)

@@ -1,0 +1,240 @@
+"""Runs a workload on a lab, breaks and mends things at scripted times, and writes down what happened."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mrc_control.failures import Action
+from mrc_control.hostclient import HostError
+from mrc_control.session import Session
+from mrc_topo import addressing
+
+POLL_S = 0.1
+GRACE_S = 30.0
+#: After a host is lost its peers' QPs must end in an error by themselves within this time.
+LOSS_GRACE_S = 20.0
+
+
+@dataclass
+class WorkloadSpec:
+    """What runs: a workload's name and parameters, on all hosts or on those named, for some iterations or time."""
+
+    workload: str
+    params: dict[str, Any] = field(default_factory=dict)
+    hosts: list[str] | None = None
+    duration_s: float | None = None
+    limit_s: float = 120.0
+    qps_per_peer: int = 1
+
+
+@dataclass
+class Happening:
+    """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock)."""
+
+    at_ns: int
+    done_ns: int
+    action: dict[str, Any]
+    expected_loss: float
+    error: str = ""
+
+
+@dataclass
+class RunResult:
+    """Everything about a run, as plain data (JSON)."""
+
+    lab: str
+    clock: str
+    seed: int
+    workload: str
+    params: dict[str, Any]
+    ranks: list[str]
+    started_ns: int = 0
+    finished_ns: int = 0
+    happenings: list[Happening] = field(default_factory=list)
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    fabric: list[dict[str, Any]] = field(default_factory=list)
+    events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fidelity: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+Observer = Callable[[RunResult], None]
+_numbers = itertools.count(1)
+
+
+class Run:
+    """One workload on one session; `go` does it all.
+
+    Args:
+        session: the lab.
+        spec: what runs.
+        schedule: actions with their times in seconds after the start, in order.
+        observe: called after every poll with the result so far (for a live view).
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        spec: WorkloadSpec,
+        schedule: Sequence[tuple[float, Action]] = (),
+        observe: Observer | None = None,
+    ) -> None:
+        self.session = session
+        self.spec = spec
+        self.schedule = sorted(schedule, key=lambda each: each[0])
+        self.observe = observe or (lambda result: None)
+        self.job = f"job{next(_numbers)}-{session.now_ns()}"
+        names = list(spec.hosts or session.hosts)
+        for name in names:
+            if name not in session.hosts:
+                raise HostError(f"no host '{name}' in this lab; it has: {', '.join(session.hosts)}")
+        lab = session.topology.lab
+        self.result = RunResult(lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names)
+        self.gone: set[str] = set()
+        self._lost_ns = 0
+        self._cursors: dict[str, int] = {}
+        self._sample_ns: dict[str, int] = {}
+
+    def go(self) -> RunResult:
+        """Sets up, runs, collects.
+
+        Raises:
+            HostError: the workload cannot be set up (a host refused its parameters, say).
+        """
+        session, result = self.session, self.result
+        params = dict(self.spec.params)
+        if self.spec.duration_s is not None:
+            params.setdefault("iterations", 1 << 30)
+        self._set_up(params)
+        session.reset_fidelity()
+        result.started_ns = session.now_ns()
+        self._cursors = {name: self._ask(name, "events").get("next", 0) for name in result.ranks}
+        self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
+        for name in result.ranks:
+            self._ask(name, "start", job=self.job)
+        self._loop()
+        result.finished_ns = session.now_ns()
+        result.fidelity = session.fidelity()
+        for name in result.ranks:
+            result.statistics[name] = self._ask(name, "statistics")
+            self._ask(name, "finish", job=self.job)
+        return result
+
+    def _ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        """A request to a host that may be gone; its loss is written down once."""
+        if name in self.gone:
+            return {}
+        try:
+            return self.session.hosts[name].request(verb, **arguments)
+        except HostError as error:
+            self.gone.add(name)
+            self._lost_ns = self._lost_ns or self.session.now_ns()
+            self.result.failures.append(str(error))
+            return {}
+
+    def _set_up(self, params: Mapping[str, Any]) -> None:
+        ranks = self.result.ranks
+        hosts = [self.session.hosts[name] for name in ranks]
+        addresses = [addressing.text(self.session.topology.host(name).address) for name in ranks]
+        try:
+            attributes = [
+                host.request(
+                    "prepare",
+                    job=self.job,
+                    workload=self.spec.workload,
+                    params=dict(params),
+                    rank=rank,
+                    names=ranks,
+                    addresses=addresses,
+                    qps_per_peer=self.spec.qps_per_peer,
+                )
+                for rank, host in enumerate(hosts)
+            ]
+        except HostError:
+            for name in ranks:
+                self._ask(name, "finish", job=self.job)
+            raise
+        for rank, host in enumerate(hosts):
+            mine = {int(peer) for peer in attributes[rank]["qps"]}
+            peers = {
+                str(peer): {
+                    "region": attributes[peer]["region"],
+                    "qps": {str(rank): attributes[peer]["qps"][str(rank)]},
+                }
+                for peer in mine
+            }
+            host.request("connect", job=self.job, peers=peers)
+
+    def _loop(self) -> None:
+        session, result, spec = self.session, self.result, self.spec
+        start = result.started_ns
+        waiting = list(self.schedule)
+        stopping = spec.duration_s is None
+        while True:
+            elapsed = (session.now_ns() - start) / 1e9
+            while waiting and waiting[0][0] <= elapsed:
+                self._act(waiting.pop(0)[1])
+            pause = POLL_S if not waiting else min(POLL_S, max(waiting[0][0] - elapsed, 0.0005))
+            session.advance(pause)
+            self._collect()
+            self.observe(result)
+            elapsed = (session.now_ns() - start) / 1e9
+            running = [name for name in result.ranks if not self._finished(name)]
+            if not stopping and spec.duration_s is not None and elapsed >= spec.duration_s:
+                stopping = True
+                reached = max((int(each["iterations"]) for each in result.progress.values()), default=0)
+                for name in result.ranks:
+                    self._ask(name, "stop_after", job=self.job, iterations=reached + 2)
+            if not running:
+                break
+            lost_s = (session.now_ns() - self._lost_ns) / 1e9 if self._lost_ns else 0.0
+            if lost_s > LOSS_GRACE_S:
+                result.failures.append(f"still waiting after {LOSS_GRACE_S:.0f} s: {', '.join(running)}")
+                break
+            if elapsed > (spec.duration_s or 0.0) + (GRACE_S if spec.duration_s else spec.limit_s):
+                result.failures.append(f"no end after {elapsed:.0f} s; not finished: {', '.join(running)}")
+                break
+        for _, action in waiting:
+            self._act(action)
+
+    def _finished(self, name: str) -> bool:
+        return name in self.gone or bool(self.result.progress.get(name, {}).get("done"))
+
+    def _act(self, action: Action) -> None:
+        session = self.session
+        asked = session.now_ns()
+        try:
+            session.failures.perform(session, action)
+            error = ""
+        except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
+            error = f"{action.describe()}: {problem}"
+            self.result.failures.append(error)
+        loss = session.failures.expected_loss(session.topology)
+        self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error))
+
+    def _collect(self) -> None:
+        result = self.result
+        for name in result.ranks:
+            progress = self._ask(name, "progress", job=self.job)
+            if progress:
+                result.progress[name] = progress
+                if progress["failure"] and progress["failure"] not in result.failures:
+                    result.failures.append(progress["failure"])
+            fresh = self._ask(name, "samples", since=self._sample_ns[name] + 1).get("samples", [])
+            if fresh:
+                self._sample_ns[name] = fresh[-1]["t_ns"]
+                result.samples.setdefault(name, []).extend(fresh)
+            events = self._ask(name, "events", since=self._cursors[name])
+            if events:
+                self._cursors[name] = events["next"]
+                result.events.setdefault(name, []).extend(events["events"])
+        result.fabric.append({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})

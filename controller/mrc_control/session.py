@@ -1,0 +1,63 @@
+"""A running lab as experiments see it, the same on the real and the virtual clock."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from mrc_control.failures import FabricControl, Failures
+from mrc_control.hostclient import HostControl
+from mrc_topo.topology import Topology
+
+
+class Session(abc.ABC):
+    """A lab that is up.
+
+    `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links and switches at run time;
+    `failures`: what is broken at present. Times are ns of the session's clock, which the hosts share.
+    """
+
+    clock: ClassVar[str]
+    topology: Topology
+    hosts: Mapping[str, HostControl]
+    fabric: FabricControl
+    failures: Failures
+
+    @abc.abstractmethod
+    def now_ns(self) -> int:
+        """The session's clock."""
+
+    @abc.abstractmethod
+    def advance(self, seconds: float) -> None:
+        """Lets time pass: waits on the real clock, simulates on the virtual one."""
+
+    @abc.abstractmethod
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        """Takes the carrier off a NIC port, or gives it back; the host sees it as a NIC would."""
+
+    @abc.abstractmethod
+    def fabric_sample(self) -> dict[str, Any]:
+        """Counters of the fabric at this moment: per port and in sum."""
+
+    @abc.abstractmethod
+    def fidelity(self) -> dict[str, Any]:
+        """How well fabric and hosts kept up since `reset_fidelity`."""
+
+    @abc.abstractmethod
+    def reset_fidelity(self) -> None:
+        """Starts the measurement of fidelity anew."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of the lab; a real one stays up."""
+
+
+@contextlib.contextmanager
+def closing(session: Session) -> Iterator[Session]:
+    """Closes the session at the end."""
+    try:
+        yield session
+    finally:
+        session.close()
