@@ -1,1 +1,34 @@
-"""Lab files, Clos graphs, addressing, and EV <-> path <-> uSID."""
+"""Lab files, Clos graphs, addressing, and EV <-> path <-> uSID.
+
+    topology = load_lab("default")          # LabError: lines for the user
+    paths = Paths(topology)
+    entries = rules.all_entries(topology)   # table entries of every switch
+
+Rules and examples: docs/topology.md.
+"""
+
+from mrc_topo.labfile import LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo.paths import Path, PathError, Paths, Srv6Path
+from mrc_topo.schema import Lab, RoutingMode, SprayKind
+from mrc_topo.topology import Host, HostPort, Link, Switch, Topology, TopologyError, UnknownElement
+
+__all__ = [
+    "Host",
+    "HostPort",
+    "Lab",
+    "LabError",
+    "Link",
+    "Path",
+    "PathError",
+    "Paths",
+    "RoutingMode",
+    "SprayKind",
+    "Srv6Path",
+    "Switch",
+    "Topology",
+    "TopologyError",
+    "UnknownElement",
+    "builtin_labs",
+    "load_lab",
+    "parse_lab",
+]

@@ -1,0 +1,150 @@
+"""Names, numbers and addresses of everything in a lab, all by rule (docs/topology.md).
+
+Nothing is looked up or assigned: whoever knows plane and index knows name, ports, MAC, IPv6 address and uSID.
+
+====================  =======================================  ==========================
+what                  rule                                     example
+====================  =======================================  ==========================
+host address          `fd4d:5248:T0::SLOT+1`                   h3: `fd4d:5248:1::2`
+host port address     `fd4d:5248:T0:PLANE+1::SLOT+1`           h3:2: `fd4d:5248:1:3::2`
+uSID of a T0          hex digits `P4II`                        plane 2, T0 1: `2401`
+uSID of a T1          hex digits `P8II`                        plane 2, T1 0: `2800`
+uSID of a host port   hex digits `PCSS`, known at its T0 only  plane 2, slot 1: `2c01`
+uSID carrier          block, uSIDs, zeros                      `fd4d:5243:2400:2800:2401:2c01::`
+====================  =======================================  ==========================
+
+The index takes the low ten bits, so a plane may have 1023 switches of a tier. uSID 0 would end a carrier;
+no rule yields it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import Enum
+from typing import Final
+
+#: Locator block of all uSIDs ("MC"), upper 32 bits of an address.
+LOCATOR_BLOCK: Final = 0xFD4D5243
+#: Prefix of all host addresses ("MH"), upper 32 bits of an address.
+HOST_BLOCK: Final = 0xFD4D5248
+MAX_PLANES: Final = 16
+MAX_INDEX: Final = 1023
+#: BMv2 has 511 ports at most; 511 itself is its drop port.
+MAX_PORT: Final = 510
+#: uSIDs that fit behind the locator block.
+CARRIER_USIDS: Final = 6
+UDP_PORT: Final = 4791
+
+
+class Tier(Enum):
+    """What a uSID or a switch belongs to; the value is the uSID's kind field (two bits)."""
+
+    T0 = 1
+    T1 = 2
+    HOST = 3
+
+
+def usid(plane: int, tier: Tier, index: int) -> int:
+    """The 16-bit uSID: plane in four bits, kind in two, index in ten."""
+    if not 0 <= plane < MAX_PLANES or not 0 <= index <= MAX_INDEX:
+        raise ValueError(f"no uSID for plane {plane}, index {index}")
+    return plane << 12 | tier.value << 10 | index
+
+
+def parse_usid(value: int) -> tuple[int, Tier, int]:
+    """(plane, tier, index) of a uSID. Raises ValueError for one that no rule yields."""
+    kind = value >> 10 & 3
+    if not 0 < value <= 0xFFFF or kind == 0:
+        raise ValueError(f"{value:#06x} is no uSID of this laboratory")
+    return value >> 12, Tier(kind), value & 0x3FF
+
+
+def carrier(usids: tuple[int, ...]) -> bytes:
+    """The 16-byte destination address that holds these uSIDs, first one first."""
+    if len(usids) > CARRIER_USIDS:
+        raise ValueError(f"{len(usids)} uSIDs do not fit one carrier of {CARRIER_USIDS}")
+    value = LOCATOR_BLOCK
+    for entry in usids:
+        value = value << 16 | entry
+    return (value << 16 * (CARRIER_USIDS - len(usids))).to_bytes(16, "big")
+
+
+def parse_carrier(address: bytes) -> tuple[int, ...]:
+    """The uSIDs in a carrier, up to the first zero. Raises ValueError if the block is not ours."""
+    if len(address) != 16 or int.from_bytes(address[:4], "big") != LOCATOR_BLOCK:
+        raise ValueError(f"{address.hex(':')} is outside the locator block")
+    entries = [int.from_bytes(address[i : i + 2], "big") for i in range(4, 16, 2)]
+    used = entries[: entries.index(0)] if 0 in entries else entries
+    if any(entries[len(used) :]):
+        raise ValueError(f"{address.hex(':')} has a uSID after the end of its carrier")
+    return tuple(used)
+
+
+def usid_prefix(value: int) -> int:
+    """The upper 48 bits of an address whose first uSID is `value`."""
+    return LOCATOR_BLOCK << 16 | value
+
+
+def host_address(t0: int, slot: int) -> bytes:
+    """The host's address, the same on all planes: QPs are bound to it."""
+    return (HOST_BLOCK << 96 | t0 << 80 | (slot + 1)).to_bytes(16, "big")
+
+
+def host_port_address(plane: int, t0: int, slot: int) -> bytes:
+    """The address of one port of a host; reachable in its plane only."""
+    return (HOST_BLOCK << 96 | t0 << 80 | (plane + 1) << 64 | (slot + 1)).to_bytes(16, "big")
+
+
+def t0_prefix(t0: int) -> int:
+    """The 128-bit value of the /48 that holds all addresses of a T0's hosts."""
+    return HOST_BLOCK << 96 | t0 << 80
+
+
+def text(address: bytes) -> str:
+    """`fd4d:5248::1` of 16 bytes."""
+    return str(ipaddress.IPv6Address(address))
+
+
+def host_name(host: int) -> str:
+    """`h3`."""
+    return f"h{host}"
+
+
+def host_port_name(host: int, plane: int) -> str:
+    """`h3:2`: port 2 of host 3, in plane 2; also the id of the link from there to its T0."""
+    return f"h{host}:{plane}"
+
+
+def switch_name(plane: int, tier: Tier, index: int) -> str:
+    """`p0-t1.2`: T1 number 2 of plane 0."""
+    return f"p{plane}-{tier.name.lower()}.{index}"
+
+
+def fabric_link_name(plane: int, t0: int, t1: int) -> str:
+    """`p0-t0.1--p0-t1.0`: the T0 comes first."""
+    return f"{switch_name(plane, Tier.T0, t0)}--{switch_name(plane, Tier.T1, t1)}"
+
+
+def host_interface(host: int, plane: int) -> str:
+    """Name of the host's interface; below the kernel's 15 characters."""
+    return f"h{host}-p{plane}"
+
+
+def switch_interface(plane: int, tier: Tier, index: int, port: int) -> str:
+    """Name of the interface behind a switch port, where there is one."""
+    return f"p{plane}{tier.name.lower()}.{index}-{port}"
+
+
+def host_mac(host: int, plane: int) -> int:
+    """48-bit MAC of a host port: `02:0P:00:00:HH:HH`."""
+    return 0x02 << 40 | plane << 32 | host
+
+
+def switch_mac(plane: int, tier: Tier, index: int, port: int) -> int:
+    """48-bit MAC of a switch port: `02:KP:II:II:NN:NN`, K 1 for a T0 and 2 for a T1."""
+    return 0x02 << 40 | tier.value << 36 | plane << 32 | index << 16 | port
+
+
+def mac_text(mac: int) -> str:
+    """`02:10:00:01:00:03`."""
+    return mac.to_bytes(6, "big").hex(":")

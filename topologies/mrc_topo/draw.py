@@ -1,0 +1,111 @@
+"""Pictures of a lab: SVG with one panel per plane, or Graphviz DOT.
+
+Every element carries its name in `data-name`, so that a report can colour it by state.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from mrc_topo.addressing import Tier
+from mrc_topo.topology import Switch, Topology
+from mrc_topo.units import format_rate
+
+SWITCH_WIDTH, SWITCH_HEIGHT, GAP = 46, 24, 10
+PANEL_GAP, MARGIN = 24, 20
+T1_Y, T0_Y, HOST_Y = 60, 170, 320
+HOST_WIDTH, HOST_HEIGHT = 40, 24
+COLOURS = (
+    "#3b6fb6", "#c4622d", "#3f8f4f", "#8a4fa3", "#b0892b", "#2d8f8f", "#b23a5b", "#5b6470",
+    "#7a9e2c", "#5a53b8", "#a3632d", "#2f7fa8", "#a04f86", "#6b8f71", "#94703d", "#4a5f8f",
+)  # fmt: skip
+
+STYLE = (
+    "text{font:11px sans-serif;text-anchor:middle;dominant-baseline:central}"
+    ".title{font-size:14px;font-weight:bold}.link{stroke-width:1.2;fill:none;opacity:.75}"
+    ".t0,.t1,.host{stroke:#333;stroke-width:1}.t0{fill:#eef2f8}.t1{fill:#dbe4f0}.host{fill:#fff4dc}"
+    ".panel{fill:none;stroke:#bbb;stroke-dasharray:4 3}"
+)
+
+
+def _row_width(count: int, width: int) -> int:
+    return count * width + max(0, count - 1) * GAP
+
+
+def to_svg(topology: Topology) -> str:
+    """A self-contained SVG document: planes side by side, T1s on top, hosts shared by all at the bottom."""
+    lab = topology.lab
+    panel = max(_row_width(max(lab.t0_per_plane, lab.t1_per_plane), SWITCH_WIDTH), 80) + 2 * GAP
+    planes_width = lab.planes * panel + (lab.planes - 1) * PANEL_GAP
+    width = 2 * MARGIN + max(planes_width, _row_width(lab.hosts, HOST_WIDTH), 300)
+    height = HOST_Y + HOST_HEIGHT + 30
+    where: dict[str, tuple[float, float]] = {}
+    left = (width - planes_width) / 2
+    shapes: list[str] = []
+    for plane in range(lab.planes):
+        x = left + plane * (panel + PANEL_GAP)
+        shapes.append(f'<rect class="panel" x="{x:g}" y="34" width="{panel}" height="{T0_Y - 14}" rx="6"/>')
+        shapes.append(f'<text x="{x + panel / 2:g}" y="46">plane {plane}</text>')
+        for tier, y, count in ((Tier.T1, T1_Y, lab.t1_per_plane), (Tier.T0, T0_Y, lab.t0_per_plane)):
+            start = x + (panel - _row_width(count, SWITCH_WIDTH)) / 2
+            members = [s for s in topology.switches if s.plane == plane and s.tier is tier]
+            for switch in members:
+                sx = start + switch.index * (SWITCH_WIDTH + GAP)
+                where[switch.name] = (sx + SWITCH_WIDTH / 2, y + SWITCH_HEIGHT / 2)
+                shapes.append(_switch(switch, sx, y))
+    start = (width - _row_width(lab.hosts, HOST_WIDTH)) / 2
+    for host in topology.hosts:
+        hx = start + host.index * (HOST_WIDTH + GAP)
+        where[host.name] = (hx + HOST_WIDTH / 2, HOST_Y + HOST_HEIGHT / 2)
+        shapes.append(
+            f'<g data-name="{host.name}"><title>{host.name}</title><rect class="host" x="{hx:g}" y="{HOST_Y}" '
+            f'width="{HOST_WIDTH}" height="{HOST_HEIGHT}" rx="10"/>'
+            f'<text x="{hx + HOST_WIDTH / 2:g}" y="{HOST_Y + HOST_HEIGHT / 2:g}">{host.name}</text></g>'
+        )
+    lines = []
+    for link in topology.links.values():
+        (x1, y1), (x2, y2) = where[link.low.node], where[link.high.node]
+        colour = COLOURS[link.plane % len(COLOURS)]
+        title = f"{link.name} {format_rate(link.spec.rate)}"
+        lines.append(
+            f'<line class="link" data-name="{link.name}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" '
+            f'stroke="{colour}"><title>{title}</title></line>'
+        )
+    heading = escape(f"{lab.name}: {lab.description}" if lab.description else lab.name)
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" width="{width:g}" '
+            f'height="{height}">',
+            f"<style>{STYLE}</style>",
+            f'<text class="title" x="{width / 2:g}" y="16">{heading}</text>',
+            *lines,
+            *shapes,
+            "</svg>",
+            "",
+        )
+    )
+
+
+def _switch(switch: Switch, x: float, y: float) -> str:
+    kind = switch.tier.name.lower()
+    label = switch.name.split("-", 1)[1]
+    return (
+        f'<g data-name="{switch.name}"><title>{switch.name} uSID {switch.usid:04x}</title>'
+        f'<rect class="{kind}" x="{x:g}" y="{y}" width="{SWITCH_WIDTH}" height="{SWITCH_HEIGHT}" rx="3"/>'
+        f'<text x="{x + SWITCH_WIDTH / 2:g}" y="{y + SWITCH_HEIGHT / 2:g}">{label}</text></g>'
+    )
+
+
+def to_dot(topology: Topology) -> str:
+    """Graphviz source: a cluster per plane, ports at the ends of the edges."""
+    lines = [f'graph "{topology.lab.name}" {{', "  node [shape=box fontsize=10];", "  edge [fontsize=8];"]
+    for plane in range(topology.lab.planes):
+        lines.append(f'  subgraph cluster_p{plane} {{ label="plane {plane}";')
+        lines += [f'    "{s.name}" [label="{s.name}"];' for s in topology.switches if s.plane == plane]
+        lines.append("  }")
+    lines += [f'  "{host.name}" [shape=oval];' for host in topology.hosts]
+    for link in topology.links.values():
+        lines.append(
+            f'  "{link.high.node}" -- "{link.low.node}" [taillabel="{link.high.port}" headlabel="{link.low.port}"];'
+        )
+    return "\n".join([*lines, "}", ""])

@@ -1,0 +1,286 @@
+"""EV <-> path <-> uSID stack, both ways, in every routing mode."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from mrc_topo import addressing, ev
+from mrc_topo.addressing import Tier
+from mrc_topo.schema import RoutingMode
+from mrc_topo.topology import Host, Link, Switch, Topology
+
+
+class PathError(Exception):
+    """An EV, a stack or a pair of hosts that has no path."""
+
+
+class Srv6Path(NamedTuple):
+    """Outer addresses of a packet, 16 bytes each: destination, segments after it in travel order, source."""
+
+    destination: bytes
+    segments: tuple[bytes, ...] = ()
+    source: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way from a host port to another in a plane; `t1` is None below one T0."""
+
+    src: int
+    dst: int
+    plane: int
+    t1: int | None
+    switches: tuple[str, ...]
+    links: tuple[str, ...]
+    usids: tuple[int, ...]
+
+
+class Paths:
+    """All path computations of a topology."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.lab = topology.lab
+        self.path = lru_cache(maxsize=65536)(self._path)
+
+    # --- paths -------------------------------------------------------------------------------------
+
+    def _path(self, src: int, dst: int, plane: int, t1: int | None = None) -> Path:
+        """The path from host to host in a plane through a T1 (ignored below one T0). Raises PathError."""
+        topo, lab = self.topology, self.lab
+        if not (0 <= src < lab.hosts and 0 <= dst < lab.hosts):
+            raise PathError(f"no hosts {src} and {dst}; the lab has 0 to {lab.hosts - 1}")
+        if not 0 <= plane < lab.planes:
+            raise PathError(f"no plane {plane}; the lab has 0 to {lab.planes - 1}")
+        t0_src, t0_dst = topo.t0_of(src), topo.t0_of(dst)
+        first = addressing.switch_name(plane, Tier.T0, t0_src)
+        last = addressing.switch_name(plane, Tier.T0, t0_dst)
+        start, end = addressing.host_port_name(src, plane), addressing.host_port_name(dst, plane)
+        tail = (addressing.usid(plane, Tier.T0, t0_dst), topo.host_port(dst, plane).usid)
+        if t0_src == t0_dst:
+            return Path(src, dst, plane, None, (first,), (start, end), tail)
+        if t1 is None or not 0 <= t1 < lab.t1_per_plane:
+            raise PathError(f"no T1 {t1} in plane {plane}; the lab has 0 to {lab.t1_per_plane - 1}")
+        spine = addressing.switch_name(plane, Tier.T1, t1)
+        up = addressing.fabric_link_name(plane, t0_src, t1)
+        down = addressing.fabric_link_name(plane, t0_dst, t1)
+        usids = (
+            addressing.usid(plane, Tier.T0, t0_src),
+            addressing.usid(plane, Tier.T1, t1),
+            *tail,
+        )
+        return Path(src, dst, plane, t1, (first, spine, last), (start, up, down, end), usids)
+
+    def all_paths(self, src: int, dst: int, plane: int | None = None) -> tuple[Path, ...]:
+        """Every path between two hosts, plane by plane (or in one plane)."""
+        planes: Iterable[int] = range(self.lab.planes) if plane is None else (plane,)
+        t1s: Iterable[int | None] = range(self.lab.t1_per_plane)
+        if self.topology.t0_of(src) == self.topology.t0_of(dst):
+            t1s = (None,)
+        t1s = tuple(t1s)
+        return tuple(self.path(src, dst, p, t1) for p in planes for t1 in t1s)
+
+    # --- EV <-> path -------------------------------------------------------------------------------
+
+    def path_of_ev(self, src: int, dst: int, value: int, plane: int | None = None) -> Path | None:
+        """The path a packet with this EV takes; None when the switch sprays and nobody can tell.
+
+        `plane` is only needed for EVs not made by `mrc_topo.ev` (AUTO profiles). Raises PathError for a hop
+        field that names no T1.
+        """
+        plane = ev.plane_of(value) if plane is None else plane
+        mode = self.lab.routing.mode
+        if self.topology.t0_of(src) == self.topology.t0_of(dst):
+            return self.path(src, dst, plane, None)
+        if mode in ev.EXPLICIT_PATH:
+            return self.path(src, dst, plane, ev.hop_of(value))
+        if mode is RoutingMode.SPRAY:
+            self.path(src, dst, plane, 0)
+            return None
+        t0 = self.topology.device_id(plane, Tier.T0, self.topology.t0_of(src))
+        hosts = self.topology.hosts
+        t1 = ev.ecmp_uplink(
+            ev.ecmp_salt(t0),
+            hosts[src].address,
+            hosts[dst].address,
+            value >> 16,
+            (value & 0xFFFF, addressing.UDP_PORT),
+            17,
+            self.lab.t1_per_plane,
+        )
+        return self.path(src, dst, plane, t1)
+
+    def ev_of_path(self, path: Path, salt: int = 0) -> int:
+        """An EV that takes this path: the first from `salt` (0..16383) on. Raises PathError if none does.
+
+        By rule in structured and SRv6 modes; by search in ECMP; impossible where switches spray.
+        """
+        mode = self.lab.routing.mode
+        if path.t1 is None or mode in ev.EXPLICIT_PATH:
+            return ev.make_ev(path.plane, path.t1 or 0, salt)
+        if mode is RoutingMode.ECMP:
+            for step in range(ev.SALTS):
+                value = ev.make_ev(path.plane, 0, (salt + step) % ev.SALTS)
+                if self.path_of_ev(path.src, path.dst, value) == path:
+                    return value
+        raise PathError(f"in routing mode {mode.value} no EV is sure to take a path")
+
+    def profile(self, src: int, dst: int, qp: int = 0) -> tuple[tuple[int, ...], ...]:
+        """The EV universe of a QP from `src` to `dst`, one tuple per plane; the lab's seed, the pair and `qp`
+        decide it."""
+        lab = self.lab
+        rng = random.Random(f"{lab.seed}/{lab.name}/{src}/{dst}/{qp}")
+        return ev.draw_profile(lab.routing.mode, lab.planes, lab.t1_per_plane, lab.ev.size, rng)
+
+    # --- path <-> uSID stack -----------------------------------------------------------------------
+
+    def srv6(self, path: Path) -> Srv6Path:
+        """The outer addresses that steer a packet along a path.
+
+        In mode srv6_srh the first carrier leads to the T1 (below one T0: to the T0) and the second, in the
+        SRH, on to the host port; otherwise one carrier holds all. Host ports answer to the last uSID.
+        """
+        source = self.topology.host_port(path.src, path.plane).address
+        if self.lab.routing.mode is not RoutingMode.SRV6_SRH:
+            return Srv6Path(addressing.carrier(path.usids), (), source)
+        split = len(path.usids) - 2 or 1
+        first, second = path.usids[:split], path.usids[split:]
+        return Srv6Path(addressing.carrier(first), (addressing.carrier(second),), source)
+
+    def path_of_srv6(self, src: int, route: Srv6Path) -> Path:
+        """The path that outer addresses describe, as `srv6` makes them. Raises PathError."""
+        try:
+            usids = addressing.parse_carrier(route.destination)
+            for segment in route.segments:
+                usids += addressing.parse_carrier(segment)
+            parts = [addressing.parse_usid(value) for value in usids]
+        except ValueError as error:
+            raise PathError(str(error)) from error
+        tiers = tuple(tier for _, tier, _ in parts)
+        if len({plane for plane, _, _ in parts}) != 1:
+            raise PathError("the uSIDs are of different planes, which share nothing")
+        plane = parts[0][0]
+        if tiers == (Tier.T0, Tier.HOST):
+            t1 = None
+        elif tiers == (Tier.T0, Tier.T1, Tier.T0, Tier.HOST):
+            t1 = parts[1][2]
+        else:
+            raise PathError(f"uSIDs of {', '.join(tier.name for tier in tiers)} are no path host to host")
+        dst = parts[-2][2] * self.lab.hosts_per_t0 + parts[-1][2]
+        path = self.path(src, dst, plane, t1)
+        if path.usids != usids:
+            raise PathError("the uSIDs do not begin at the source's T0")
+        return path
+
+    def resolver(self, src: int) -> Callable[[int, bytes], Srv6Path]:
+        """(32-bit EV, inner destination address) -> outer addresses, for packets that `src` sends.
+
+        Raises PathError for an address that no host has or an EV that names no path.
+        """
+        by_address = {host.address: host.index for host in self.topology.hosts}
+        for host in self.topology.hosts:
+            by_address.update({port.address: host.index for port in host.ports})
+
+        @lru_cache(maxsize=65536)
+        def resolve(value: int, destination: bytes) -> Srv6Path:
+            try:
+                dst = by_address[destination]
+            except KeyError:
+                raise PathError(f"no host has the address {addressing.text(destination)}") from None
+            path = self.path(src, dst, ev.plane_of(value), ev.hop_of(value))
+            return self.srv6(path)
+
+        return resolve
+
+    def probe(self, host: int, plane: int, t1: int | None = None) -> Srv6Path:
+        """Outer addresses of a probe from a host to its T0, or on to a T1, and back to the same host port."""
+        topo = self.topology
+        port = topo.host_port(host, plane)
+        t0 = addressing.usid(plane, Tier.T0, topo.t0_of(host))
+        usids: tuple[int, ...] = (t0, port.usid)
+        if t1 is not None:
+            if not 0 <= t1 < self.lab.t1_per_plane:
+                raise PathError(f"no T1 {t1} in plane {plane}; the lab has 0 to {self.lab.t1_per_plane - 1}")
+            usids = (t0, addressing.usid(plane, Tier.T1, t1), t0, port.usid)
+        return Srv6Path(addressing.carrier(usids), (), port.address)
+
+    # --- what crosses what -------------------------------------------------------------------------
+
+    def may_cross(self, element: Link | Switch | Host, src: int, dst: int, value: int) -> bool:
+        """Whether a packet of this EV crosses an element; in spray mode, whether it may."""
+        path = self.path_of_ev(src, dst, value)
+        if path is not None:
+            return self.crosses(element, path)
+        return any(self.crosses(element, each) for each in self.all_paths(src, dst, ev.plane_of(value)))
+
+    @staticmethod
+    def crosses(element: Link | Switch | Host, path: Path) -> bool:
+        """Whether a path uses an element."""
+        if isinstance(element, Link):
+            return element.name in path.links
+        if isinstance(element, Switch):
+            return element.name in path.switches
+        return element.index in (path.src, path.dst)
+
+    def evs_crossing(self, element: Link | Switch | Host, src: int, dst: int, values: Iterable[int]) -> tuple[int, ...]:
+        """Those of `values` whose packets from `src` to `dst` cross (in spray mode: may cross) an element."""
+        return tuple(value for value in values if self.may_cross(element, src, dst, value))
+
+    # --- expectations ------------------------------------------------------------------------------
+
+    def capacity_lost(self, element: Link | Switch | Host, host: int, *, equal_planes: bool = False) -> float:
+        """Fraction of a host's capacity to hosts of other T0s that is gone while an element is down, when all
+        its T0's hosts send at once and endpoints have moved to what is left.
+
+        A dead host port or T0 takes its plane away. A dead uplink or T1 takes from a plane only what the
+        remaining uplinks cannot carry; with `equal_planes` all planes are then held to the slowest, as
+        endpoints that load them equally do (`mrc-protocol.md §7`). Elements on other hosts' side cost nothing
+        here.
+        """
+        topo = self.topology
+        if isinstance(element, Host):
+            return 1.0 if element.index == host else 0.0
+        t0 = addressing.switch_name(element.plane, Tier.T0, topo.t0_of(host))
+        own_port = topo.host_port(host, element.plane).name
+        total = sum(topo.links[port.name].spec.rate for port in topo.hosts[host].ports)
+        port_rate = topo.links[own_port].spec.rate
+        if element.name in (own_port, t0):
+            return port_rate / total
+        before, after = self._uplink_share(host, element.plane, None), 0.0
+        if isinstance(element, Switch):
+            after = before if element.tier is Tier.T0 else self._uplink_share(host, element.plane, element.name)
+        else:
+            concerns = not element.is_host_link and element.low.node == t0
+            after = self._uplink_share(host, element.plane, element.high.node) if concerns else before
+        if not before:
+            return 0.0
+        lost = 1 - min(port_rate, after) / min(port_rate, before)
+        return lost if equal_planes else lost * port_rate / total
+
+    def _uplink_share(self, host: int, plane: int, without: str | None) -> float:
+        """Bits per second of a plane's uplinks that fall to one host of a T0, one T1 left out."""
+        t0 = self.topology.t0_of(host)
+        rates = [
+            self.topology.links[addressing.fabric_link_name(plane, t0, t1)].spec.rate
+            for t1 in range(self.lab.t1_per_plane)
+            if addressing.switch_name(plane, Tier.T1, t1) != without
+        ]
+        return sum(rates) / len(self.topology.hosts_of(t0))
+
+    def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
+        """Time of one full frame from the first host to the last and of its answer back, through empty queues."""
+        last = self.lab.hosts - 1
+        path = self.all_paths(0, last)[0]
+        return self._one_way_ns(path, frame_bytes) + self._one_way_ns(path, ack_bytes)
+
+    def _one_way_ns(self, path: Path, frame_bytes: int) -> int:
+        bits = (frame_bytes + self.lab.link_overhead) * 8
+        total = 0
+        for name in path.links:
+            spec = self.topology.links[name].spec
+            total += spec.delay + bits * 10**9 // spec.rate
+        return total

@@ -1,0 +1,166 @@
+"""Fabrics computed without building them: what an MRC fabric of a radix and a number of planes consists of.
+
+Integers only. Two tiers per plane (`mrc-protocol.md §9`): a T0 has half its ports down and half up, a plane has
+radix/2 T1s and up to radix T0s. Beside it stands the usual three-tier network of one plane for the same NICs,
+whose switches have the same capacity but fewer, faster ports. A NIC has one transceiver either way: with several
+planes it carries one slower link for each, and so does every transceiver in a switch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+
+class PlanError(Exception):
+    """Numbers that give no fabric; the message names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One fabric. Links run at the NIC's speed over `planes`; `note` says where the numbers need care.
+
+    `lost` is the fraction of a NIC's capacity that a failure takes; `slowed` by how much the NIC is slower when it
+    loads its planes equally, so that the slowest sets the pace (the paper's figures, `mrc-protocol.md §11`).
+    """
+
+    name: str
+    planes: int
+    tiers: int
+    radix: int
+    nics: int
+    switches: dict[str, int]
+    links: dict[str, int]
+    paths_per_pair: int
+    max_switch_hops: int
+    lost: dict[str, Fraction]
+    slowed: dict[str, Fraction]
+    note: str = ""
+
+    @property
+    def total_switches(self) -> int:
+        return sum(self.switches.values())
+
+    @property
+    def total_links(self) -> int:
+        return sum(self.links.values())
+
+    @property
+    def optics(self) -> int:
+        """Transceivers at the NIC's full speed: two ends per link, `planes` links in one."""
+        return _ceil(2 * self.total_links, self.planes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; fractions as decimals."""
+        data = asdict(self)
+        for name in ("lost", "slowed"):
+            data[name] = {key: float(value) for key, value in data[name].items()}
+        data |= {
+            "total_switches": self.total_switches,
+            "total_links": self.total_links,
+            "optics": self.optics,
+        }
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The multi-plane design and, of the same NICs and switch silicon, the single-plane three-tier one."""
+
+    multi_plane: Design
+    three_tier: Design
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def plan(radix: int, planes: int, nics: int | None = None) -> Plan:
+    """Both designs for switches of `radix` ports at one plane's port speed.
+
+    `nics` defaults to the largest number two tiers connect, radix**2 / 2. The three-tier design splits the
+    same silicon into radix/planes ports, each `planes` times as fast, so that a NIC needs one. Raises PlanError.
+    """
+    if planes < 1:
+        raise PlanError(f"{planes} planes; give at least 1")
+    if radix < 2 or radix % 2:
+        raise PlanError(f"radix {radix}; give an even number of ports, half go down and half up")
+    largest = radix * radix // 2
+    nics = largest if nics is None else nics
+    if not 1 <= nics <= largest:
+        raise PlanError(
+            f"{nics} NICs; two tiers of radix {radix} connect 1 to {largest}: lower --nics or raise --radix"
+        )
+    return Plan(_multi_plane(radix, planes, nics), _three_tier(radix, planes, nics))
+
+
+def _multi_plane(radix: int, planes: int, nics: int) -> Design:
+    half = radix // 2
+    t0 = _ceil(nics, half)
+    # One T0 needs nobody above it; else every T0 has `half` uplinks, spread over just enough T1s.
+    t1 = 0 if t0 == 1 else _ceil(t0 * half, radix)
+    uplinks = 0 if t0 == 1 else t0 * half
+    share = Fraction(1, planes)
+    # A T0 or a port takes its plane away; an uplink or a T1 only a part of it.
+    lost = {"NIC port": share, "T0-T1 link": Fraction(0), "T0": share, "T1": Fraction(0)}
+    slowed = dict(lost)
+    if t1:
+        lost |= {"T0-T1 link": share / half, "T1": share / t1}
+        slowed |= {"T0-T1 link": Fraction(1, half), "T1": Fraction(1, t1)}
+    return Design(
+        name=f"{planes} planes, two tiers",
+        planes=planes,
+        tiers=1 if t0 == 1 else 2,
+        radix=radix,
+        nics=nics,
+        switches={"T0": planes * t0, "T1": planes * t1},
+        links={"NIC-T0": planes * nics, "T0-T1": planes * uplinks},
+        paths_per_pair=planes * (half if t1 else 1),
+        max_switch_hops=3 if t1 else 1,
+        lost=lost,
+        slowed=slowed,
+    )
+
+
+def _three_tier(radix: int, planes: int, nics: int) -> Design:
+    """A folded Clos of pods: radix r, r/2 T0 and r/2 T1 per pod, and T2s above; no oversubscription."""
+    ports = radix // planes
+    if ports < 2 or radix % planes:
+        raise PlanError(f"radix {radix} does not divide into {planes} planes; use a multiple of {2 * planes}")
+    ports -= ports % 2
+    half = ports // 2
+    largest = 2 * half**3
+    t0 = _ceil(nics, half)
+    t1 = _ceil(t0, half) * half
+    t2 = _ceil(t1 * half, ports)
+    per_uplink = Fraction(1, half)
+    per_core_link = Fraction(1, half * half)
+    lost = {
+        "NIC port": Fraction(1),
+        "T0-T1 link": per_uplink,
+        "T0": Fraction(1),
+        "T1": per_uplink,
+        "T1-T2 link": per_core_link,
+        "T2": per_core_link,
+    }
+    note = ""
+    if nics > largest:
+        note = (
+            f"three tiers of radix {ports} reach {largest} NICs without oversubscription: "
+            "the counts are a lower bound, a fourth tier would be needed"
+        )
+    return Design(
+        name="one plane, three tiers",
+        planes=1,
+        tiers=3,
+        radix=ports,
+        nics=nics,
+        switches={"T0": t0, "T1": t1, "T2": t2},
+        links={"NIC-T0": nics, "T0-T1": t0 * half, "T1-T2": t1 * half},
+        paths_per_pair=half * half,
+        max_switch_hops=5,
+        lost=lost,
+        slowed=dict(lost),
+        note=note,
+    )

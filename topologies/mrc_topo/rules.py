@@ -1,0 +1,202 @@
+"""Table entries of `p4/programs/fabric.p4` for every switch of a lab, as plain data.
+
+Names are those of the program's P4Info. Values are integers; a controller encodes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from mrc_topo import addressing, ev
+from mrc_topo.addressing import Tier
+from mrc_topo.schema import RoutingMode, SprayKind
+from mrc_topo.topology import Switch, Topology
+
+#: Strict-priority queues of every port; the highest number goes first.
+PRIORITY_QUEUES: Final = 8
+DATA_PRIORITY: Final = 0
+CONTROL_PRIORITY: Final = 7
+
+DSCP_NO_TRIM: Final = 0
+DSCP_TRIMMABLE: Final = 4
+DSCP_TRIMMABLE_RETX: Final = 8
+DSCP_TRIMMED: Final = 12
+DSCP_TRIMMED_LASTHOP: Final = 16
+DSCP_CONTROL: Final = 46
+
+LOCAL_USID: Final = "FabricIngress.routing.local_usid"
+USID_ROUTES: Final = "FabricIngress.routing.usid_routes"
+HOST_ROUTES: Final = "FabricIngress.routing.host_routes"
+UPLINK_CHOICE: Final = "FabricIngress.uplinks.uplink_choice"
+TRAFFIC_CLASSES: Final = "FabricIngress.queueing.traffic_classes"
+PORTS: Final = "FabricIngress.queueing.ports"
+
+#: Counters of the program, by what they count.
+COUNTERS: Final = {
+    "port_rx": "FabricIngress.port_rx",
+    "port_tx": "FabricEgress.port_tx",
+    "drops": "FabricIngress.drops",
+    "ev_packets": "FabricIngress.ev_packets",
+    "marked": "FabricIngress.queueing.marked",
+    "trimmed": "FabricIngress.queueing.trimmed",
+    "queue_drops": "FabricIngress.queueing.queue_drops",
+}
+#: Index of the counter `drops` -> reason.
+DROP_REASONS: Final = {
+    1: "malformed",
+    2: "not_ipv6",
+    3: "hop_limit",
+    4: "no_route",
+    5: "end_of_path",
+    6: "no_uplink",
+    7: "loop",
+    8: "queue_full",
+    9: "no_port",
+}
+#: `mark_min` of a port that never marks.
+NEVER: Final = 0xFFFFFFFF
+
+_SPRAY = {
+    SprayKind.RANDOM: "FabricIngress.uplinks.spray_random",
+    SprayKind.ROUND_ROBIN: "FabricIngress.uplinks.spray_round_robin",
+    SprayKind.SHORTEST_OF_TWO: "FabricIngress.uplinks.spray_shortest_of_two",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One key field; `prefix_length` for LPM keys, None for exact ones."""
+
+    field: str
+    value: int
+    prefix_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One entry, or, with `default`, the table's default action."""
+
+    table: str
+    action: str
+    params: dict[str, int] = field(default_factory=dict, hash=False)
+    match: tuple[Match, ...] = ()
+    default: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
+    """All entries of one switch; they never change while a lab runs."""
+    entries = [
+        TableEntry(
+            LOCAL_USID,
+            "FabricIngress.routing.end_un",
+            match=(Match("usid_prefix", addressing.usid_prefix(switch.usid)),),
+        )
+    ]
+    entries += _t0_routes(topology, switch) if switch.tier is Tier.T0 else _t1_routes(topology, switch)
+    entries += _classes()
+    entries += [_port(topology, switch, port) for port in switch.links]
+    return entries
+
+
+def all_entries(topology: Topology) -> dict[str, list[TableEntry]]:
+    """Entries of every switch, by switch name."""
+    return {switch.name: switch_entries(topology, switch) for switch in topology.switches}
+
+
+def _usid_route(usid: int, port: int) -> TableEntry:
+    match = (Match("usid_prefix", addressing.usid_prefix(usid)),)
+    return TableEntry(USID_ROUTES, "FabricIngress.routing.forward", {"port": port}, match)
+
+
+def _host_route(value: int, prefix_length: int, action: str, params: dict[str, int]) -> TableEntry:
+    match = (Match("destination", value, prefix_length),)
+    return TableEntry(HOST_ROUTES, f"FabricIngress.routing.{action}", params, match)
+
+
+def _t0_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
+    entries = []
+    for host in topology.hosts_of(switch.index):
+        port = host.ports[switch.plane]
+        entries.append(_usid_route(port.usid, port.t0_port))
+        for address in (host.address, port.address):
+            value = int.from_bytes(address, "big")
+            entries.append(_host_route(value, 128, "forward", {"port": port.t0_port}))
+    for t1 in range(topology.lab.t1_per_plane):
+        usid = addressing.usid(switch.plane, Tier.T1, t1)
+        entries.append(_usid_route(usid, topology.uplink_number(t1)))
+    # Addresses of this T0 that no host has end here; those of the other T0s go up.
+    entries.append(_host_route(addressing.t0_prefix(switch.index), 48, "no_route", {}))
+    for t0 in range(topology.lab.t0_per_plane):
+        if t0 != switch.index and topology.lab.t1_per_plane:
+            entries.append(_host_route(addressing.t0_prefix(t0), 48, "go_up", {}))
+    if topology.lab.t1_per_plane:
+        entries.append(_uplinks(topology, switch))
+    return entries
+
+
+def _t1_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
+    entries = []
+    for t0 in range(topology.lab.t0_per_plane):
+        port = topology.downlink_number(t0)
+        entries.append(_usid_route(addressing.usid(switch.plane, Tier.T0, t0), port))
+        entries.append(_host_route(addressing.t0_prefix(t0), 48, "forward", {"port": port}))
+    return entries
+
+
+def _uplinks(topology: Topology, switch: Switch) -> TableEntry:
+    """The lab's routing mode. What SRv6 labs send without SRv6 (ping) is hashed."""
+    lab = topology.lab
+    params = {"first_port": topology.first_uplink, "count": lab.t1_per_plane}
+    if lab.routing.mode is RoutingMode.STRUCTURED_EV:
+        params |= {"hop_shift": ev.HOP_SHIFT, "hop_mask": ev.HOP_MASK}
+        return TableEntry(UPLINK_CHOICE, "FabricIngress.uplinks.structured_ev", params, default=True)
+    if lab.routing.mode is RoutingMode.SPRAY:
+        return TableEntry(UPLINK_CHOICE, _SPRAY[lab.routing.spray], params, default=True)
+    params["salt"] = ev.ecmp_salt(switch.device_id)
+    return TableEntry(UPLINK_CHOICE, "FabricIngress.uplinks.ecmp", params, default=True)
+
+
+def _classes() -> list[TableEntry]:
+    def entry(dscp: int, action: str, params: dict[str, int]) -> TableEntry:
+        name = f"FabricIngress.queueing.{action}"
+        return TableEntry(TRAFFIC_CLASSES, name, params, (Match("dscp", dscp),))
+
+    control = {"priority": CONTROL_PRIORITY}
+    return [
+        entry(DSCP_NO_TRIM, "data_class", {"trimmable": 0}),
+        entry(DSCP_TRIMMABLE, "data_class", {"trimmable": 1}),
+        entry(DSCP_TRIMMABLE_RETX, "data_class", {"trimmable": 1}),
+        entry(DSCP_TRIMMED, "control_class", control),
+        entry(DSCP_TRIMMED_LASTHOP, "control_class", control),
+        entry(DSCP_CONTROL, "control_class", control),
+    ]
+
+
+def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
+    """Settings of an egress port: MACs of the hop, ECN (never on host ports), trimming, limit."""
+    link = switch.links[port]
+    peer = switch.peer(port)
+    if link.is_host_link:
+        dst_mac = topology.host_port(topology.host(peer.node).index, switch.plane).mac
+    else:
+        other = topology.switch(peer.node)
+        dst_mac = addressing.switch_mac(other.plane, other.tier, other.index, peer.port)
+    queue = link.queue
+    ecn = None if link.is_host_link else queue.ecn
+    params = {
+        "src_mac": addressing.switch_mac(switch.plane, switch.tier, switch.index, port),
+        "dst_mac": dst_mac,
+        "mark_min": NEVER if ecn is None else ecn.kmin,
+        "mark_range": 1 if ecn is None else ecn.kmax - ecn.kmin,
+        "trims": 0 if queue.trim is None else 1,
+        "trim_threshold": NEVER if queue.trim is None else queue.trim.threshold,
+        "trim_dscp": DSCP_TRIMMED_LASTHOP if link.is_host_link else DSCP_TRIMMED,
+        "trim_priority": CONTROL_PRIORITY,
+        "queue_limit": queue.limit,
+    }
+    return TableEntry(PORTS, "FabricIngress.queueing.port_settings", params, (Match("port", port),))

@@ -1,0 +1,261 @@
+"""What a lab file may say: pydantic models, with units and ranges. Reading a file: `mrc_topo.labfile`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from mrc_topo import addressing
+from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
+
+Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
+Time = Annotated[int, BeforeValidator(parse_time_ns), Field(ge=0, le=10**12)]
+Size = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=0, le=2**31 - 1)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+#: Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH, ICRC, and the frame's
+#: preamble, gap and FCS are counted elsewhere (`link_overhead`).
+HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
+
+#: More than this on one machine is a mistake in the file, not a laboratory.
+MAX_HOSTS = 256
+MAX_SWITCHES = 256
+
+
+class Model(BaseModel):
+    """Base: unknown keys are errors, values are not changed after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RoutingMode(Enum):
+    """Who chooses a packet's uplink, and how (`mrc-protocol.md §9`)."""
+
+    SRV6_USID = "srv6_usid"
+    SRV6_SRH = "srv6_srh"
+    STRUCTURED_EV = "structured_ev"
+    ECMP = "ecmp"
+    SPRAY = "spray"
+
+
+class SprayKind(Enum):
+    """How a spraying T0 picks the uplink of each packet."""
+
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+    SHORTEST_OF_TWO = "shortest_of_two"
+
+
+class EvMode(Enum):
+    """How a QP's EV universe comes about (`mrc-protocol.md §7`)."""
+
+    EXPLICIT = "explicit"
+    GENERATED = "generated"
+    AUTO = "auto"
+
+
+class LinkSpec(Model):
+    """Rate and delay of one direction of a link; the switch at its head has the queue."""
+
+    rate: Rate = 20_000_000
+    delay: Time = 100_000
+
+
+class LinkRates(Model):
+    """Host-T0 links and T0-T1 links."""
+
+    host: LinkSpec = LinkSpec()
+    fabric: LinkSpec = LinkSpec()
+
+
+class EcnSpec(Model):
+    """Marking probability rises from 0 at `kmin` to 1 at `kmax` bytes in the egress data queue."""
+
+    kmin: Size = 16_384
+    kmax: Size = 65_536
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.kmax <= self.kmin:
+            raise ValueError(f"kmax ({self.kmax}) must be above kmin ({self.kmin})")
+        return self
+
+
+class TrimSpec(Model):
+    """A trimmable packet that finds more than `threshold` bytes in its data queue is cut to its headers."""
+
+    threshold: Size = 98_304
+
+
+class QueueSpec(Model):
+    """Queues of one egress port. `ecn` or `trim` null switches it off."""
+
+    limit: Size = 131_072
+    control_limit: Size = 262_144
+    ecn: EcnSpec | None = EcnSpec()
+    trim: TrimSpec | None = TrimSpec()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.limit == 0 or self.control_limit == 0:
+            raise ValueError("a queue of 0 bytes forwards nothing; give limit and control_limit a size")
+        if self.trim is not None and self.trim.threshold > self.limit:
+            raise ValueError(f"trim.threshold ({self.trim.threshold}) must not be above limit ({self.limit})")
+        if self.ecn is not None and self.ecn.kmin > self.limit:
+            raise ValueError(f"ecn.kmin ({self.ecn.kmin}) must not be above limit ({self.limit})")
+        return self
+
+
+class RoutingSpec(Model):
+    """`spray` counts in mode spray only."""
+
+    mode: RoutingMode = RoutingMode.SRV6_USID
+    spray: SprayKind = SprayKind.RANDOM
+
+
+class EvSpec(Model):
+    """EV profile of every QP: `size` and `active` are totals over all planes (`mrc-protocol.md §7`)."""
+
+    mode: EvMode = EvMode.EXPLICIT
+    size: Annotated[int, Field(ge=1, le=4096)] = 128
+    active: Annotated[int, Field(ge=1, le=4096)] = 64
+    min_active: Annotated[int, Field(ge=1, le=4096)] = 4
+    probe_interval: Time = 20_000_000
+    probe_timeout: Time = 40_000_000
+    probes_to_revive: Annotated[int, Field(ge=1, le=100)] = 2
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min_active <= self.active <= self.size:
+            raise ValueError(
+                f"min_active ({self.min_active}) <= active ({self.active}) <= size ({self.size}) must hold"
+            )
+        return self
+
+
+class CcSpec(Model):
+    """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab."""
+
+    algorithm: Literal["nscc", "fixed"] = "nscc"
+    base_rtt: Time | None = None
+    target_qdelay: Time | None = None
+    max_wnd: Size | None = None
+    initial_cwnd: Size | None = None
+    fixed_window: Size = 1_000_000
+    gamma: Probability = 0.8
+    max_md_jump: Probability = 0.5
+    qa_gate: Annotated[int, Field(ge=0, le=16)] = 3
+
+
+class ReliabilitySpec(Model):
+    """QP attributes (`mrc-protocol.md §4`): ACK timeout is 1.024 us * 2**timeout."""
+
+    timeout: Annotated[int, Field(ge=0, le=24)] = 17
+    linear_cnt: Annotated[int, Field(ge=0, le=7)] = 7
+    exp_cnt: Annotated[int, Field(ge=0, le=25)] = 8
+    mpr: Annotated[int, Field(ge=1, le=255)] = 64
+    dynamic_mpr: bool = False
+    sack_every: Annotated[int, Field(ge=1, le=1024)] = 1
+
+
+class Override(Model):
+    """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
+
+    rate: Rate | None = None
+    delay: Time | None = None
+    loss: Probability = 0.0
+    corrupt: Probability = 0.0
+    queue: QueueSpec | None = None
+
+
+class Lab(Model):
+    """A whole laboratory. `clock` is what a run uses when it is not told otherwise."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+    description: str = ""
+    planes: Annotated[int, Field(ge=1, le=addressing.MAX_PLANES)] = 4
+    t0_per_plane: Annotated[int, Field(ge=1, le=addressing.MAX_INDEX)] = 4
+    t1_per_plane: Annotated[int, Field(ge=0, le=addressing.MAX_INDEX)] = 2
+    hosts: Annotated[int, Field(ge=1, le=MAX_HOSTS)] = 8
+    hosts_per_t0: Annotated[int, Field(ge=1, le=addressing.MAX_INDEX)] = 2
+    radix: Annotated[int, Field(ge=2, le=addressing.MAX_PORT)] | None = None
+    max_oversubscription: Annotated[float, Field(gt=0)] | None = None
+    links: LinkRates = LinkRates()
+    link_overhead: Annotated[int, Field(ge=0, le=64)] = 0
+    queues: QueueSpec = QueueSpec()
+    path_mtu: Annotated[int, Field(ge=64, le=8192, multiple_of=4)] = 4096
+    routing: RoutingSpec = RoutingSpec()
+    ev: EvSpec = EvSpec()
+    cc: CcSpec = CcSpec()
+    reliability: ReliabilitySpec = ReliabilitySpec()
+    overrides: dict[str, Override] = {}
+    clock: Literal["real", "virtual"] = "real"
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+
+    @property
+    def interface_mtu(self) -> int:
+        """MTU that the interfaces need: a full packet with all headers, without Ethernet's 14 bytes."""
+        return self.path_mtu + HEADER_BYTES - 14
+
+    @property
+    def host_rate_bps(self) -> int:
+        """All ports of one host together, without overrides."""
+        return self.planes * self.links.host.rate
+
+    @property
+    def oversubscription(self) -> float:
+        """Down capacity of a full T0 over its up capacity; 0 with a single T0, whose traffic never goes up."""
+        if self.t1_per_plane == 0:
+            return 0.0
+        down = self.hosts_per_t0 * self.links.host.rate
+        return down / (self.t1_per_plane * self.links.fabric.rate)
+
+    @model_validator(mode="after")
+    def _shape(self) -> Self:
+        places = self.t0_per_plane * self.hosts_per_t0
+        if self.hosts > places:
+            raise ValueError(
+                f"{self.hosts} hosts do not fit {self.t0_per_plane} T0 x {self.hosts_per_t0} hosts_per_t0 = "
+                f"{places} ports; raise t0_per_plane or hosts_per_t0, or lower hosts"
+            )
+        if self.hosts <= places - self.hosts_per_t0:
+            raise ValueError(
+                f"{self.hosts} hosts leave a T0 of {self.t0_per_plane} empty; lower t0_per_plane or raise hosts"
+            )
+        if self.t0_per_plane > 1 and self.t1_per_plane == 0:
+            raise ValueError("t1_per_plane is 0, so the T0s are not connected; give at least 1")
+        switches = self.planes * (self.t0_per_plane + self.t1_per_plane)
+        if switches > MAX_SWITCHES:
+            raise ValueError(
+                f"{switches} switches are more than the {MAX_SWITCHES} one machine is asked to run; "
+                "`mrclab topo plan` computes large fabrics without building them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _radix(self) -> Self:
+        limit = self.radix or addressing.MAX_PORT
+        for tier, ports in (("T0", self.hosts_per_t0 + self.t1_per_plane), ("T1", self.t0_per_plane)):
+            if ports > limit:
+                raise ValueError(f"a {tier} needs {ports} ports, the radix is {limit}; use fewer or raise radix")
+        return self
+
+    @model_validator(mode="after")
+    def _subscription(self) -> Self:
+        if self.max_oversubscription is not None and self.oversubscription > self.max_oversubscription:
+            raise ValueError(
+                f"T0s are oversubscribed {self.oversubscription:.3g}:1, max_oversubscription allows "
+                f"{self.max_oversubscription:.3g}; add T1s or raise links.fabric.rate"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _profile(self) -> Self:
+        if self.ev.size % self.planes or self.ev.active % self.planes:
+            raise ValueError(
+                f"ev.size ({self.ev.size}) and ev.active ({self.ev.active}) must be multiples of the "
+                f"{self.planes} planes, which are loaded equally"
+            )
+        return self

@@ -1,0 +1,291 @@
+"""The built laboratory: hosts, switches, ports and links of a `Lab`, as plain objects and as a networkx graph."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+
+from mrc_topo import addressing
+from mrc_topo.addressing import Tier
+from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
+
+
+class TopologyError(Exception):
+    """A lab that cannot be built; `key` is the path of the key at fault in the lab file."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class UnknownElement(Exception):
+    """A name that nothing in the lab has; the message suggests near ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a link. A host's port number is its plane."""
+
+    node: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link, both directions alike. `low` is the host or the T0, `high` the T0 or the T1."""
+
+    name: str
+    plane: int
+    low: End
+    high: End
+    spec: LinkSpec
+    queue: QueueSpec
+    loss: float = 0.0
+    corrupt: float = 0.0
+
+    @property
+    def is_host_link(self) -> bool:
+        return ":" in self.name
+
+    def other(self, node: str) -> End:
+        """The end that is not at `node`."""
+        return self.high if self.low.node == node else self.low
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Port `plane` of a host and the switch port it is plugged into."""
+
+    host: int
+    plane: int
+    name: str
+    interface: str
+    mac: int
+    gateway_mac: int
+    address: bytes
+    usid: int
+    t0: str
+    t0_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host with one port per plane; `address` is the one its QPs use on all of them."""
+
+    index: int
+    name: str
+    t0: int
+    slot: int
+    address: bytes
+    ports: tuple[HostPort, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch. `links` by port number, from 1; on a T0 host ports come first, then uplinks."""
+
+    name: str
+    plane: int
+    tier: Tier
+    index: int
+    device_id: int
+    usid: int
+    links: dict[int, Link] = field(hash=False)
+
+    def peer(self, port: int) -> End:
+        """What is at the other end of a port."""
+        return self.links[port].other(self.name)
+
+
+class Topology:
+    """A `Lab` with everything the rules of `mrc_topo.addressing` give it. Raises TopologyError."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.links: dict[str, Link] = {}
+        self._used_overrides: set[str] = set()
+        self.hosts = tuple(self._host(index) for index in range(lab.hosts))
+        by_switch: dict[str, dict[int, Link]] = {}
+        for link in self._make_links():
+            self.links[link.name] = link
+            for end in (link.low, link.high):
+                by_switch.setdefault(end.node, {})[end.port] = link
+        self.switches = tuple(self._make_switches(by_switch))
+        unused = sorted(set(lab.overrides) - self._used_overrides)
+        if unused:
+            raise TopologyError(f"no link of that name{self._near(unused[0], self.links)}", ("overrides", unused[0]))
+        self._switch_by_name = {switch.name: switch for switch in self.switches}
+        self._host_by_name = {host.name: host for host in self.hosts}
+
+    # --- numbers by rule -----------------------------------------------------------------------------
+
+    def host_port_number(self, slot: int) -> int:
+        """The T0 port of the host in a slot."""
+        return 1 + slot
+
+    @property
+    def first_uplink(self) -> int:
+        """The T0 port of the link to T1 number 0; the others follow."""
+        return 1 + self.lab.hosts_per_t0
+
+    def uplink_number(self, t1: int) -> int:
+        """The T0 port of the link to a T1."""
+        return self.first_uplink + t1
+
+    def downlink_number(self, t0: int) -> int:
+        """The T1 port of the link to a T0."""
+        return 1 + t0
+
+    def t0_of(self, host: int) -> int:
+        """Number of the T0 (in every plane) that a host is plugged into."""
+        return host // self.lab.hosts_per_t0
+
+    def hosts_of(self, t0: int) -> tuple[Host, ...]:
+        """The hosts at a T0 number."""
+        return tuple(host for host in self.hosts if host.t0 == t0)
+
+    def device_id(self, plane: int, tier: Tier, index: int) -> int:
+        """P4Runtime device id: from 1, plane after plane, T0s before T1s."""
+        per_plane = self.lab.t0_per_plane + self.lab.t1_per_plane
+        return 1 + plane * per_plane + index + (self.lab.t0_per_plane if tier is Tier.T1 else 0)
+
+    # --- look-up ------------------------------------------------------------------------------------
+
+    def switch(self, name: str) -> Switch:
+        """The switch of a name. Raises UnknownElement."""
+        try:
+            return self._switch_by_name[name]
+        except KeyError:
+            raise UnknownElement(
+                f"no switch '{name}' in lab {self.lab.name}{self._near(name, self._switch_by_name)}"
+            ) from None
+
+    def host(self, name: str | int) -> Host:
+        """The host of a name or number. Raises UnknownElement."""
+        word = addressing.host_name(name) if isinstance(name, int) else name
+        try:
+            return self._host_by_name[word]
+        except KeyError:
+            raise UnknownElement(
+                f"no host '{word}' in lab {self.lab.name}{self._near(word, self._host_by_name)}"
+            ) from None
+
+    def host_port(self, host: int, plane: int) -> HostPort:
+        """The port of a host in a plane."""
+        return self.hosts[host].ports[plane]
+
+    def element(self, name: str) -> Link | Switch | Host:
+        """The link, host port (a link, too), switch or host of a name. Raises UnknownElement."""
+        for group in (self.links, self._switch_by_name, self._host_by_name):
+            if name in group:
+                found: Link | Switch | Host = group[name]
+                return found
+        ends = name.split("--")
+        swapped = f"{ends[1]}--{ends[0]}" if len(ends) == 2 else ""
+        if swapped in self.links:
+            return self.links[swapped]
+        known = {**self.links, **self._switch_by_name, **self._host_by_name}
+        raise UnknownElement(
+            f"nothing in lab {self.lab.name} is called '{name}'{self._near(name, known)}; "
+            "links are like p0-t0.1--p0-t1.0 or h3:2, switches like p0-t1.0, hosts like h3"
+        )
+
+    @staticmethod
+    def _near(name: str, known: Iterable[str]) -> str:
+        near = difflib.get_close_matches(name, list(known), 3, 0.5)
+        return f"; near ones: {', '.join(near)}" if near else ""
+
+    # --- construction -------------------------------------------------------------------------------
+
+    def _host(self, index: int) -> Host:
+        t0, slot = divmod(index, self.lab.hosts_per_t0)
+        port_number = self.host_port_number(slot)
+        ports = tuple(
+            HostPort(
+                host=index,
+                plane=plane,
+                name=addressing.host_port_name(index, plane),
+                interface=addressing.host_interface(index, plane),
+                mac=addressing.host_mac(index, plane),
+                gateway_mac=addressing.switch_mac(plane, Tier.T0, t0, port_number),
+                address=addressing.host_port_address(plane, t0, slot),
+                usid=addressing.usid(plane, Tier.HOST, slot),
+                t0=addressing.switch_name(plane, Tier.T0, t0),
+                t0_port=port_number,
+            )
+            for plane in range(self.lab.planes)
+        )
+        address = addressing.host_address(t0, slot)
+        return Host(index, addressing.host_name(index), t0, slot, address, ports)
+
+    def _make_links(self) -> list[Link]:
+        lab = self.lab
+        links: list[Link] = []
+        for plane in range(lab.planes):
+            for host in self.hosts:
+                port = host.ports[plane]
+                low, high = End(host.name, plane), End(port.t0, port.t0_port)
+                links.append(self._link(port.name, plane, low, high, lab.links.host))
+            for t0 in range(lab.t0_per_plane):
+                for t1 in range(lab.t1_per_plane):
+                    name = addressing.fabric_link_name(plane, t0, t1)
+                    low = End(addressing.switch_name(plane, Tier.T0, t0), self.uplink_number(t1))
+                    high = End(addressing.switch_name(plane, Tier.T1, t1), self.downlink_number(t0))
+                    links.append(self._link(name, plane, low, high, lab.links.fabric))
+        return links
+
+    def _link(self, name: str, plane: int, low: End, high: End, spec: LinkSpec) -> Link:
+        override = self.lab.overrides.get(name, Override())
+        if name in self.lab.overrides:
+            self._used_overrides.add(name)
+        spec = LinkSpec(
+            rate=spec.rate if override.rate is None else override.rate,
+            delay=spec.delay if override.delay is None else override.delay,
+        )
+        queue = self.lab.queues if override.queue is None else override.queue
+        return Link(name, plane, low, high, spec, queue, override.loss, override.corrupt)
+
+    def _make_switches(self, links: dict[str, dict[int, Link]]) -> list[Switch]:
+        lab = self.lab
+        switches: list[Switch] = []
+        for plane in range(lab.planes):
+            for tier, count in ((Tier.T0, lab.t0_per_plane), (Tier.T1, lab.t1_per_plane)):
+                for index in range(count):
+                    name = addressing.switch_name(plane, tier, index)
+                    switches.append(
+                        Switch(
+                            name,
+                            plane,
+                            tier,
+                            index,
+                            self.device_id(plane, tier, index),
+                            addressing.usid(plane, tier, index),
+                            dict(sorted(links.get(name, {}).items())),
+                        )
+                    )
+        return switches
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """Nodes `h3`, `p0-t0.1`, `p0-t1.0` with `kind` (host, t0, t1), `plane` (None for hosts) and `index`;
+        edges keyed by link name, with `plane`, `rate_bps`, `delay_ns` and `ports` (node -> port)."""
+        graph = nx.MultiGraph(name=self.lab.name)
+        for host in self.hosts:
+            graph.add_node(host.name, kind="host", plane=None, index=host.index)
+        for switch in self.switches:
+            graph.add_node(switch.name, kind=switch.tier.name.lower(), plane=switch.plane, index=switch.index)
+        for link in self.links.values():
+            graph.add_edge(
+                link.low.node,
+                link.high.node,
+                key=link.name,
+                plane=link.plane,
+                rate_bps=link.spec.rate,
+                delay_ns=link.spec.delay,
+                ports={link.low.node: link.low.port, link.high.node: link.high.port},
+            )
+        return graph

@@ -1,0 +1,67 @@
+"""Rates, times and sizes as people write them in lab files: `100Mbps`, `5us`, `64KiB`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+RATES = {"bps": 1, "kbps": 10**3, "mbps": 10**6, "gbps": 10**9, "tbps": 10**12}
+TIMES = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
+SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+_QUANTITY = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-zµ]+)\s*\Z")
+
+
+def _parse(value: object, units: dict[str, int], kind: str, example: str) -> int:
+    """An integer number of the smallest unit; plain integers are taken as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"write a {kind} such as {example}")
+    if isinstance(value, int):
+        return value
+    found = _QUANTITY.match(value)
+    factor = units.get(found["unit"].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError(f"'{value}' is not a {kind}; write one such as {example}")
+    exact = Fraction(Decimal(found["number"])) * factor
+    if exact.denominator != 1:
+        smallest = next(iter(units))
+        raise ValueError(f"'{value}' is not a whole number of {smallest}")
+    return int(exact)
+
+
+def parse_rate_bps(value: object) -> int:
+    """Bits per second of `100Mbps`, `1.6Gbps` or an integer. Raises ValueError."""
+    return _parse(value, RATES, "rate", "100Mbps")
+
+
+def parse_time_ns(value: object) -> int:
+    """Nanoseconds of `5us`, `1.5ms` or an integer. Raises ValueError."""
+    return _parse(value, TIMES, "time", "5us")
+
+
+def parse_size_bytes(value: object) -> int:
+    """Bytes of `64KiB`, `9000B` or an integer. Raises ValueError."""
+    return _parse(value, SIZES, "size", "64KiB")
+
+
+def _format(value: int, steps: list[tuple[int, str]]) -> str:
+    for factor, unit in steps:
+        if value >= factor:
+            return f"{value / factor:.4g} {unit}"
+    return f"{value} {steps[-1][1]}"
+
+
+def format_rate(bps: int) -> str:
+    """`100 Mb/s` of bits per second."""
+    return _format(bps, [(10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s"), (1, "b/s")])
+
+
+def format_time(ns: int) -> str:
+    """`5 µs` of nanoseconds."""
+    return _format(ns, [(10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")])
+
+
+def format_size(count: int) -> str:
+    """`64 KiB` of bytes."""
+    return _format(count, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])

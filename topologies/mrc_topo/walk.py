@@ -1,0 +1,124 @@
+"""A packet's way through the table entries, without a switch: what `validate` and the tests check routes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mrc_topo import addressing, ev, rules
+from mrc_topo.paths import Srv6Path
+from mrc_topo.rules import Match, TableEntry
+from mrc_topo.topology import Topology
+
+HOP_LIMIT = 64
+
+
+class WalkError(Exception):
+    """The tables do not lead anywhere; the message says where the packet was lost and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Links crossed in order, and the host that the last one leads to."""
+
+    links: tuple[str, ...]
+    host: str
+
+
+class Walker:
+    """Follows packets through the entries of a whole lab."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self._tables: dict[str, dict[str, list[TableEntry]]] = {}
+        for name, entries in rules.all_entries(topology).items():
+            tables: dict[str, list[TableEntry]] = {}
+            for entry in entries:
+                tables.setdefault(entry.table, []).append(entry)
+            self._tables[name] = tables
+
+    def srv6(self, src: int, plane: int, route: Srv6Path) -> Walk:
+        """The way of an SRv6 packet from a host port. Raises WalkError."""
+        destination = int.from_bytes(route.destination, "big")
+        segments = [int.from_bytes(segment, "big") for segment in route.segments]
+        port = self.topology.host_port(src, plane)
+        node, crossed = port.t0, [port.name]
+        for _ in range(HOP_LIMIT):
+            prefix = destination >> 80
+            if self._exact(node, rules.LOCAL_USID, prefix):
+                if destination & (1 << 80) - 1:
+                    rest = destination << 16 & (1 << 96) - 1
+                    destination = destination >> 96 << 96 | rest
+                elif segments:
+                    destination = segments.pop(0)
+                else:
+                    raise WalkError(f"{node}: the path ends here")
+            entry = self._exact(node, rules.USID_ROUTES, destination >> 80)
+            if entry is None or "port" not in entry.params:
+                raise WalkError(f"{node}: no route for uSID {destination >> 80 & 0xFFFF:#06x}")
+            link, node, done = self._leave(node, entry.params["port"])
+            crossed.append(link)
+            if done:
+                return Walk(tuple(crossed), node)
+        raise WalkError("hop limit exceeded: the source route loops")
+
+    def plain(self, src: int, plane: int, destination: bytes, value: int, source: bytes | None = None) -> Walk:
+        """The way of an MRC packet without SRv6 and with an EV, in modes structured EV and ECMP.
+
+        Raises WalkError, also when the switch sprays.
+        """
+        address = int.from_bytes(destination, "big")
+        source = self.topology.hosts[src].address if source is None else source
+        port = self.topology.host_port(src, plane)
+        node, crossed = port.t0, [port.name]
+        for _ in range(HOP_LIMIT):
+            entry = self._longest(node, address)
+            if entry is None or entry.action.endswith(".no_route"):
+                raise WalkError(f"{node}: no route to {addressing.text(destination)}")
+            if entry.action.endswith(".go_up"):
+                number = self._uplink(node, source, destination, value)
+            else:
+                number = entry.params["port"]
+            link, node, done = self._leave(node, number)
+            crossed.append(link)
+            if done:
+                return Walk(tuple(crossed), node)
+        raise WalkError("hop limit exceeded: the routes loop")
+
+    def _leave(self, node: str, number: int) -> tuple[str, str, bool]:
+        switch = self.topology.switch(node)
+        if number not in switch.links or self._exact(node, rules.PORTS, number) is None:
+            raise WalkError(f"{node}: no port {number}")
+        peer = switch.peer(number)
+        link = switch.links[number]
+        return link.name, peer.node, link.is_host_link
+
+    def _exact(self, node: str, table: str, value: int) -> TableEntry | None:
+        for entry in self._tables[node].get(table, []):
+            if entry.match and entry.match[0].value == value:
+                return entry
+        return None
+
+    def _longest(self, node: str, address: int) -> TableEntry | None:
+        best: tuple[int, TableEntry] | None = None
+        for entry in self._tables[node].get(rules.HOST_ROUTES, []):
+            match: Match = entry.match[0]
+            length = match.prefix_length or 0
+            hit = address >> 128 - length == match.value >> 128 - length
+            if hit and (best is None or length > best[0]):
+                best = (length, entry)
+        return best[1] if best else None
+
+    def _uplink(self, node: str, source: bytes, destination: bytes, value: int) -> int:
+        entry = self._tables[node][rules.UPLINK_CHOICE][0]
+        first, count = entry.params["first_port"], entry.params["count"]
+        kind = entry.action.rsplit(".", 1)[-1]
+        if kind == "structured_ev":
+            choice = value >> 16 >> entry.params["hop_shift"] & entry.params["hop_mask"]
+            if choice >= count:
+                raise WalkError(f"{node}: hop field {choice} names no uplink")
+            return first + choice
+        if kind == "ecmp":
+            ports = (value & 0xFFFF, addressing.UDP_PORT)
+            salt = entry.params["salt"]
+            return first + ev.ecmp_uplink(salt, source, destination, value >> 16, ports, 17, count)
+        raise WalkError(f"{node}: sprays, any uplink may be taken")
