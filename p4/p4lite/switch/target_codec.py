@@ -78,7 +78,7 @@ def text(value: Any, where: str) -> str:
 
 _BURST_FIELDS = tuple(field.name for field in fields(BurstLoss))
 _LINK_FIELDS = tuple(field.name for field in fields(LinkSettings))
-_INTEGERS = frozenset(("rate_bps", "delay_ns", "overhead_bytes", "reorder_extra_ns"))
+_DEFAULTS = LinkSettings()
 
 
 def link_settings(value: Any, where: str, base: LinkSettings | None = None) -> LinkSettings:
@@ -87,14 +87,15 @@ def link_settings(value: Any, where: str, base: LinkSettings | None = None) -> L
     result = {field.name: getattr(base or LinkSettings(), field.name) for field in fields(LinkSettings)}
     for key, item in given.items():
         place = f"{where}.{key}"
-        if key in _INTEGERS:
-            result[key] = integer(item, place)
-        elif key == "blackhole":
+        default = getattr(_DEFAULTS, key)
+        if key == "burst_loss":
+            result[key] = None if item is None else _burst_loss(item, place)
+        elif isinstance(default, bool):
             if not isinstance(item, bool):
                 raise CodecError(f"{place}: expected true or false, got {item!r}")
             result[key] = item
-        elif key == "burst_loss":
-            result[key] = None if item is None else _burst_loss(item, place)
+        elif isinstance(default, int):
+            result[key] = integer(item, place)
         else:
             result[key] = number(item, place)
     return LinkSettings(**result)
