@@ -1,0 +1,508 @@
+"""The RoCEv2 RC baseline: the endpoint that MRC is compared with, on the same surface as `endpoint.Endpoint`.
+
+One path per queue pair (a fixed port and a fixed UDP source port), in-order delivery only, go-back-N on NAK or
+timeout, coalesced ACKs, DCQCN on congestion notification packets. To use more paths, use more queue pairs. Only
+RDMA WRITE, with and without immediate. Sources: IBTA RoCEv2; DCQCN as in Zhu et al., SIGCOMM 2015.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.config import ConfigError, PortsConfig, WireConfig, check_range
+from mrc_host.proto.dcqcn import Dcqcn, DcqcnConfig
+from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpState, QpStateChanged
+from mrc_host.proto.memory import MemoryRegion, MemoryTable
+from mrc_host.proto.packet import WireError
+from mrc_host.proto.psn import PSN_MASK
+from mrc_host.proto.qp import QpError
+from mrc_host.proto.roce_qp import (
+    NAK_INVALID_REQUEST,
+    NAK_REMOTE_ACCESS,
+    NAK_STATUS,
+    SYNDROME_ACK,
+    RoceQueuePair,
+    WriteRequest,
+)
+from mrc_host.proto.roce_wire import Cnp, RoceAck, RoceCodec, RoceData
+
+_ECT0 = 2
+_REASONS = {
+    CompletionStatus.RETRY_EXC_ERR: ErrorReason.RETRY_EXCEEDED,
+    CompletionStatus.REM_ACCESS_ERR: ErrorReason.REMOTE_ACCESS,
+    CompletionStatus.REM_INV_REQ_ERR: ErrorReason.REMOTE_INVALID_REQUEST,
+    CompletionStatus.REM_OP_ERR: ErrorReason.REMOTE_OPERATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RoceConfig:
+    """Everything the baseline is told. `address` is 16 bytes; `line_rate_bps` is of the NIC, all ports together."""
+
+    address: bytes
+    wire: WireConfig = field(default_factory=WireConfig)
+    ports: PortsConfig = field(default_factory=PortsConfig)
+    dcqcn: DcqcnConfig = field(default_factory=DcqcnConfig)
+    line_rate_bps: int = 100_000_000_000
+    timeout: int = 14  # local ACK timeout = 1.024 us * 2**timeout
+    retry_cnt: int = 7
+    ack_every: int = 16  # packets of a message per acknowledgement asked for
+    max_inflight_packets: int = 1024
+    rnr_delay_ns: int = 100_000
+    initial_psn: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.address) != 16:
+            raise ConfigError(f"address has {len(self.address)} bytes; an IPv6 address has 16")
+        check_range("roce.line_rate_bps", self.line_rate_bps, 1000, 10**14)
+        check_range("roce.timeout", self.timeout, 0, 24)
+        check_range("roce.retry_cnt", self.retry_cnt, 0, 7)
+        check_range("roce.ack_every", self.ack_every, 1, 1024)
+        check_range("roce.max_inflight_packets", self.max_inflight_packets, 1, 1 << 22)
+        check_range("roce.rnr_delay_ns", self.rnr_delay_ns, 1, 10**9)
+        if self.initial_psn is not None:
+            check_range("initial_psn", self.initial_psn, 0, PSN_MASK)
+
+
+class _Port:
+    """One port: control packets that wait, QPs that owe an ACK, QPs that may send."""
+
+    __slots__ = ("acks", "control", "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "up")
+
+    def __init__(self) -> None:
+        self.up = True
+        self.control: deque[bytes] = deque()
+        self.acks: dict[int, None] = {}
+        self.ring: deque[RoceQueuePair] = deque()
+        self.sent_packets = self.sent_bytes = self.received_packets = self.received_bytes = 0
+
+
+class RoceEndpoint:
+    """One node. The driver's methods and the verbs are those of `endpoint.Endpoint`; there are no EVs."""
+
+    def __init__(self, config: RoceConfig, rng: random.Random) -> None:
+        wire = config.wire
+        self.config = config
+        self._rng = rng
+        self._codec = RoceCodec(udp_port=wire.udp_port, p_key=wire.p_key, check_icrc=wire.check_icrc)
+        self._tc_data = wire.dscp_no_trim << 2 | _ECT0
+        self._tc_control = wire.dscp_control << 2
+        self._ports = [_Port() for _ in range(config.ports.count)]
+        self._memory = MemoryTable(rng)
+        self._qps: dict[int, RoceQueuePair] = {}
+        self._cqs: dict[int, CompletionQueue] = {}
+        self._events: deque[Event] = deque()
+        self._timers: list[tuple[int, int]] = []
+        self._drops: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter()
+        self._next_qpn = rng.randrange(3, 1 << 23)
+
+    # --- the driver's five methods ---
+
+    def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
+        """Take one IPv6 packet that arrived on `port`. Bad input is counted and dropped."""
+        entry = self._ports[port]
+        entry.received_packets += 1
+        entry.received_bytes += len(packet)
+        try:
+            message = self._codec.decode_roce(packet)
+        except WireError as problem:
+            self._drops[problem.reason.value] += 1
+            return
+        qp = self._qps.get(message.dest_qp)
+        if qp is None:
+            self._drops["unknown_qp"] += 1
+        elif message.p_key != self._codec.p_key:
+            self._drops["p_key"] += 1
+        elif message.addresses[:16] != qp.addresses[16:]:
+            self._drops["wrong_peer"] += 1
+        elif qp.state is not QpState.RTS:
+            self._drops["qp_state"] += 1
+        elif isinstance(message, RoceData):
+            self._on_data(qp, message, port, now)
+        elif isinstance(message, RoceAck):
+            self._on_ack(qp, message, now)
+        else:
+            assert isinstance(message, Cnp)
+            self._counters["cnps_received"] += 1
+            qp.dcqcn.on_cnp(now)
+            self._schedule(qp)
+
+    def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        """Packets to put on `port` now, together at most `budget_bytes` long; control first."""
+        entry = self._ports[port]
+        out: list[bytes] = []
+        if not entry.up:
+            return out
+        control, ring = entry.control, entry.ring
+        while control or self._fill(entry):
+            if len(control[0]) > budget_bytes:
+                break
+            budget_bytes -= len(control[0])
+            out.append(control.popleft())
+        while ring and not control:
+            qp = ring[0]
+            if qp.port != port or not qp.sendable() or max(qp.paced_until, qp.not_before) > now:
+                ring.popleft()
+                qp.in_ring = False
+                self._wake(qp, now)
+                self._schedule(qp)
+                continue
+            if qp.next_size() > budget_bytes:
+                break
+            first = qp.deadline is None
+            packet = qp.build(now)
+            budget_bytes -= len(packet)
+            out.append(packet)
+            if first:
+                self._schedule(qp)
+            ring.rotate(-1)
+        entry.sent_packets += len(out)
+        entry.sent_bytes += sum(map(len, out))
+        return out
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` wants to be called (ns), or None."""
+        timers = self._timers
+        while timers:
+            time, number = timers[0]
+            qp = self._qps.get(number)
+            if qp is not None and qp.timer_at == time:
+                return time
+            heapq.heappop(timers)
+        return None
+
+    def handle_timer(self, now: int) -> None:
+        """Do what is due at `now`. Harmless when nothing is."""
+        while (time := self.next_timer()) is not None and time <= now:
+            qp = self._qps[heapq.heappop(self._timers)[1]]
+            qp.timer_at = None
+            qp.dcqcn.on_timer(now)
+            if qp.deadline is not None and qp.deadline <= now:
+                self._on_timeout(qp, now)
+            self._wake(qp, now)
+            self._schedule(qp)
+
+    def next_event(self) -> Event | None:
+        """The oldest event not yet taken, or None."""
+        return self._events.popleft() if self._events else None
+
+    # --- memory, completions, queue pairs ---
+
+    def register_memory(
+        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True
+    ) -> MemoryRegion:
+        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it."""
+        return self._memory.register(buffer, va, writable)
+
+    def deregister_memory(self, region: MemoryRegion) -> None:
+        """Forget a region; later writes to it are refused."""
+        self._memory.deregister(region.rkey)
+
+    def create_cq(self, depth: int = 65536) -> CompletionQueue:
+        """A completion queue; an overflow moves the queue pairs that use it to ERROR."""
+        cq = CompletionQueue(len(self._cqs), depth)
+        self._cqs[cq.number] = cq
+        return cq
+
+    def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
+        """Take up to `limit` completions, oldest first."""
+        return cq.poll(limit)
+
+    def create_qp(self, send_cq: CompletionQueue, recv_cq: CompletionQueue | None = None) -> RoceQueuePair:
+        """A queue pair in RESET, on the next port in turn and a random UDP source port, which it keeps."""
+        c, rng = self.config, self._rng
+        self._next_qpn = self._next_qpn % ((1 << 24) - 1) + 1
+        while self._next_qpn in self._qps or self._next_qpn < 3:
+            self._next_qpn = self._next_qpn % ((1 << 24) - 1) + 1
+        start = rng.getrandbits(24) if c.initial_psn is None else c.initial_psn
+        qp = RoceQueuePair(
+            self._next_qpn,
+            send_cq,
+            recv_cq or send_cq,
+            self._codec,
+            Dcqcn(c.dcqcn, c.line_rate_bps // c.ports.count),
+            mtu=c.wire.mtu,
+            start_psn=start,
+            port=len(self._qps) % c.ports.count,
+            entropy=0xC000 | rng.getrandbits(14) | rng.getrandbits(16) << 16,
+            timeout_ns=1024 << c.timeout,
+            ack_every=c.ack_every,
+            max_inflight=c.max_inflight_packets,
+            traffic_class=self._tc_data,
+        )
+        self._qps[qp.number] = qp
+        return qp
+
+    def destroy_qp(self, qp: RoceQueuePair, now: int) -> None:
+        """Flush and forget a queue pair."""
+        self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
+        del self._qps[qp.number]
+
+    def local_attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
+        """What the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
+        if qp.state is QpState.RESET:
+            self._set_state(qp, QpState.INIT, None)
+        return {
+            "transport": "roce",
+            "qpn": qp.number,
+            "address": self.config.address.hex(),
+            "initial_psn": qp.start_psn & PSN_MASK,
+            "mtu": qp.mtu,
+        }
+
+    def connect(self, qp: RoceQueuePair, remote: Mapping[str, Any], now: int) -> None:
+        """Go INIT -> RTR -> RTS with the peer's attributes. Raises QpError."""
+        if qp.state is not QpState.INIT:
+            raise QpError(f"connect needs INIT, queue pair {qp.number} is in {qp.state.name}")
+        missing = {"qpn", "address", "initial_psn", "mtu"} - remote.keys()
+        if missing:
+            raise QpError(f"the peer's attributes lack {', '.join(sorted(missing))}")
+        if remote.get("transport", "roce") != "roce":
+            raise QpError(f"the peer speaks {remote['transport']}, not RoCE")
+        if int(remote["mtu"]) != qp.mtu:
+            raise QpError(f"the peer's MTU is {remote['mtu']}, ours {qp.mtu}; they must be equal")
+        qp.peer_qp = int(remote["qpn"])
+        qp.addresses = self.config.address + bytes.fromhex(str(remote["address"]))
+        qp.epsn = int(remote["initial_psn"])
+        self._set_state(qp, QpState.RTR, None)
+        self._set_state(qp, QpState.RTS, None)
+
+    def post_write(
+        self,
+        qp: RoceQueuePair,
+        local: bytes | bytearray | memoryview | MemoryRegion,
+        remote_va: int,
+        rkey: int,
+        wr_id: int,
+        *,
+        local_offset: int = 0,
+        length: int | None = None,
+    ) -> None:
+        """Write `local[local_offset:][:length]` to the peer's memory. Raises QpError in a state before RTS."""
+        self._post(qp, local, remote_va, rkey, None, wr_id, local_offset, length)
+
+    def post_write_imm(
+        self,
+        qp: RoceQueuePair,
+        local: bytes | bytearray | memoryview | MemoryRegion,
+        remote_va: int,
+        rkey: int,
+        immediate: int,
+        wr_id: int,
+        *,
+        local_offset: int = 0,
+        length: int | None = None,
+    ) -> None:
+        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer."""
+        self._post(qp, local, remote_va, rkey, immediate, wr_id, local_offset, length)
+
+    def post_recv(self, qp: RoceQueuePair, wr_id: int, count: int = 1) -> None:
+        """Post `count` receives, each for one immediate."""
+        if qp.state is QpState.ERROR:
+            for _ in range(count):
+                self._complete(qp.recv_cq, Completion(wr_id, qp.number, CompletionKind.RECV_IMM, _FLUSH, 0, None))
+        else:
+            qp.receives.extend([wr_id] * count)
+
+    def set_port_state(self, port: int, up: bool, now: int) -> None:
+        """The link of a port went down or came up: its queue pairs move to another port, and back."""
+        entry = self._ports[port]
+        if entry.up == up:
+            return
+        entry.up = up
+        self._events.append(PortChanged(port, up, None))
+        if not up:
+            entry.control.clear()
+            entry.acks.clear()
+            for qp in entry.ring:
+                qp.in_ring = False
+            entry.ring.clear()
+        working = [number for number, other in enumerate(self._ports) if other.up]
+        for qp in self._qps.values():
+            if up and qp.home_port == port:
+                qp.port = port
+            elif not up and qp.port == port and working:
+                qp.port = working[qp.number % len(working)]
+            self._wake(qp, now)
+
+    def statistics(self) -> dict[str, Any]:
+        """A JSON-serialisable snapshot: endpoint counters, drops by reason, ports, queue pairs."""
+        return {
+            "transport": "roce",
+            "endpoint": dict(self._counters),
+            "drops": dict(self._drops),
+            "ports": [
+                {
+                    "port": number,
+                    "up": entry.up,
+                    "sent_packets": entry.sent_packets,
+                    "sent_bytes": entry.sent_bytes,
+                    "received_packets": entry.received_packets,
+                    "received_bytes": entry.received_bytes,
+                }
+                for number, entry in enumerate(self._ports)
+            ],
+            "qps": [
+                {
+                    "qpn": qp.number,
+                    "state": qp.state.name,
+                    "port": qp.port,
+                    "entropy": qp.entropy,
+                    "rate_bps": int(qp.dcqcn.rate),
+                    "packets_sent": qp.sent_packets,
+                    "retransmissions": qp.retransmitted,
+                    "outstanding": len(qp.messages),
+                }
+                for qp in self._qps.values()
+            ],
+        }
+
+    # --- inside ---
+
+    def _post(
+        self,
+        qp: RoceQueuePair,
+        local: bytes | bytearray | memoryview | MemoryRegion,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None,
+        wr_id: int,
+        offset: int,
+        length: int | None,
+    ) -> None:
+        whole = local.view if isinstance(local, MemoryRegion) else memoryview(local).cast("B")
+        end = len(whole) if length is None else offset + length
+        if not 0 <= offset <= end <= len(whole):
+            raise QpError(f"bytes {offset} to {end} are not inside a buffer of {len(whole)} bytes")
+        request = WriteRequest(wr_id, whole[offset:end], remote_va, rkey, immediate, 0, 0)
+        if qp.state is QpState.ERROR:
+            self._finish(qp, request, CompletionStatus.WR_FLUSH_ERR)
+            return
+        if qp.state is not QpState.RTS:
+            raise QpError(f"posting needs RTS, queue pair {qp.number} is in {qp.state.name}; connect it first")
+        qp.post(request)
+        self._ring(qp)
+
+    def _ring(self, qp: RoceQueuePair) -> None:
+        if not qp.in_ring:
+            qp.in_ring = True
+            self._ports[qp.port].ring.append(qp)
+
+    def _wake(self, qp: RoceQueuePair, now: int) -> None:
+        """Into the send ring, if it has something to send and may."""
+        if not qp.in_ring and qp.sendable() and max(qp.paced_until, qp.not_before) <= now:
+            self._ring(qp)
+
+    def _schedule(self, qp: RoceQueuePair) -> None:
+        due = qp.due()
+        if due is not None and (qp.timer_at is None or due < qp.timer_at):
+            qp.timer_at = due
+            heapq.heappush(self._timers, (due, qp.number))
+
+    def _fill(self, entry: _Port) -> bool:
+        """Make a packet of the oldest ACK owed; False when none is."""
+        while entry.acks:
+            number = next(iter(entry.acks))
+            del entry.acks[number]
+            qp = self._qps.get(number)
+            if qp is not None and qp.state is QpState.RTS:
+                entry.control.append(self._answer(qp, qp.epsn - 1, SYNDROME_ACK))
+                return True
+        return False
+
+    def _answer(self, qp: RoceQueuePair, psn: int, syndrome: int) -> bytes:
+        self._counters["naks_sent" if syndrome & 0x60 else "acks_sent"] += 1
+        return self._codec.encode_acknowledge(
+            qp.addresses, qp.entropy, self._tc_control, qp.peer_qp, psn & PSN_MASK, syndrome, qp.msn
+        )
+
+    def _on_data(self, qp: RoceQueuePair, data: RoceData, port: int, now: int) -> None:
+        entry = self._ports[port]
+        if data.ce:
+            self._counters["ecn_marked"] += 1
+            if now - qp.cnp_at >= self.config.dcqcn.cnp_interval_ns:
+                qp.cnp_at = now
+                self._counters["cnps_sent"] += 1
+                entry.control.append(self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp))
+        before = qp.epsn
+        syndrome, length, immediate = qp.on_data(data, self._memory)
+        if qp.epsn == before:
+            self._counters["not_in_order"] += 1
+        if syndrome == SYNDROME_ACK:
+            entry.acks[qp.number] = None  # coalesced until the port can send
+        elif syndrome is not None:
+            entry.acks.pop(qp.number, None)
+            entry.control.append(self._answer(qp, qp.epsn, syndrome))
+        if immediate is not None:
+            wr_id = qp.receives.popleft()
+            done = Completion(
+                wr_id,
+                qp.number,
+                CompletionKind.RECV_IMM,
+                CompletionStatus.SUCCESS,
+                length or 0,
+                immediate.immediate,
+            )
+            self._complete(qp.recv_cq, done)
+        if syndrome == NAK_REMOTE_ACCESS:
+            self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.LOCAL_ACCESS)
+        elif syndrome == NAK_INVALID_REQUEST:
+            self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.LOCAL_INVALID_REQUEST)
+
+    def _on_ack(self, qp: RoceQueuePair, message: RoceAck, now: int) -> None:
+        done, fatal = qp.on_ack(message, now, self.config.rnr_delay_ns)
+        for request in done:
+            self._finish(qp, request, CompletionStatus.SUCCESS)
+        if fatal:
+            self._to_error(qp, NAK_STATUS[fatal], _REASONS[NAK_STATUS[fatal]])
+            return
+        self._wake(qp, now)
+        self._schedule(qp)
+
+    def _on_timeout(self, qp: RoceQueuePair, now: int) -> None:
+        qp.retries += 1
+        self._counters["timeouts"] += 1
+        if qp.retries > self.config.retry_cnt:
+            self._to_error(qp, CompletionStatus.RETRY_EXC_ERR, ErrorReason.RETRY_EXCEEDED)
+            return
+        qp.go_back()
+        qp.deadline = now + qp.timeout_ns
+
+    def _to_error(self, qp: RoceQueuePair, status: CompletionStatus, reason: ErrorReason) -> None:
+        """The oldest request ends with `status`, the others are flushed."""
+        if qp.state is QpState.ERROR:
+            return
+        self._set_state(qp, QpState.ERROR, reason)
+        qp.deadline = qp.dcqcn.deadline = None
+        while qp.messages:
+            self._finish(qp, qp.messages.popleft(), status)
+            status = CompletionStatus.WR_FLUSH_ERR
+        while qp.receives:
+            flushed = Completion(qp.receives.popleft(), qp.number, CompletionKind.RECV_IMM, _FLUSH, 0, None)
+            self._complete(qp.recv_cq, flushed)
+
+    def _finish(self, qp: RoceQueuePair, request: WriteRequest, status: CompletionStatus) -> None:
+        size = len(request.view)
+        self._complete(qp.send_cq, Completion(request.wr_id, qp.number, request.kind, status, size, None))
+
+    def _complete(self, cq: CompletionQueue, completion: Completion) -> None:
+        if cq.push(completion):
+            self._events.append(CompletionsReady(cq.number))
+        if cq.overflowed:
+            for qp in self._qps.values():
+                if cq in (qp.send_cq, qp.recv_cq):
+                    self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.CQ_OVERFLOW)
+
+    def _set_state(self, qp: RoceQueuePair, state: QpState, reason: ErrorReason | None) -> None:
+        self._events.append(QpStateChanged(qp.number, qp.state, state, reason))
+        qp.state = state
+
+
+_FLUSH = CompletionStatus.WR_FLUSH_ERR

@@ -1,0 +1,312 @@
+"""A queue pair of the RoCEv2 RC baseline: one path, in order, go-back-N (IBTA RoCEv2).
+
+PSNs are unbounded integers inside and 24 bits on the wire, as in the MRC core (`psn.py`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from mrc_host.proto.completion import CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.dcqcn import Dcqcn
+from mrc_host.proto.events import QpState
+from mrc_host.proto.memory import MemoryRegion, MemoryTable
+from mrc_host.proto.psn import PSN_MASK, extend
+from mrc_host.proto.roce_wire import (
+    FIRST,
+    LAST,
+    LAST_IMM,
+    MIDDLE,
+    ONLY,
+    ONLY_IMM,
+    OVERHEAD_BYTES,
+    RoceAck,
+    RoceCodec,
+    RoceData,
+)
+
+# AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
+SYNDROME_ACK: Final = 0x1F  # without end-to-end credits
+SYNDROME_RNR: Final = 0x20
+NAK_SEQUENCE: Final = 0x60
+NAK_INVALID_REQUEST: Final = 0x61
+NAK_REMOTE_ACCESS: Final = 0x62
+NAK_REMOTE_OPERATION: Final = 0x63
+
+_ENDS = frozenset((LAST, LAST_IMM, ONLY, ONLY_IMM))
+_IMMEDIATES = frozenset((LAST_IMM, ONLY_IMM))
+_STARTS = frozenset((FIRST, ONLY, ONLY_IMM))
+
+NAK_STATUS: Final = {
+    NAK_INVALID_REQUEST: CompletionStatus.REM_INV_REQ_ERR,
+    NAK_REMOTE_ACCESS: CompletionStatus.REM_ACCESS_ERR,
+    NAK_REMOTE_OPERATION: CompletionStatus.REM_OP_ERR,
+}
+
+
+@dataclass(slots=True)
+class WriteRequest:
+    """A posted write and the PSNs of its packets, `first_psn..last_psn`."""
+
+    wr_id: int
+    view: memoryview
+    va: int
+    rkey: int
+    immediate: int | None
+    first_psn: int
+    last_psn: int
+
+    @property
+    def kind(self) -> CompletionKind:
+        return CompletionKind.WRITE if self.immediate is None else CompletionKind.WRITE_IMM
+
+
+class RoceQueuePair:
+    """State of both directions. The endpoint does what needs other parts: completions, timers, sending control."""
+
+    __slots__ = (
+        "ack_every",
+        "addresses",
+        "cnp_at",
+        "codec",
+        "cursor",
+        "dcqcn",
+        "deadline",
+        "end_psn",
+        "entropy",
+        "epsn",
+        "home_port",
+        "in_ring",
+        "max_inflight",
+        "messages",
+        "msn",
+        "mtu",
+        "nak_sent",
+        "next_psn",
+        "not_before",
+        "number",
+        "paced_until",
+        "peer_qp",
+        "port",
+        "receives",
+        "recv_cq",
+        "region",
+        "retransmitted",
+        "retries",
+        "send_cq",
+        "sent_packets",
+        "sent_psn",
+        "start_psn",
+        "state",
+        "target_left",
+        "target_offset",
+        "timeout_ns",
+        "timer_at",
+        "traffic_class",
+        "una",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue,
+        codec: RoceCodec,
+        dcqcn: Dcqcn,
+        *,
+        mtu: int,
+        start_psn: int,
+        port: int,
+        entropy: int,
+        timeout_ns: int,
+        ack_every: int,
+        max_inflight: int,
+        traffic_class: int,
+    ) -> None:
+        self.number = number
+        self.state = QpState.RESET
+        self.send_cq, self.recv_cq = send_cq, recv_cq
+        self.codec, self.dcqcn = codec, dcqcn
+        self.mtu, self.timeout_ns, self.ack_every = mtu, timeout_ns, ack_every
+        self.max_inflight, self.traffic_class = max_inflight, traffic_class
+        self.port = self.home_port = port
+        self.entropy = entropy
+        self.addresses = b""
+        self.peer_qp = 0
+        self.in_ring = False
+        self.timer_at: int | None = None
+        # Requestor: una <= next_psn <= sent_psn <= end_psn.
+        self.start_psn = self.una = self.next_psn = self.sent_psn = self.end_psn = start_psn
+        self.messages: deque[WriteRequest] = deque()
+        self.cursor = 0  # index in `messages` of the one that next_psn belongs to
+        self.deadline: int | None = None  # local ACK timeout
+        self.retries = 0
+        self.paced_until = 0
+        self.not_before = 0  # after an RNR NAK
+        self.sent_packets = self.retransmitted = 0
+        # Responder.
+        self.epsn = 0
+        self.msn = 0
+        self.nak_sent = False
+        self.region: MemoryRegion | None = None  # of the message that is arriving
+        self.target_offset = 0
+        self.target_left = -1  # bytes the current message still lacks; -1: none is arriving
+        self.receives: deque[int] = deque()
+        self.cnp_at = -(1 << 62)
+
+    # --- requestor ---
+
+    def post(self, request: WriteRequest) -> None:
+        """Number the packets of a write and queue it."""
+        count = max(1, -(-len(request.view) // self.mtu))
+        request.first_psn = self.end_psn
+        self.end_psn += count
+        request.last_psn = self.end_psn - 1
+        self.messages.append(request)
+
+    def sendable(self) -> bool:
+        """Whether a packet could be built, pacing aside."""
+        return (
+            self.next_psn < self.end_psn and self.next_psn - self.una < self.max_inflight and self.state is QpState.RTS
+        )
+
+    def next_size(self) -> int:
+        """An upper bound of the next packet's length."""
+        message = self.messages[self.cursor]
+        left = len(message.view) - (self.next_psn - message.first_psn) * self.mtu
+        return min(left, self.mtu) + OVERHEAD_BYTES + 3
+
+    def build(self, now: int) -> bytes:
+        """The next packet in order; `sendable()` must hold."""
+        message = self.messages[self.cursor]
+        psn = self.next_psn
+        index = psn - message.first_psn
+        last = psn == message.last_psn
+        if index:
+            opcode = MIDDLE if not last else LAST if message.immediate is None else LAST_IMM
+        else:
+            opcode = FIRST if not last else ONLY if message.immediate is None else ONLY_IMM
+        start = index * self.mtu
+        packet = self.codec.encode_write(
+            self.addresses,
+            self.entropy,
+            self.traffic_class,
+            opcode,
+            self.peer_qp,
+            psn & PSN_MASK,
+            last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1,
+            message.va,
+            message.rkey,
+            len(message.view),
+            message.immediate or 0,
+            message.view[start : start + self.mtu],
+        )
+        self.next_psn = psn + 1
+        if last:
+            self.cursor += 1
+        self.sent_packets += 1
+        if psn < self.sent_psn:
+            self.retransmitted += 1
+        else:
+            self.sent_psn = psn + 1
+        if self.deadline is None:
+            self.deadline = now + self.timeout_ns
+        rate = self.dcqcn
+        if rate.deadline is not None:  # below line rate: pace
+            self.paced_until = max(self.paced_until, now) + int(len(packet) * 8e9 / rate.rate)
+            rate.on_sent(len(packet))
+        return packet
+
+    def acknowledge(self, psn: int, now: int) -> list[WriteRequest]:
+        """All PSNs below `psn` have arrived. Returns the requests that this completes."""
+        done: list[WriteRequest] = []
+        if not self.una < psn <= self.sent_psn:
+            return done
+        self.una = psn
+        self.retries = 0
+        messages = self.messages
+        while messages and messages[0].last_psn < psn:
+            done.append(messages.popleft())
+            self.cursor -= 1
+        if self.next_psn < psn:  # what was to be sent again has arrived after all
+            self.next_psn = psn
+            self.cursor = 0
+        self.cursor = max(self.cursor, 0)
+        self.deadline = now + self.timeout_ns if self.una < self.sent_psn else None
+        return done
+
+    def go_back(self) -> None:
+        """Send everything again from the oldest unacknowledged packet on."""
+        self.next_psn = self.una
+        self.cursor = 0
+
+    def on_ack(self, message: RoceAck, now: int, rnr_delay_ns: int) -> tuple[list[WriteRequest], int]:
+        """Requests completed, and the syndrome of a NAK that ends the QP (0: none)."""
+        psn = extend(message.psn, self.una)
+        kind = message.syndrome & 0x60
+        if kind == 0:
+            return self.acknowledge(psn + 1, now), 0
+        if not self.una <= psn < max(self.sent_psn, self.una + 1):
+            return [], 0
+        done = self.acknowledge(psn, now)
+        if kind == SYNDROME_RNR:
+            self.not_before = now + rnr_delay_ns
+            self.go_back()
+        elif message.syndrome == NAK_SEQUENCE:
+            self.go_back()
+        elif message.syndrome in NAK_STATUS:
+            return done, message.syndrome
+        return done, 0
+
+    def due(self) -> int | None:
+        """When this QP next wants `handle_timer`."""
+        times = [time for time in (self.deadline, self.dcqcn.deadline) if time is not None]
+        if self.sendable() and not self.in_ring:
+            times.append(max(self.paced_until, self.not_before))
+        return min(times, default=None)
+
+    # --- responder ---
+
+    def on_data(self, data: RoceData, memory: MemoryTable) -> tuple[int | None, int | None, RoceData | None]:
+        """Place a packet. Returns (syndrome to answer with or None, length of a completed message or None, the packet
+        whose immediate is due or None)."""
+        psn = extend(data.psn, self.epsn)
+        if psn < self.epsn:
+            return SYNDROME_ACK, None, None
+        if psn > self.epsn:
+            if self.nak_sent:
+                return None, None, None
+            self.nak_sent = True
+            return NAK_SEQUENCE, None, None
+        opcode, payload = data.opcode, data.payload
+        size = len(payload)
+        starts, ends = opcode in _STARTS, opcode in _ENDS
+        if starts != (self.target_left < 0):
+            return NAK_INVALID_REQUEST, None, None
+        region, offset, left = self.region, self.target_offset, self.target_left
+        if starts:
+            region, offset, left = memory.regions.get(data.rkey), 0, data.dma_length
+            if left:
+                offset = -1 if region is None or not region.writable else region.offset_of(data.va, left)
+                if offset < 0:
+                    return NAK_REMOTE_ACCESS, None, None
+        if size != left if ends else size != self.mtu or size >= left:
+            return NAK_INVALID_REQUEST, None, None
+        immediate = opcode in _IMMEDIATES
+        if immediate and not self.receives:
+            self.nak_sent = True  # what follows is out of order until the requestor has gone back
+            return SYNDROME_RNR, None, None
+        if size and region is not None:
+            region.view[offset : offset + size] = payload
+        self.epsn += 1
+        self.nak_sent = False
+        length: int | None = None
+        if ends:
+            length = offset + size if starts else self.target_offset + size
+            self.msn += 1
+            self.region, self.target_left = None, -1
+        else:
+            self.region, self.target_offset, self.target_left = region, offset + size, left - size
+        return SYNDROME_ACK if data.ack_req else None, length, data if immediate else None
