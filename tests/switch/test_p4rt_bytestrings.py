@@ -1,0 +1,75 @@
+"""P4Runtime byte strings: the specification's tables of valid and invalid encodings, and round trips."""
+
+from __future__ import annotations
+
+import pytest
+from google.rpc import code_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p4lite.switch.p4rt.bytestrings import decode, decode_signed, encode, encode_signed
+from p4lite.switch.p4rt.errors import P4RtError
+
+# P4Runtime specification, "Examples of Valid Bytestring Encoding": type, value, string, canonical?
+VALID = [
+    ("bit", 8, 99, "63", True),
+    ("bit", 16, 99, "0063", False),
+    ("bit", 16, 99, "63", True),
+    ("bit", 16, 12388, "3064", True),
+    ("bit", 16, 12388, "003064", False),
+    ("bit", 12, 99, "0063", False),
+    ("bit", 12, 99, "63", True),
+    ("bit", 12, 99, "000063", False),
+    ("int", 8, 99, "63", True),
+    ("int", 8, -99, "9d", True),
+    ("int", 8, -99, "ff9d", False),
+    ("int", 12, -739, "fd1d", True),
+    ("int", 16, 0, "0000", False),
+    ("int", 16, 0, "00", True),
+]
+# "Examples of Invalid Bytestring Encoding"
+INVALID = [
+    ("bit", 8, "0163"),
+    ("bit", 8, ""),
+    ("bit", 16, "010063"),
+    ("bit", 12, "1063"),
+    ("bit", 12, "010063"),
+    ("bit", 12, "004063"),
+    ("int", 8, "009d"),
+    ("int", 12, "8d1d"),
+    ("int", 16, ""),
+]
+DECODE = {"bit": decode, "int": decode_signed}
+ENCODE = {"bit": encode, "int": encode_signed}
+
+
+@pytest.mark.parametrize(("kind", "width", "value", "text", "canonical"), VALID)
+def test_valid(kind: str, width: int, value: int, text: str, canonical: bool) -> None:
+    assert DECODE[kind](bytes.fromhex(text), width, "x") == value
+    assert (ENCODE[kind](value).hex() == text) is canonical
+
+
+@pytest.mark.parametrize(("kind", "width", "text"), INVALID)
+def test_invalid(kind: str, width: int, text: str) -> None:
+    with pytest.raises(P4RtError) as caught:
+        DECODE[kind](bytes.fromhex(text), width, "field 'x'")
+    assert caught.value.code == code_pb2.OUT_OF_RANGE
+    assert "field 'x'" in caught.value.message
+
+
+@given(st.integers(1, 300), st.data())
+def test_round_trip_unsigned(width: int, data: st.DataObject) -> None:
+    value = data.draw(st.integers(0, (1 << width) - 1))
+    coded = encode(value)
+    assert decode(coded, width, "x") == value
+    assert decode(b"\0\0" + coded, width, "x") == value
+    assert len(coded) == 1 or coded[0]
+
+
+@given(st.integers(1, 300), st.data())
+def test_round_trip_signed(width: int, data: st.DataObject) -> None:
+    value = data.draw(st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1))
+    coded = encode_signed(value)
+    assert decode_signed(coded, width, "x") == value
+    extension = b"\xff" if value < 0 else b"\0"
+    assert decode_signed(extension + coded, width, "x") == value
