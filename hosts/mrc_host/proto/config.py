@@ -108,6 +108,7 @@ class ReliabilityConfig:
     sack_every: int = 1  # new data packets per SACK
     sack_delay_ns: int = 20_000  # a SACK held back by sack_every leaves after this at the latest
     hole_cycle: int = 4  # with more than 64 PSNs to show, every n-th SACK shows older holes
+    always_skip_after: int = 0  # CE marks in a row on one EV after which the SACK says ALWAYS_SKIP; 0: never
     same_ev_inference: bool = True  # loss rule (b)
     rack_inference: bool = True  # loss rule (c)
     tail_probe: bool = True  # a reliability probe after 2 srtt of silence, before the timeout
@@ -122,6 +123,7 @@ class ReliabilityConfig:
         check_range("reliability.max_wimm_dest", self.max_wimm_dest, 1, 32767)
         check_range("reliability.sack_every", self.sack_every, 1, 1024)
         check_range("reliability.sack_delay_ns", self.sack_delay_ns, 1, 10**9)
+        check_range("reliability.always_skip_after", self.always_skip_after, 0, 1 << 20)
         check_range("reliability.hole_cycle", self.hole_cycle, 2, 1024)
 
     @property

@@ -2,16 +2,360 @@
 
 from __future__ import annotations
 
-from mrc_host.proto.events import QpState
+import ipaddress
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+from mrc_host.proto.completion import CompletionQueue, CompletionStatus
+from mrc_host.proto.config import CcConfig, EvConfig, ReliabilityConfig
+from mrc_host.proto.context import Context
+from mrc_host.proto.ev import STATES, EvInput, EvSet
+from mrc_host.proto.ev_profile import EvUniverse
+from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
+from mrc_host.proto.peer import Peer
+from mrc_host.proto.probing import Prober
+from mrc_host.proto.requestor import Requestor, WriteRequest
+from mrc_host.proto.responder import Responder
+
+DOCUMENT: Final = "mrc-qp/1"
 
 
 class QpError(Exception):
     """A verb that the queue pair's state or attributes do not allow; the text says which and what would."""
 
 
-class QueuePair:
-    """Handle of a queue pair. `number` is the 24-bit QP number, `state` its `QpState`."""
+class QpInput(Enum):
+    """What changes the state of a queue pair."""
 
-    def __init__(self, number: int) -> None:
+    TO_INIT = "modify to INIT"
+    TO_RTR = "modify to RTR"
+    TO_RTS = "modify to RTS"
+    TO_RESET = "modify to RESET"
+    TO_ERROR = "modify to ERROR"
+    FATAL = "fatal error"
+
+
+_S = QpState
+# (state, input) -> state; what is not listed is refused.
+TRANSITIONS: Final[dict[tuple[QpState, QpInput], QpState]] = {
+    (_S.RESET, QpInput.TO_INIT): _S.INIT,
+    (_S.INIT, QpInput.TO_RTR): _S.RTR,
+    (_S.RTR, QpInput.TO_RTS): _S.RTS,
+    **{(state, QpInput.TO_ERROR): _S.ERROR for state in _S},
+    **{(state, QpInput.TO_RESET): _S.RESET for state in _S},
+    **{(state, QpInput.FATAL): _S.ERROR for state in (_S.RTR, _S.RTS, _S.ERROR)},
+}
+_INPUT_FOR: Final = {
+    _S.INIT: QpInput.TO_INIT,
+    _S.RTR: QpInput.TO_RTR,
+    _S.RTS: QpInput.TO_RTS,
+    _S.RESET: QpInput.TO_RESET,
+    _S.ERROR: QpInput.TO_ERROR,
+}
+# Attributes that a transition needs (`mrc-protocol.md §4`); INIT takes its profiles from `create_qp`.
+REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
+    _S.RTR: ("remote_number", "remote_address", "rq_psn", "mtu", "max_wimm_dest", "mpr_dest"),
+    _S.RTS: ("sq_psn", "max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"),
+}
+POST_RECV_STATES: Final = frozenset({_S.INIT, _S.RTR, _S.RTS})
+RECEIVE_STATES: Final = frozenset({_S.RTR, _S.RTS})
+
+
+class QpAttributes:
+    """Negotiated attributes. Those with `peer_` are the peer's responder's, the rest ours or common."""
+
+    __slots__ = (
+        "always_skip_after",
+        "dynamic_mpr",
+        "exp_cnt",
+        "linear_cnt",
+        "max_wimm",
+        "max_wimm_dest",
+        "mpr",
+        "mpr_dest",
+        "mtu",
+        "peer_service_time",
+        "peer_trim_nack",
+        "rack_inference",
+        "sack_every",
+        "same_ev_inference",
+        "service_time",
+        "tail_probe",
+        "timeout",
+        "trim_nack",
+    )
+
+    def __init__(self, reliability: ReliabilityConfig, mtu: int) -> None:
+        self.mtu = mtu
+        self.peer_trim_nack = True
+        self.peer_service_time = False
+        for name in self.__slots__:
+            if hasattr(reliability, name):
+                setattr(self, name, getattr(reliability, name))
+
+    always_skip_after: int
+    dynamic_mpr: bool
+    exp_cnt: int
+    linear_cnt: int
+    max_wimm: int
+    max_wimm_dest: int
+    mpr: int
+    mpr_dest: int
+    rack_inference: bool
+    sack_every: int
+    same_ev_inference: bool
+    service_time: bool
+    tail_probe: bool
+    timeout: int
+    trim_nack: bool
+
+
+class QueuePair:
+    """A queue pair. Users hold it as a handle: `number`, `state`, `error`; everything else goes through `Endpoint`."""
+
+    __slots__ = (
+        "attributes",
+        "cc_config",
+        "connected",
+        "context",
+        "error",
+        "ev_config",
+        "evs",
+        "number",
+        "peer",
+        "prober",
+        "remote_number",
+        "requestor",
+        "responder",
+        "sq_psn",
+        "state",
+    )
+    peer: Peer  # from RTR on (`connected`)
+
+    def __init__(
+        self,
+        number: int,
+        context: Context,
+        universe: EvUniverse,
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue,
+        reliability: ReliabilityConfig,
+        ev_config: EvConfig,
+        cc_config: CcConfig,
+    ) -> None:
         self.number = number
+        self.context = context
         self.state = QpState.RESET
+        self.error: ErrorReason | None = None
+        self.connected = False
+        self.remote_number = 0
+        self.ev_config = ev_config
+        self.cc_config = cc_config
+        initial = context.config.initial_psn
+        self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
+        self.attributes = QpAttributes(reliability, context.config.wire.mtu)
+        self.evs = EvSet(universe, context.rng, self._on_ev)
+        self.prober = Prober(self)
+        self.requestor = Requestor(self, send_cq)
+        self.responder = Responder(self, recv_cq)
+
+    # --- state ---
+
+    def transit(self, item: QpInput, now: int, reason: ErrorReason | None = None) -> None:
+        """Change the state by the table. Raises QpError for a transition that it does not have."""
+        old = self.state
+        new = TRANSITIONS.get((old, item))
+        if new is None:
+            allowed = ", ".join(sorted(other.value for state, other in TRANSITIONS if state is old))
+            raise QpError(f"queue pair {self.number} is in {old.value}: '{item.value}' is refused; allowed: {allowed}")
+        if new is old and new in (_S.ERROR, _S.RESET):
+            return
+        self.state = new
+        self.error = reason if new is _S.ERROR else None
+        self.context.events.append(QpStateChanged(self.number, old, new, self.error))
+        if self.context.trace is not None:
+            text = self.error.value if self.error is not None else None
+            self.context.trace(now, "qp:state", qpn=self.number, old=old.value, new=new.value, reason=text)
+
+    def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
+        """INIT -> RTR: the responder runs."""
+        self.transit(QpInput.TO_RTR, now)
+        self.peer = peer
+        self.connected = True
+        self.remote_number = remote_number
+        self.responder.start(rq_psn)
+        peer.qps.append(self)
+        peer.refresh_planes()
+
+    def enter_rts(self, now: int) -> None:
+        """RTR -> RTS: the requestor runs."""
+        self.transit(QpInput.TO_RTS, now)
+        self.requestor.start(self.sq_psn)
+
+    def fail(
+        self,
+        reason: ErrorReason,
+        now: int,
+        *,
+        failed_psn: int | None = None,
+        status: CompletionStatus = CompletionStatus.WR_FLUSH_ERR,
+    ) -> None:
+        """Go to ERROR: every request and receive completes, the one with `failed_psn` with `status` (`§4`)."""
+        if self.state is QpState.ERROR:
+            return
+        self.transit(QpInput.FATAL if self.state in RECEIVE_STATES else QpInput.TO_ERROR, now, reason)
+        self._stop(failed_psn, status, now)
+
+    def overflow(self, now: int) -> None:
+        """A completion queue of this queue pair overflowed."""
+        self.fail(ErrorReason.CQ_OVERFLOW, now)
+
+    def reset(self, now: int) -> None:
+        """Any state -> RESET: flush, forget the peer."""
+        if self.state is QpState.RESET:
+            return
+        self.transit(QpInput.TO_RESET, now)
+        self._stop(None, CompletionStatus.WR_FLUSH_ERR, now)
+        self.leave_peer()
+        self.requestor.start(self.sq_psn)
+        self.responder.start(0)
+
+    def leave_peer(self) -> None:
+        """Take part no longer in what queue pairs to one peer share."""
+        if self.connected:
+            self.connected = False
+            self.peer.qps.remove(self)
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-serialisable state and counters."""
+        evs = self.evs
+        board = self.requestor.board
+        return {
+            "qpn": self.number,
+            "state": self.state.value,
+            "error": self.error.value if self.error is not None else None,
+            "peer": str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
+            "outstanding_packets": len(board.outstanding),
+            "unacked_requests": len(self.requestor.unacked),
+            "srtt_ns": self.requestor.srtt_ns,
+            "ev_states": {state.name: evs.state.count(state.value) for state in STATES},
+            "ev_active": [len(order) for order in evs.order],
+            "requestor": self.requestor.counters.snapshot(),
+            "responder": self.responder.counters.snapshot(),
+        }
+
+    def _stop(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
+        self.context.timers.cancel_owner(self)
+        self.prober.clear()
+        self.requestor.flush(failed_psn, status, now)
+        self.responder.flush(now)
+
+    # --- work requests ---
+
+    def post(self, request: WriteRequest, now: int) -> None:
+        """Queue a request in RTS; in ERROR it is flushed. Raises QpError in other states."""
+        if self.state is QpState.RTS:
+            if not self.requestor.post(request):
+                self.fail(
+                    ErrorReason.WIMM_LIMIT,
+                    now,
+                    failed_psn=request.last,
+                    status=CompletionStatus.LOC_QP_OP_ERR,
+                )
+        elif self.state is QpState.ERROR:
+            self.requestor.counters.requests_flushed += 1
+            self.requestor.complete(request, CompletionStatus.WR_FLUSH_ERR, now)
+        else:
+            raise QpError(f"queue pair {self.number} is in {self.state.value}: posting writes needs RTS")
+
+    def post_recv(self, wr_id: int, count: int, now: int) -> None:
+        """Queue receives; in ERROR they are flushed. Raises QpError in RESET."""
+        if self.state is QpState.RESET:
+            raise QpError(f"queue pair {self.number} is in RESET: posting receives needs INIT or later")
+        self.responder.receives.extend([wr_id] * count)
+        if self.state is QpState.ERROR:
+            self.responder.flush(now)
+
+    # --- EVs ---
+
+    def _on_ev(self, ev: int, old: int, new: int, item: EvInput, losses: int) -> None:
+        """An EV changed its state: trace, event for a controller, probing, balance."""
+        before, after = STATES[old], STATES[new]
+        universe = self.evs.universe
+        value, plane = universe.values[ev], universe.planes[ev]
+        context = self.context
+        if context.trace is not None:
+            context.trace(
+                context.now, "ev:state", qpn=self.number, ev=value, plane=plane, old=before.name, new=after.name,
+                cause=item.value,
+            )  # fmt: skip
+        lasting = (EvState.ASSUMED_BAD, EvState.DENIED)
+        if before not in lasting and after not in lasting:
+            return
+        context.events.append(EvChanged(self.number, value, plane, before, after, item.value, losses))
+        if not self.connected:
+            return
+        if after is EvState.ASSUMED_BAD:
+            self.prober.schedule(context.now)
+        peer = self.peer
+        if peer.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
+            peer.refresh_planes()
+
+
+def local_document(qp: QueuePair) -> dict[str, Any]:
+    """See `Endpoint.local_attributes`."""
+    context = qp.context
+    attributes = qp.attributes
+    wire = context.config.wire
+    return {
+        "format": DOCUMENT,
+        "address": str(ipaddress.IPv6Address(context.config.address)),
+        "qpn": qp.number,
+        "psn": qp.sq_psn,
+        "mtu": wire.mtu,
+        "p_key": wire.p_key,
+        "udp_port": wire.udp_port,
+        "ports": context.config.ports.count,
+        "ports_up": context.ports.mask,
+        "mpr_dest": attributes.mpr_dest,
+        "max_wimm_dest": attributes.max_wimm_dest,
+        "dynamic_mpr": attributes.dynamic_mpr,
+        "trim_nack": attributes.trim_nack,
+        "service_time": attributes.service_time,
+    }
+
+
+_TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
+    "qpn": (int, 0, 0xFFFFFF),
+    "psn": (int, 0, 0xFFFFFF),
+    "mtu": (int, 64, 9000),
+    "p_key": (int, 0, 0xFFFF),
+    "udp_port": (int, 1, 0xFFFF),
+    "ports": (int, 1, 32),
+    "ports_up": (int, 0, 0xFFFFFFFF),
+    "mpr_dest": (int, 1, 255),
+    "max_wimm_dest": (int, 1, 32767),
+    "dynamic_mpr": (bool, 0, 1),
+    "trim_nack": (bool, 0, 1),
+    "service_time": (bool, 0, 1),
+}
+
+
+def check_document(qp: QueuePair, remote: Mapping[str, Any]) -> bytes:
+    """Check a peer's document against ours; returns the peer's 16-byte address. Raises QpError."""
+    if remote.get("format") != DOCUMENT:
+        raise QpError(f"remote attributes: format is {remote.get('format')!r}, expected {DOCUMENT!r}")
+    for name, (kind, low, high) in _TYPES.items():
+        value = remote.get(name)
+        if type(value) is not kind or not low <= value <= high:
+            raise QpError(f"remote attributes: {name} is {value!r}, expected {kind.__name__} in {low}..{high}")
+    try:
+        address = ipaddress.IPv6Address(remote.get("address", "")).packed
+    except (ipaddress.AddressValueError, TypeError) as error:
+        raise QpError(f"remote attributes: address: {error}") from None
+    ours = local_document(qp)
+    for name in ("p_key", "udp_port", "ports"):
+        if ours[name] != remote[name]:
+            raise QpError(f"remote attributes: {name} is {remote[name]}, ours is {ours[name]}; they must agree")
+    return address

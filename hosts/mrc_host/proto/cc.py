@@ -1,0 +1,77 @@
+"""Congestion control behind one small interface; one controller per destination (`mrc-protocol.md §8`).
+
+`inflight` and `cwnd` (bytes) are plain attributes: the data path compares and adds without a call. A packet
+may leave while `inflight + size <= cwnd`, and always when nothing is in flight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mrc_host.proto.config import CcAlgorithm, CcConfig
+
+
+class CongestionControl:
+    """What the requestor needs of a controller. The base class is the accounting all controllers share."""
+
+    __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
+
+    def __init__(self, mtu: int, base_rtt_ns: int, cwnd: float, max_wnd: float) -> None:
+        """`mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
+        self.mtu = mtu
+        self.base_rtt_ns = base_rtt_ns
+        self.cwnd = cwnd
+        self.max_wnd = max_wnd
+        self.inflight = 0
+        self.rtt_ns = 0  # latest sample
+        self.srtt_ns = 0  # smoothed
+
+    def on_sack(self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool) -> None:
+        """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked."""
+        self.inflight -= newly
+        if rtt_ns:
+            self.sample(rtt_ns)
+
+    def on_trim(self, now: int, size: int) -> None:
+        """A packet of `size` bytes was trimmed."""
+        self.inflight -= size
+
+    def on_loss(self, now: int, size: int) -> None:
+        """A packet of `size` bytes was inferred lost."""
+        self.inflight -= size
+
+    def on_refused(self, size: int) -> None:
+        """A packet left the network without a statement about congestion (resource NACK, port down)."""
+        self.inflight -= size
+
+    def sample(self, rtt_ns: int) -> None:
+        """Take an RTT sample into base and smoothed RTT."""
+        self.rtt_ns = rtt_ns
+        if rtt_ns < self.base_rtt_ns:
+            self.base_rtt_ns = rtt_ns
+        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-serialisable state."""
+        return {
+            "cwnd": int(self.cwnd),
+            "inflight": self.inflight,
+            "base_rtt_ns": self.base_rtt_ns,
+            "srtt_ns": self.srtt_ns,
+        }
+
+
+class FixedWindow(CongestionControl):
+    """A constant window, for comparison."""
+
+    __slots__ = ()
+
+
+def make(config: CcConfig, mtu: int) -> CongestionControl:
+    """The controller that a profile asks for; `mtu` as in `CongestionControl`."""
+    if config.algorithm is CcAlgorithm.FIXED:
+        window = max(config.fixed_window_bytes, mtu)
+        return FixedWindow(mtu, config.base_rtt_ns, window, window)
+    from mrc_host.proto.nscc import Nscc
+
+    return Nscc(config, mtu)

@@ -1,0 +1,96 @@
+"""What all parts of one endpoint share: configuration, codec, timers, ports, memory, events, counters, send ring."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from mrc_host.proto.completion import Completion, CompletionQueue
+from mrc_host.proto.config import EndpointConfig
+from mrc_host.proto.events import CompletionsReady, Event
+from mrc_host.proto.memory import MemoryTable
+from mrc_host.proto.ports import PortTable
+from mrc_host.proto.stats import EndpointCounters
+from mrc_host.proto.timers import TimerQueue
+from mrc_host.proto.trace import Tracer
+from mrc_host.proto.wire import Codec
+
+if TYPE_CHECKING:
+    from mrc_host.proto.requestor import Requestor
+
+ECT0 = 2
+
+
+class Context:
+    """See the module's docstring. `ring` holds the requestors that may have something to send, in turn."""
+
+    __slots__ = (
+        "codec",
+        "config",
+        "counters",
+        "drops",
+        "events",
+        "memory",
+        "now",
+        "penalty",
+        "ports",
+        "refuse",
+        "restore",
+        "ring",
+        "rng",
+        "tc_control",
+        "tc_data",
+        "tc_no_trim",
+        "tc_probe",
+        "tc_retx",
+        "timers",
+        "trace",
+    )
+
+    def __init__(self, config: EndpointConfig, rng: random.Random, trace: Tracer | None) -> None:
+        wire = config.wire
+        self.config = config
+        self.now = 0  # of the call being served
+        self.rng = rng
+        self.trace = trace
+        self.codec = Codec(
+            udp_port=wire.udp_port,
+            p_key=wire.p_key,
+            dscp_trimmed=wire.dscp_trimmed,
+            dscp_lasthop=wire.dscp_trimmed_lasthop,
+            check_icrc=wire.check_icrc,
+        )
+        self.timers = TimerQueue()
+        self.ports = PortTable(config.ports.count, config.control_queue_frames)
+        self.memory = MemoryTable(rng)
+        self.events: deque[Event] = deque()
+        self.drops: Counter[str] = Counter()
+        self.counters = EndpointCounters()
+        self.ring: deque[Requestor] = deque()
+        self.penalty = 0  # rcv_cwnd_pen that our SACKs carry
+        self.restore = 0
+        self.refuse = 0  # NACK reason for all new data, 0: none
+        # Traffic classes: DSCP << 2 | ECN (mrc-protocol.md §2). Data is ECT(0), control not-ECT.
+        self.tc_control = wire.dscp_control << 2
+        self.tc_no_trim = wire.dscp_no_trim << 2 | ECT0
+        self.tc_data = wire.dscp_trimmable << 2 | ECT0 if wire.fabric_trims else self.tc_no_trim
+        self.tc_retx = wire.dscp_trimmable_retx << 2 | ECT0 if wire.fabric_trims else self.tc_no_trim
+        self.tc_probe = wire.dscp_trimmable << 2 | ECT0
+
+    def wake(self, requestor: Requestor) -> None:
+        """Put a requestor into the send ring unless it is there."""
+        if not requestor.in_ring:
+            requestor.in_ring = True
+            self.ring.append(requestor)
+
+    def drop(self, reason: str, port: int, now: int) -> None:
+        """Count a packet that is dropped."""
+        self.drops[reason] += 1
+        if self.trace is not None:
+            self.trace(now, "drop", reason=reason, port=port)
+
+    def complete(self, cq: CompletionQueue, completion: Completion) -> None:
+        """Deliver a completion, and an event when the queue was empty."""
+        if cq.push(completion):
+            self.events.append(CompletionsReady(cq.number))

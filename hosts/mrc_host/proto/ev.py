@@ -1,0 +1,287 @@
+"""EV states of one queue pair: the transition table, active and backup sets, rotation, revival (`mrc-protocol.md §7`).
+
+Rules, once: the *state* of an EV follows `TRANSITIONS` and nothing else; *membership* (active or backup) follows
+from it: an EV that becomes ASSUMED_BAD or DENIED leaves the active set and a backup of the same plane takes its
+place; one that comes back joins the backup set, or the active set while that is short of its target. Only the
+floor `ev_min_active` keeps an ASSUMED_BAD EV active, and then the least bad one.
+
+EVs are handled by their index in the shared universe. The scan order holds indices in arrays, states in a
+bytearray: an idle queue pair with 256 EVs costs a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from mrc_host.proto.ev_profile import EvUniverse
+from mrc_host.proto.events import EvState
+
+GOOD: Final = EvState.GOOD.value
+SKIP: Final = EvState.SKIP.value
+ASSUMED_BAD: Final = EvState.ASSUMED_BAD.value
+DENIED: Final = EvState.DENIED.value
+STATES: Final = (EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED)
+
+
+class EvInput(Enum):
+    """What can happen to an EV."""
+
+    SKIP_ONCE = "SACK m = SKIP_ONCE"
+    TRIMMED = "NACK TRIMMED"
+    NOT_TO_BLAME = "NACK TRIMMED_LASTHOP or a resource code"
+    TURN = "the cursor meets it"
+    ALWAYS_SKIP = "SACK m = ALWAYS_SKIP"
+    LOSS = "inferred loss"
+    PROBE_TIMEOUT = "probe timeout"
+    REVIVED = "enough probes answered, m = NONE"
+    REVIVED_SKIP = "probe answered, m = SKIP_ONCE"
+    DENY = "controller denies"
+    ALLOW = "controller allows"
+
+
+# (state, input) -> state; what is not listed changes nothing.
+TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = {
+    (EvState.GOOD, EvInput.SKIP_ONCE): EvState.SKIP,
+    (EvState.GOOD, EvInput.TRIMMED): EvState.SKIP,
+    (EvState.SKIP, EvInput.TURN): EvState.GOOD,
+    (EvState.GOOD, EvInput.ALWAYS_SKIP): EvState.ASSUMED_BAD,
+    (EvState.SKIP, EvInput.ALWAYS_SKIP): EvState.ASSUMED_BAD,
+    (EvState.GOOD, EvInput.LOSS): EvState.ASSUMED_BAD,
+    (EvState.SKIP, EvInput.LOSS): EvState.ASSUMED_BAD,
+    (EvState.GOOD, EvInput.PROBE_TIMEOUT): EvState.ASSUMED_BAD,
+    (EvState.SKIP, EvInput.PROBE_TIMEOUT): EvState.ASSUMED_BAD,
+    (EvState.ASSUMED_BAD, EvInput.REVIVED): EvState.GOOD,
+    (EvState.ASSUMED_BAD, EvInput.REVIVED_SKIP): EvState.SKIP,
+    (EvState.GOOD, EvInput.DENY): EvState.DENIED,
+    (EvState.SKIP, EvInput.DENY): EvState.DENIED,
+    (EvState.ASSUMED_BAD, EvInput.DENY): EvState.DENIED,
+    (EvState.DENIED, EvInput.ALLOW): EvState.GOOD,
+    (EvState.ASSUMED_BAD, EvInput.ALLOW): EvState.GOOD,
+}
+# The table by numbers: row = state, column = input.
+_COLUMN: Final = {item: column for column, item in enumerate(EvInput)}
+_TABLE: Final = [[TRANSITIONS.get((state, item), state).value for item in EvInput] for state in STATES]
+
+# Called as (index, old, new, input, losses) on every change of state.
+Observer = Callable[[int, int, int, EvInput, int], None]
+
+
+class EvSet:
+    """The EVs of one queue pair. `order[p]` is the active set of plane p in scan order."""
+
+    __slots__ = (
+        "_rng",
+        "_rounds",
+        "backup",
+        "cursor",
+        "floor",
+        "losses",
+        "observer",
+        "order",
+        "probes_to_revive",
+        "rescan_rounds",
+        "state",
+        "streak",
+        "target",
+        "universe",
+        "usable",
+    )
+
+    def __init__(self, universe: EvUniverse, rng: random.Random, observer: Observer) -> None:
+        """Chooses the active set pseudo-randomly, the same number in every plane."""
+        config = universe.config
+        planes = len(universe.by_plane)
+        self.universe = universe
+        self.observer = observer
+        self.state = bytearray(len(universe.values))
+        self.losses: dict[int, int] = {}
+        self.streak: dict[int, int] = {}  # ASSUMED_BAD EVs: answered probes in a row
+        self.floor = config.ev_min_active
+        self.probes_to_revive = config.probes_to_revive
+        self.rescan_rounds = config.rescan_rounds
+        self.usable = (1 << planes) - 1  # planes whose ports are up at both ends
+        self.order: list[array[int]] = []
+        self.backup: list[array[int]] = []
+        self.cursor = [0] * planes
+        self._rounds = [0] * planes
+        self._rng = rng
+        self.target = max(1, config.active // planes)
+        for members in universe.by_plane:
+            shuffled = list(members)
+            rng.shuffle(shuffled)
+            self.order.append(array("H", shuffled[: self.target]))
+            self.backup.append(array("H", shuffled[self.target :]))
+
+    # --- choosing ---
+
+    def choose(self, plane: int, avoid: int = -1) -> int:
+        """The next EV of `plane`, or -1 when it has none (or only `avoid`).
+
+        A SKIP EV met on the way returns to GOOD but is passed over; at most one per packet. When all are
+        SKIP the revived one is taken: sending never stops.
+        """
+        order = self.order[plane]
+        state = self.state
+        i = self.cursor[plane]
+        revived = -1
+        for _ in range(len(order)):
+            if i >= len(order):
+                i = 0
+                self._rounds[plane] += 1
+                if self._rounds[plane] >= self.rescan_rounds:
+                    self._reshuffle(plane)
+            ev = order[i]
+            i += 1
+            if state[ev] == SKIP:
+                if revived < 0:
+                    self.apply(ev, EvInput.TURN)
+                    revived = ev
+            elif ev != avoid:
+                self.cursor[plane] = i
+                return ev
+        self.cursor[plane] = i
+        return revived if revived != avoid else -1
+
+    def _reshuffle(self, plane: int) -> None:
+        """Draw the scan order anew, so that queue pairs do not stay in step."""
+        self._rounds[plane] = 0
+        shuffled = list(self.order[plane])
+        self._rng.shuffle(shuffled)
+        self.order[plane][:] = array("H", shuffled)
+
+    def active_count(self) -> int:
+        """Active EVs of the usable planes."""
+        return sum(len(order) for plane, order in enumerate(self.order) if self.usable >> plane & 1)
+
+    def planes(self) -> int:
+        """Bit mask of the planes that have an active EV."""
+        return sum(1 << plane for plane, order in enumerate(self.order) if order)
+
+    # --- state ---
+
+    def apply(self, ev: int, item: EvInput) -> bool:
+        """Feed one input to an EV; True when its state changed. Membership follows."""
+        old = self.state[ev]
+        if item is EvInput.LOSS:
+            self.losses[ev] = self.losses.get(ev, 0) + 1
+        new = _TABLE[old][_COLUMN[item]]
+        if new == old:
+            if old == ASSUMED_BAD and item in (EvInput.LOSS, EvInput.PROBE_TIMEOUT, EvInput.ALWAYS_SKIP):
+                self.streak[ev] = 0
+                self._rotate_least_bad(ev)
+            return False
+        self.state[ev] = new
+        if old == ASSUMED_BAD:
+            del self.streak[ev]
+        if new == ASSUMED_BAD:
+            self.streak[ev] = 0
+            self._leave(ev)
+        elif new == DENIED:
+            self._leave(ev)
+        elif old in (ASSUMED_BAD, DENIED):
+            self._join(ev)
+        self.observer(ev, old, new, item, self.losses.get(ev, 0))
+        return True
+
+    def probe_answered(self, ev: int, mark: int) -> bool:
+        """An answer to a probe of an EV, with the SACK's `m`; True when the state changed."""
+        if self.state[ev] != ASSUMED_BAD:
+            return False
+        if mark == 1:
+            return self.apply(ev, EvInput.REVIVED_SKIP)
+        if mark >= 2:
+            return self.apply(ev, EvInput.ALWAYS_SKIP)
+        self.streak[ev] += 1
+        if self.streak[ev] < self.probes_to_revive:
+            return False
+        return self.apply(ev, EvInput.REVIVED)
+
+    def reset(self, ev: int) -> None:
+        """The value of an EV was replaced: what was known about it is void."""
+        if self.state[ev] == DENIED or self.state[ev] == ASSUMED_BAD:
+            self.apply(ev, EvInput.ALLOW)
+        elif self.state[ev] == SKIP:
+            self.apply(ev, EvInput.TURN)
+        self.losses.pop(ev, None)
+
+    def set_usable(self, mask: int) -> None:
+        """Which planes may be used now; makes sure that some EV of them is active if any is not DENIED."""
+        self.usable = mask
+        if self.active_count() == 0:
+            for plane in range(len(self.order)):
+                if mask >> plane & 1:
+                    self._fill_least_bad(plane)
+
+    def _leave(self, ev: int) -> None:
+        """Take an EV out of its set; a backup of the same plane replaces it in the active set."""
+        plane = self.universe.planes[ev]
+        order, backup = self.order[plane], self.backup[plane]
+        if ev not in order:
+            if ev in backup:
+                backup.remove(ev)
+            return
+        place = order.index(ev)
+        if backup:
+            order[place] = self._take_backup(backup)
+            return
+        if self.state[ev] == ASSUMED_BAD and self.active_count() <= self.floor:
+            self._rotate_least_bad(ev)
+            return
+        del order[place]
+        if place < self.cursor[plane]:
+            self.cursor[plane] -= 1
+        if self.active_count() < self.floor:
+            for other in range(len(self.order)):
+                if self.usable >> other & 1:
+                    self._fill_least_bad(other)
+
+    def _take_backup(self, backup: array[int]) -> int:
+        """Remove and return a backup EV, a GOOD one if there is one."""
+        for place, ev in enumerate(backup):
+            if self.state[ev] == GOOD:
+                return backup.pop(place)
+        return backup.pop(0)
+
+    def _join(self, ev: int) -> None:
+        """A usable EV comes back: active while the plane is short of EVs or uses a bad one, else backup."""
+        plane = self.universe.planes[ev]
+        order = self.order[plane]
+        if ev in order:
+            return
+        for place, other in enumerate(order):
+            if self.state[other] == ASSUMED_BAD:
+                order[place] = ev
+                return
+        if len(order) < self.target:
+            order.insert(self._rng.randrange(len(order) + 1), ev)
+        else:
+            self.backup[plane].append(ev)
+
+    def _rotate_least_bad(self, ev: int) -> None:
+        """An ASSUMED_BAD EV that the floor keeps active failed again: use the least bad one instead."""
+        plane = self.universe.planes[ev]
+        order = self.order[plane]
+        if ev not in order:
+            return
+        others = [other for other in self.streak if self.universe.planes[other] == plane and other not in order]
+        if others:
+            best = min(others, key=self._badness)
+            if self._badness(best) < self._badness(ev):
+                order[order.index(ev)] = best
+
+    def _fill_least_bad(self, plane: int) -> None:
+        """Bring ASSUMED_BAD EVs of a plane back into use until the floor is reached."""
+        order = self.order[plane]
+        others = [ev for ev in self.streak if self.universe.planes[ev] == plane and ev not in order]
+        others.sort(key=self._badness)
+        for ev in others:
+            if self.active_count() >= self.floor:
+                return
+            order.append(ev)
+
+    def _badness(self, ev: int) -> tuple[int, int]:
+        return (-self.streak.get(ev, 0), self.losses.get(ev, 0))

@@ -1,0 +1,114 @@
+"""NIC ports: state, control queues, and the balance of planes towards one peer (`mrc-protocol.md §7`)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class Port:
+    """One port. `control` holds complete control packets, which go out before any data."""
+
+    __slots__ = ("control", "number", "received_bytes", "received_packets", "sent_bytes", "sent_packets", "up")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.up = True
+        self.control: deque[bytes] = deque()
+        self.sent_packets = 0
+        self.sent_bytes = 0
+        self.received_packets = 0
+        self.received_bytes = 0
+
+
+class PortTable:
+    """The ports of an endpoint; bit p of `mask` says that port p is up."""
+
+    __slots__ = ("limit", "mask", "overflow", "ports")
+
+    def __init__(self, count: int, limit: int) -> None:
+        self.ports = [Port(number) for number in range(count)]
+        self.mask = (1 << count) - 1
+        self.limit = limit
+        self.overflow = 0
+
+    def set_state(self, port: int, up: bool) -> bool:
+        """Record a port's state; True when it changed. What waited on a port that went down is dropped."""
+        entry = self.ports[port]
+        if entry.up == up:
+            return False
+        entry.up = up
+        self.mask ^= 1 << port
+        if not up:
+            entry.control.clear()
+        return True
+
+    def enqueue(self, port: int, packet: bytes) -> None:
+        """Queue a control packet on a port; beyond the limit it is dropped and counted."""
+        control = self.ports[port].control
+        if len(control) < self.limit:
+            control.append(packet)
+        else:
+            self.overflow += 1
+
+
+class PlaneBalance:
+    """Keeps the planes towards one peer equally loaded (`mrc-protocol.md §7`).
+
+    A plane may be ahead of the least loaded one by `slack` bytes. A plane that makes no progress for
+    `patience_ns` while others wait for it (no room, no EV) is no longer waited for.
+    """
+
+    __slots__ = ("_last_block", "_since", "_snapshot", "limit", "mask", "patience_ns", "sent", "slack")
+
+    def __init__(self, planes: int, slack: int, patience_ns: int) -> None:
+        self.sent = [0] * planes
+        self.mask = (1 << planes) - 1
+        self.slack = slack
+        self.patience_ns = patience_ns
+        self.limit = slack
+        self._since = 0
+        self._last_block = -1
+        self._snapshot: list[int] = []
+
+    def set_mask(self, mask: int) -> None:
+        """Which planes take part; one that (re)joins starts level with the others."""
+        joined = mask & ~self.mask
+        self.mask = mask
+        others = [n for plane, n in enumerate(self.sent) if mask & ~joined & 1 << plane]
+        level = min(others) if others else max(self.sent)
+        for plane in range(len(self.sent)):
+            if joined >> plane & 1:
+                self.sent[plane] = max(self.sent[plane], level)
+        self._level()
+
+    def _level(self) -> None:
+        floor = min((n for plane, n in enumerate(self.sent) if self.mask >> plane & 1), default=0)
+        self.limit = floor + self.slack
+
+    def retry(self, plane: int, now: int) -> bool:
+        """`sent[plane] > limit`: recompute the limit; True when the plane may send after all."""
+        self._level()
+        if self.sent[plane] <= self.limit:
+            return True
+        if self._last_block < 0 or now - self._last_block > 2 * self.patience_ns:
+            self._since = now
+            self._snapshot = list(self.sent)
+        self._last_block = now
+        if now - self._since >= self.patience_ns:
+            self.forgive(now)
+            return self.sent[plane] <= self.limit
+        return False
+
+    def deadline(self) -> int:
+        """When waiting for the planes behind ends (ns)."""
+        return self._since + self.patience_ns
+
+    def forgive(self, now: int) -> None:
+        """Raise the planes that have not moved since the wait began to the level of the leading one."""
+        top = max((n for plane, n in enumerate(self.sent) if self.mask >> plane & 1), default=0)
+        for plane, before in enumerate(self._snapshot):
+            if self.mask >> plane & 1 and self.sent[plane] == before and before + self.slack < top:
+                self.sent[plane] = top
+        self._since = now
+        self._snapshot = list(self.sent)
+        self._level()

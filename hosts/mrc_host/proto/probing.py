@@ -1,0 +1,123 @@
+"""Reliability probes of one queue pair: they test a path and refresh SACK state (`mrc-protocol.md §7`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mrc_host.proto.ev import ASSUMED_BAD, EvInput
+from mrc_host.proto.timers import TimerKind
+
+if TYPE_CHECKING:
+    from mrc_host.proto.qp import QueuePair
+
+
+class PendingProbe(NamedTuple):
+    """A probe not yet answered. `revival`: it asks whether an ASSUMED_BAD EV works again."""
+
+    ev: int
+    plane: int
+    sent_ns: int
+    revival: bool
+
+
+class Prober:
+    """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest."""
+
+    __slots__ = ("_burst_from", "_next_id", "pending", "qp")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self.qp = qp
+        self.pending: dict[int, PendingProbe] = {}
+        self._next_id = qp.context.rng.getrandbits(16)
+        self._burst_from = 0
+
+    def send(self, ev: int, now: int, revival: bool) -> None:
+        """Send one probe on an EV (index), over the port of its plane."""
+        qp = self.qp
+        context = qp.context
+        plane = qp.evs.universe.planes[ev]
+        value = qp.evs.universe.values[ev]
+        self._next_id = (self._next_id + 1) & 0xFFFF
+        self.pending[self._next_id] = PendingProbe(ev, plane, now, revival)
+        packet = context.codec.encode_probe(
+            qp.peer.addresses,
+            value,
+            context.tc_probe,
+            qp.remote_number,
+            self._next_id,
+            qp.number & 0xFFFF,
+            qp.remote_number & 0xFFFF,
+            now >> 7 & 0xFFFF,
+        )
+        qp.peer.send(packet, value, plane)
+        qp.requestor.counters.probes_sent += 1
+        if context.trace is not None:
+            why = "revival" if revival else "tail"
+            context.trace(now, "probe:sent", qpn=qp.number, id=self._next_id, ev=value, port=plane, why=why)
+        self.schedule(now)
+
+    def schedule(self, now: int, *, soon: bool = False) -> None:
+        """Arm the probe timer unless it is; `soon` probes bad EVs at once (their plane came back)."""
+        timers = self.qp.context.timers
+        if soon:
+            timers.arm(TimerKind.EV_PROBE, self.qp, now)
+        elif not timers.is_armed(TimerKind.EV_PROBE, self.qp):
+            timers.arm(TimerKind.EV_PROBE, self.qp, now + self._interval())
+
+    def _interval(self) -> int:
+        """The probe interval with its jitter."""
+        config = self.qp.ev_config
+        spread = int(config.probe_interval_ns * config.probe_jitter)
+        return max(1, config.probe_interval_ns + self.qp.context.rng.randint(-spread, spread))
+
+    def answered(self, probe_id: int, mark: int, now: int) -> PendingProbe | None:
+        """A SACK with pr=1: feeds the EV's state; returns the probe, None when it is not ours or too late."""
+        probe = self.pending.pop(probe_id, None)
+        if probe is None:
+            return None
+        qp = self.qp
+        qp.requestor.counters.probes_answered += 1
+        if qp.context.trace is not None:
+            value = qp.evs.universe.values[probe.ev]
+            qp.context.trace(now, "probe:result", qpn=qp.number, id=probe_id, ev=value, answered=True)
+        if probe.revival:
+            qp.evs.probe_answered(probe.ev, mark)
+        elif mark == 1:
+            qp.evs.apply(probe.ev, EvInput.SKIP_ONCE)
+        elif mark == 2:
+            qp.evs.apply(probe.ev, EvInput.ALWAYS_SKIP)
+        return probe
+
+    def on_timer(self, now: int) -> None:
+        """Expire probes without answer; probe the ASSUMED_BAD EVs whose plane is up, a burst at most."""
+        qp = self.qp
+        timeout = qp.ev_config.probe_timeout_ns
+        for probe_id, probe in list(self.pending.items()):
+            if now - probe.sent_ns < timeout:
+                continue
+            del self.pending[probe_id]
+            if qp.context.trace is not None:
+                value = qp.evs.universe.values[probe.ev]
+                qp.context.trace(now, "probe:result", qpn=qp.number, id=probe_id, ev=value, answered=False)
+            if qp.peer.planes >> probe.plane & 1:
+                qp.evs.apply(probe.ev, EvInput.PROBE_TIMEOUT)
+        planes = qp.evs.universe.planes
+        waiting = {probe.ev for probe in self.pending.values()}
+        usable = qp.peer.planes
+        bad = [
+            ev
+            for ev in qp.evs.streak
+            if ev not in waiting and usable >> planes[ev] & 1 and qp.evs.state[ev] == ASSUMED_BAD
+        ]
+        if bad:
+            start = self._burst_from % len(bad)
+            burst = (bad[start:] + bad[:start])[: qp.ev_config.probe_burst]
+            self._burst_from = start + len(burst)
+            for ev in burst:
+                self.send(ev, now, revival=True)
+        if qp.evs.streak or self.pending:
+            self.schedule(now)
+
+    def clear(self) -> None:
+        """Forget all probes."""
+        self.pending.clear()

@@ -1,0 +1,770 @@
+"""The requestor: segmentation, sending, acknowledgement, loss and retransmission (`mrc-protocol.md §4, §5`).
+
+`emit` and `on_sack` are the data path. They trade some tidiness for speed: attributes are bound to locals and
+the common case (a new packet on a GOOD EV; a SACK for one packet in order) takes no other call than it must.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.ev import EvInput
+from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.fields import NackReason, Opcode
+from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Nack, Sack
+from mrc_host.proto.peer import nominal_size
+from mrc_host.proto.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
+from mrc_host.proto.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
+from mrc_host.proto.stats import RequestorCounters
+from mrc_host.proto.timers import TimerKind
+
+if TYPE_CHECKING:
+    from mrc_host.proto.qp import QueuePair
+
+# What `emit` returns when it sends nothing.
+IDLE: Final = 0  # nothing that may go before a SACK, a post or a timer
+WINDOW: Final = 1  # the congestion window is closed
+PORT: Final = 2  # not on this port now; perhaps on another one
+BUDGET: Final = 3  # the packet does not fit the port's room
+
+_MAX_TAIL_DOUBLINGS: Final = 20
+_RCVD_UNIT: Final = 256
+_RCVD_MASK: Final = 0xFFFFFF
+_NAK_REASONS: Final = {
+    1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
+    2: (ErrorReason.REMOTE_ACCESS, CompletionStatus.REM_ACCESS_ERR),
+    3: (ErrorReason.REMOTE_OPERATION, CompletionStatus.REM_OP_ERR),
+}
+_FIRST = int(Opcode.WRITE_FIRST)
+_MIDDLE = int(Opcode.WRITE_MIDDLE)
+
+
+class WriteRequest:
+    """One posted WRITE or WriteIMM. `first` and `last` are its PSNs."""
+
+    __slots__ = (
+        "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "rkey", "rqmsn",
+        "va", "view", "wr_id",
+    )  # fmt: skip
+
+    def __init__(self, wr_id: int, view: memoryview, va: int, rkey: int, immediate: int | None) -> None:
+        self.wr_id = wr_id
+        self.view = view
+        self.length = len(view)
+        self.va = va
+        self.rkey = rkey
+        self.is_imm = immediate is not None
+        self.immediate = immediate or 0
+        self.last_opcode = int(Opcode.WRITE_LAST_IMM if self.is_imm else Opcode.WRITE_LAST)
+        self.only_opcode = int(Opcode.WRITE_ONLY_IMM if self.is_imm else Opcode.WRITE_ONLY)
+        self.first = self.last = self.msn = self.rqmsn = 0
+
+    @property
+    def kind(self) -> CompletionKind:
+        """What its completion says."""
+        return CompletionKind.WRITE_IMM if self.is_imm else CompletionKind.WRITE
+
+
+class Requestor:
+    """The sending half of a queue pair, from RTS on."""
+
+    __slots__ = (
+        "_current",
+        "_hold_ns",
+        "_lost_bytes",
+        "_next_psn",
+        "_offset",
+        "_queue",
+        "_rcvd_units",
+        "_refusals",
+        "_rto_armed",
+        "_sent_bytes",
+        "_silence",
+        "_stamps",
+        "_tail_armed",
+        "_tail_progress",
+        "board",
+        "budget",
+        "counters",
+        "cq",
+        "cwnd",
+        "full_size",
+        "in_ring",
+        "limit",
+        "lost",
+        "mpr",
+        "msn",
+        "mtu",
+        "qp",
+        "rqmsn",
+        "rttvar_ns",
+        "srtt_ns",
+        "tc_data",
+        "tc_retx",
+        "unacked",
+        "waiting",
+        "wimm_in_flight",
+    )
+
+    def __init__(self, qp: QueuePair, cq: CompletionQueue) -> None:
+        self.qp = qp
+        self.cq = cq
+        self.counters = RequestorCounters()
+        self.unacked: deque[WriteRequest] = deque()
+        self._queue: deque[WriteRequest] = deque()
+        self._current: WriteRequest | None = None
+        self._offset = 0
+        self.lost: deque[Transmission] = deque()
+        self.in_ring = False
+        self.waiting = False
+        self.start(0)
+
+    def start(self, first_psn: int) -> None:
+        """Enter RTS with the negotiated attributes of the queue pair."""
+        qp = self.qp
+        attributes = qp.attributes
+        context = qp.context
+        self.mtu = attributes.mtu
+        self._stamps = context.config.wire.timestamps
+        self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
+        self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
+        self._next_psn = first_psn  # of the next request to be posted
+        self.budget = attributes.linear_cnt + attributes.exp_cnt if attributes.exp_cnt < 25 else 1 << 30
+        self.mpr = attributes.mpr
+        self.limit = first_psn - 1 + MPR_UNIT * self.mpr
+        self.tc_data = context.tc_data if attributes.peer_trim_nack else context.tc_no_trim
+        self.tc_retx = context.tc_retx if attributes.peer_trim_nack else context.tc_no_trim
+        self.msn = 0
+        self.rqmsn = 0
+        self.wimm_in_flight = 0
+        self.srtt_ns = 0
+        self.rttvar_ns = 0
+        self._sent_bytes = 0
+        self._lost_bytes = 0
+        self._rcvd_units = 0
+        self._rto_armed = False
+        self._tail_armed = False
+        self._tail_progress = -1
+        self._silence = 0  # tail probes in a row without progress
+        self._hold_ns = 0  # nothing is sent before this time (resource NACK)
+        self._refusals = 0
+
+    # --- posting ---
+
+    def has_data(self) -> bool:
+        """Whether something waits to be sent."""
+        return self._current is not None or bool(self.lost)
+
+    def post(self, request: WriteRequest) -> bool:
+        """Number a request and queue it; False when it exceeds max_wimm."""
+        packets = -(-request.length // self.mtu) or 1
+        self.msn += 1
+        if request.is_imm:
+            self.rqmsn += 1
+            self.wimm_in_flight += 1
+        request.msn = self.msn & 0xFFFF
+        request.rqmsn = self.rqmsn & 0xFFFF
+        request.first = self._next_psn
+        request.last = request.first + packets - 1
+        self._next_psn = request.last + 1
+        self.unacked.append(request)
+        if self._current is None:
+            self._current = request
+            self._offset = 0
+        else:
+            self._queue.append(request)
+        if request.is_imm and self.wimm_in_flight > self.qp.attributes.max_wimm:
+            return False
+        if not self.waiting:
+            self.qp.context.wake(self)
+        return True
+
+    # --- sending ---
+
+    def emit(self, port: int, now: int, room: int) -> bytes | int:
+        """The next packet for `port`, at most `room` bytes, or why there is none (IDLE, WINDOW, PORT, BUDGET)."""
+        if self.lost:
+            return self._emit_lost(port, now, room)
+        request = self._current
+        if request is None:
+            return IDLE
+        board = self.board
+        psn = board.nxt
+        if psn > self.limit:
+            return IDLE
+        offset = self._offset
+        left = request.length - offset
+        mtu = self.mtu
+        if left > mtu:
+            end = offset + mtu
+            opcode = _MIDDLE if offset else _FIRST
+            flags = 0
+            size = self.full_size
+        else:
+            end = request.length
+            opcode = request.last_opcode if offset else request.only_opcode
+            flags = FLAG_ACK_REQ
+            size = self.full_size + left + (-left & 3) - mtu
+            if request.is_imm:
+                size += 4
+        qp = self.qp
+        peer = qp.peer
+        cc = peer.cc
+        inflight = cc.inflight + size
+        if inflight > cc.cwnd and cc.inflight > 0:
+            return WINDOW
+        if size + peer.outer_bytes > room:
+            return BUDGET
+        if not peer.planes >> port & 1:
+            return PORT
+        balance = peer.balance
+        sent_bytes = balance.sent
+        if sent_bytes[port] > balance.limit and not balance.retry(port, now):
+            return self._unbalanced(now)
+        if now < self._hold_ns:
+            return IDLE
+        evs = qp.evs
+        order = evs.order[port]
+        cursor = evs.cursor[port]
+        if cursor < len(order) and not evs.state[order[cursor]]:  # GOOD is 0
+            ev = order[cursor]
+            evs.cursor[port] = cursor + 1
+        else:
+            ev = evs.choose(port)
+            if ev < 0:
+                return PORT
+        value = evs.universe.values[ev]
+        packet = qp.context.codec.encode_data(
+            peer.addresses,
+            value,
+            self.tc_data,
+            opcode,
+            qp.remote_number,
+            psn & PSN_MASK,
+            flags,
+            request.rqmsn,
+            request.msn,
+            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
+            request.va + offset,
+            request.rkey,
+            request.length,
+            request.view[offset:end],
+            request.immediate,
+        )
+        if peer.outer_bytes:
+            packet = peer.wrap(packet, value)
+        last_on_ev = board.last_on_ev
+        sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev.get(ev))
+        last_on_ev[ev] = sent
+        board.outstanding[psn] = sent
+        board.order.append(sent)
+        board.nxt = psn + 1
+        cc.inflight = inflight
+        sent_bytes[port] += size
+        self._sent_bytes += size
+        counters = self.counters
+        counters.packets_sent += 1
+        counters.payload_bytes_sent += end - offset
+        if end < request.length:
+            self._offset = end
+        else:
+            self._current = self._queue.popleft() if self._queue else None
+            self._offset = 0
+        if not self._rto_armed or not self._tail_armed:
+            self._arm(now)
+        trace = qp.context.trace
+        if trace is not None:
+            trace(
+                now, "packet:sent", qpn=qp.number, psn=psn & PSN_MASK, ev=value, port=port, size=size, tx=1, new=True
+            )  # fmt: skip
+        return packet
+
+    def _unbalanced(self, now: int) -> int:
+        """This port is ahead of the others: a timer ends the waiting."""
+        peer = self.qp.peer
+        timers = self.qp.context.timers
+        if not timers.is_armed(TimerKind.BALANCE, peer):
+            timers.arm(TimerKind.BALANCE, peer, max(peer.balance.deadline(), now))
+        return PORT
+
+    def _emit_lost(self, port: int, now: int, room: int) -> bytes | int:
+        """A retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
+        lost = self.lost
+        while lost and lost[0].state != LOST:
+            lost.popleft()  # acknowledged after all
+        if not lost:
+            return self.emit(port, now, room)
+        if now < self._hold_ns:
+            return IDLE
+        failed = lost[0]
+        if failed.psn > self.limit:
+            for _ in range(len(lost)):
+                lost.rotate(-1)
+                failed = lost[0]
+                if failed.state == LOST and failed.psn <= self.limit:
+                    break
+            else:
+                return IDLE
+        qp = self.qp
+        peer = qp.peer
+        cc = peer.cc
+        size = failed.size
+        if cc.inflight + size > cc.cwnd and cc.inflight > 0:
+            return WINDOW
+        if size + peer.outer_bytes > room:
+            return BUDGET
+        if not peer.planes >> port & 1:
+            return PORT
+        balance = peer.balance
+        if balance.sent[port] > balance.limit and not balance.retry(port, now):
+            return self._unbalanced(now)
+        evs = qp.evs
+        ev = evs.choose(port, failed.ev)
+        if ev < 0:
+            if evs.active_count() > 1:
+                return PORT
+            ev = evs.choose(port)  # the only EV there is
+            if ev < 0:
+                return PORT
+        lost.popleft()
+        request = failed.request
+        offset = failed.offset
+        end = min(offset + self.mtu, request.length)
+        if end < request.length:
+            opcode = _MIDDLE if offset else _FIRST
+        else:
+            opcode = request.last_opcode if offset else request.only_opcode
+        value = evs.universe.values[ev]
+        psn = failed.psn
+        packet = qp.context.codec.encode_data(
+            peer.addresses,
+            value,
+            self.tc_retx,
+            opcode,
+            qp.remote_number,
+            psn & PSN_MASK,
+            FLAG_RTX | FLAG_ACK_REQ,
+            request.rqmsn,
+            request.msn,
+            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
+            request.va + offset,
+            request.rkey,
+            request.length,
+            request.view[offset:end],
+            request.immediate,
+        )
+        if peer.outer_bytes:
+            packet = peer.wrap(packet, value)
+        failed.state = REPLACED
+        count = failed.count + 1
+        self.board.add(
+            Transmission(
+                psn, now, ev, port, size, request, offset, count, failed.failures, self.board.last_on_ev.get(ev)
+            )
+        )
+        cc.inflight += size
+        balance.sent[port] += size
+        self._sent_bytes += size
+        self.counters.packets_sent += 1
+        self.counters.retransmissions += 1
+        self._arm(now)
+        trace = qp.context.trace
+        if trace is not None:
+            trace(
+                now, "packet:sent", qpn=qp.number, psn=psn & PSN_MASK, ev=value, port=port, size=size, tx=count,
+                new=False,
+            )  # fmt: skip
+        return packet
+
+    def _arm(self, now: int) -> None:
+        """Arm the timeout and the tail timer unless they are."""
+        timers = self.qp.context.timers
+        if not self._rto_armed and self.board.outstanding:
+            self._rto_armed = True
+            timers.arm(TimerKind.RETRANSMIT, self.qp, now + self.board.timeout_ns)
+        if not self._tail_armed:
+            self._tail_armed = True
+            timers.arm(TimerKind.TAIL, self.qp, now + self._tail_interval())
+
+    # --- acknowledgement ---
+
+    def on_sack(self, sack: Sack, now: int) -> None:
+        """A SACK: scoreboard, RTT, EV signal, congestion control, loss inference (b) and (c)."""
+        board = self.board
+        una = board.una
+        distance = (sack.cack_psn - una + 1) & PSN_MASK
+        if distance >= PSN_HALF:
+            distance -= PSN_MASK + 1
+        cack = una - 1 + distance
+        counters = self.counters
+        if cack >= board.nxt:
+            counters.bogus_sacks += 1
+            return
+        counters.sacks_received += 1
+        qp = self.qp
+        peer = qp.peer
+        mark = sack.m
+        trigger = -1
+        triggered: Transmission | None = None
+        if sack.pr:
+            probe = qp.prober.answered(sack.ack_psn_offset & 0xFFFF, mark, now)
+            if probe is not None:
+                self._silence = 0
+                if probe.sent_ns > board.newest_ns:
+                    board.newest_ns = probe.sent_ns
+        else:
+            trigger = cack + sack.ack_psn_offset
+            if trigger >= board.nxt:
+                counters.bogus_sacks += 1
+                return
+            triggered = board.outstanding.get(trigger)
+        acked = board.acknowledge(cack, trigger, cack + sack.sack_offset, sack.sack_bitmap)
+
+        # RTT: only when it is clear which transmission was answered.
+        rtt = 0
+        if triggered is not None:
+            count = triggered.count
+            if (count > 1) != bool(sack.flags & FLAG_RTX) or (qp.evs.universe.values[triggered.ev] != sack.entropy):
+                triggered = None  # an earlier transmission
+            elif count <= 2 and triggered.state == IN_FLIGHT:
+                rtt = self._rtt_of(triggered, sack.tx_timestamp, now)
+        cc = peer.cc
+        suspects: list[Transmission] | None = None
+        for sent in acked:
+            if sent.state == LOST:
+                # Taken for lost, and arrived after all: its bytes come off inflight a second time below.
+                counters.spurious_losses += 1
+                cc.inflight += sent.size
+                self._lost_bytes -= sent.size
+                sent.state = ACKED
+                continue
+            sent.state = ACKED
+            if sent.count == 1 or sent is triggered:
+                if sent.sent_ns > board.newest_ns:
+                    board.newest_ns = sent.sent_ns
+                if sent.previous is not None:
+                    overtaken = board.overtaken(sent)
+                    if overtaken:
+                        suspects = suspects + overtaken if suspects else overtaken
+                elif board.last_on_ev.get(sent.ev) is sent:
+                    del board.last_on_ev[sent.ev]
+
+        # The path that the packet took.
+        if mark:
+            self._mark_ev(sack.entropy, mark)
+        elif triggered is not None:
+            peer.reverse[triggered.plane] = sack.entropy
+            peer.reverse_ns = now
+
+        # Congestion control: bytes newly received, per queue pair, modulo 2^24 units.
+        newly = (sack.rcvd_bytes - self._rcvd_units) & _RCVD_MASK
+        if newly >= _RCVD_MASK >> 1:
+            newly = 0  # an older SACK that was overtaken
+        else:
+            self._rcvd_units += newly
+        cc.on_sack(now, newly * _RCVD_UNIT, rtt, mark == 1, sack.rcv_cwnd_pen, bool(sack.restore_cwnd))
+        attributes = qp.attributes
+        if attributes.dynamic_mpr and sack.mpr:
+            self.mpr = sack.mpr
+        self.limit = board.una - 1 + MPR_UNIT * self.mpr
+        if acked:
+            self._silence = 0
+            self._refusals = 0
+
+        if suspects is not None and attributes.same_ev_inference:
+            for sent in suspects:
+                if sent.state == IN_FLIGHT:
+                    self._lose(sent, LossReason.SAME_EV, now)
+        order = board.order
+        if not board.outstanding:
+            order.clear()
+        elif order:
+            head = order[0]
+            if head.state != IN_FLIGHT:
+                order.popleft()
+            if attributes.rack_inference:
+                window = self.srtt_ns + 4 * self.rttvar_ns
+                if window < cc.base_rtt_ns:
+                    window = cc.base_rtt_ns
+                threshold = board.newest_ns - window
+                if head.sent_ns < threshold or board.slow:
+                    for sent in board.sent_before(threshold):
+                        if sent.state == IN_FLIGHT:
+                            self._lose(sent, LossReason.RACK, now)
+
+        trace = qp.context.trace
+        if trace is not None:
+            trace(
+                now, "sack:received", qpn=qp.number, cack=cack & PSN_MASK, ack_psn=max(trigger, 0) & PSN_MASK,
+                ev=sack.entropy, m=mark,
+            )  # fmt: skip
+            trace(
+                now, "cc:cwnd", peer=peer.address.hex(), cwnd=int(cc.cwnd), inflight=cc.inflight, rtt=rtt,
+                qdelay=max(cc.rtt_ns - cc.base_rtt_ns, 0), case=str(cc.snapshot().get("case", "fixed")),
+            )  # fmt: skip
+        if not self.in_ring and not self.waiting and (self._current is not None or self.lost):
+            qp.context.wake(self)
+        if peer.waiting:
+            peer.wake_waiting()
+
+    def _rtt_of(self, sent: Transmission, echoed: int, now: int) -> int:
+        """RTT sample of a transmission, 0 when the echoed timestamp is not that of this transmission."""
+        rtt = now - sent.sent_ns
+        if self._stamps:
+            hold = (echoed - (sent.sent_ns >> 7)) & 0xFFFF
+            if hold:
+                if not self.qp.attributes.peer_service_time or hold << 7 >= rtt:
+                    return 0
+                rtt -= hold << 7
+        if rtt <= 0:
+            return 0
+        if self.srtt_ns:
+            error = rtt - self.srtt_ns
+            self.srtt_ns += error >> 3
+            self.rttvar_ns += (abs(error) - self.rttvar_ns) >> 2
+        else:
+            self.srtt_ns = rtt
+            self.rttvar_ns = rtt >> 1
+        return rtt
+
+    def _mark_ev(self, entropy: int, mark: int) -> None:
+        """The responder's word on a path: SKIP_ONCE or ALWAYS_SKIP."""
+        evs = self.qp.evs
+        ev = evs.universe.index.get(entropy)
+        if ev is None:
+            return
+        if mark == 1:
+            self.counters.skip_once += 1
+            evs.apply(ev, EvInput.SKIP_ONCE)
+        elif mark == 2:
+            evs.apply(ev, EvInput.ALWAYS_SKIP)
+
+    def on_ack(self, ack: Ack, now: int) -> None:
+        """A transport ACK completes requests in posting order; a NAK ends the queue pair."""
+        board = self.board
+        psn = extend(ack.psn, board.una - 1)
+        if psn >= board.nxt:
+            self.counters.bogus_sacks += 1
+            return
+        self.counters.acks_received += 1
+        if ack.syndrome & 0x60 == 0x60:
+            reason, status = _NAK_REASONS.get(ack.syndrome & 0x1F, _NAK_REASONS[3])
+            self.qp.fail(reason, now, failed_psn=psn, status=status)
+            return
+        if psn >= board.una:
+            # The buffer is free from here on, so nothing of it may be sent again.
+            for sent in board.acknowledge(psn, -1, psn + 1, 0):
+                self._retire(sent)
+            self.limit = board.una - 1 + MPR_UNIT * self.mpr
+            if not board.outstanding:
+                self._settle()
+        unacked = self.unacked
+        while unacked and unacked[0].last <= psn:
+            request = unacked.popleft()
+            self._silence = 0
+            self.counters.requests_completed += 1
+            if request.is_imm:
+                self.wimm_in_flight -= 1
+            self.complete(request, CompletionStatus.SUCCESS, now)
+        if not self.in_ring and not self.waiting and self.has_data():
+            self.qp.context.wake(self)
+
+    def _retire(self, sent: Transmission) -> None:
+        """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""
+        if sent.state == LOST:
+            self.counters.spurious_losses += 1
+            self.qp.peer.cc.inflight += sent.size
+            self._lost_bytes -= sent.size
+        sent.state = ACKED
+        if self.board.last_on_ev.get(sent.ev) is sent:
+            del self.board.last_on_ev[sent.ev]
+
+    def _settle(self) -> None:
+        """Everything sent has arrived: what lost SACKs would have taken off inflight is known without them."""
+        units = -(-(self._sent_bytes - self._lost_bytes) // _RCVD_UNIT)
+        self.qp.peer.cc.inflight -= (units - self._rcvd_units) * _RCVD_UNIT
+        self._rcvd_units = units
+        if self.qp.peer.waiting:
+            self.qp.peer.wake_waiting()
+
+    def complete(self, request: WriteRequest, status: CompletionStatus, now: int) -> None:
+        """Deliver the completion of a request."""
+        qp = self.qp
+        qp.context.complete(self.cq, Completion(request.wr_id, qp.number, request.kind, status, request.length, None))
+        if self.cq.overflowed:
+            qp.overflow(now)
+        if qp.context.trace is not None:
+            qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=request.wr_id, status=status.value)
+
+    # --- loss ---
+
+    def on_nack(self, nack: Nack, now: int) -> None:
+        """A NACK names a packet (rule (a)); the path is to blame for TRIMMED only (`§7`)."""
+        counters = self.counters
+        counters.nacks_received += 1
+        qp = self.qp
+        evs = qp.evs
+        board = self.board
+        reason = nack.nack_reason
+        if qp.context.trace is not None:
+            qp.context.trace(now, "nack:received", qpn=qp.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
+        ev = evs.universe.index.get(nack.entropy, -1)
+        sent = board.outstanding.get(extend(nack.nack_psn, board.una))
+        if ev >= 0:
+            evs.apply(ev, EvInput.TRIMMED if reason == NackReason.TRIMMED else EvInput.NOT_TO_BLAME)
+        if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
+            counters.stale_nacks += 1
+            return
+        self._silence = 0
+        if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
+            qp.peer.cc.on_trim(now, sent.size)
+        else:
+            qp.peer.cc.on_refused(sent.size)
+            self._back_off(now)
+        self._lose(sent, LossReason.NACK, now)
+        if qp.peer.waiting:
+            qp.peer.wake_waiting()
+
+    def _back_off(self, now: int) -> None:
+        """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
+        if now < self._hold_ns:
+            return
+        pause = max(self.srtt_ns, self.qp.peer.cc.base_rtt_ns) << min(self._refusals, 10)
+        self._refusals += 1
+        self._hold_ns = now + pause
+        self.qp.context.timers.arm(TimerKind.BACKOFF, self.qp, self._hold_ns)
+
+    def on_backoff(self) -> None:
+        """The pause is over."""
+        if not self.waiting and self.has_data():
+            self.qp.context.wake(self)
+
+    def _lose(self, sent: Transmission, reason: LossReason, now: int) -> None:
+        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
+        qp = self.qp
+        sent.state = LOST
+        self._lost_bytes += sent.size
+        counters = self.counters
+        cc = qp.peer.cc
+        if reason is LossReason.NACK:
+            counters.lost_nack += 1
+        elif reason is LossReason.PORT_DOWN:
+            counters.lost_port_down += 1
+            cc.on_refused(sent.size)
+        else:
+            if reason is LossReason.RACK:
+                counters.lost_rack += 1
+            elif reason is LossReason.SAME_EV:
+                counters.lost_same_ev += 1
+            else:
+                counters.lost_timeout += 1
+            cc.on_loss(now, sent.size)
+            if qp.peer.planes >> sent.plane & 1:
+                qp.evs.apply(sent.ev, EvInput.LOSS)
+        trace = qp.context.trace
+        if trace is not None:
+            value = qp.evs.universe.values[sent.ev]
+            trace(
+                now, "packet:lost", qpn=qp.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
+                tx=sent.count,
+            )  # fmt: skip
+        if reason is not LossReason.PORT_DOWN:
+            sent.failures += 1
+            if sent.failures > self.budget:
+                qp.fail(
+                    ErrorReason.RETRY_EXCEEDED,
+                    now,
+                    failed_psn=sent.psn,
+                    status=CompletionStatus.RETRY_EXC_ERR,
+                )
+                return
+        self.lost.append(sent)
+        if not self.waiting:
+            qp.context.wake(self)
+
+    def on_plane_down(self, plane: int, now: int) -> None:
+        """A plane is known to be down: what is in flight there is sent again at once, on others."""
+        for sent in self.board.on_plane(plane):
+            self._lose(sent, LossReason.PORT_DOWN, now)
+        if self.qp.peer.waiting:
+            self.qp.peer.wake_waiting()
+
+    def on_timeout(self, now: int) -> None:
+        """The local ACK timeout of some packet (rule (d))."""
+        self._rto_armed = False
+        expired, due = self.board.timed_out(now)
+        for sent in expired:
+            if sent.state == IN_FLIGHT:
+                self._lose(sent, LossReason.TIMEOUT, now)
+        if due is not None and self.board.outstanding:
+            self._rto_armed = True
+            self.qp.context.timers.arm(TimerKind.RETRANSMIT, self.qp, due)
+        if self.qp.peer.waiting:
+            self.qp.peer.wake_waiting()
+
+    # --- the tail: silence while something is unacknowledged ---
+
+    def _tail_interval(self) -> int:
+        """Two smoothed RTTs of silence, doubling with every probe that brought nothing."""
+        rtt = max(self.srtt_ns + 2 * self.rttvar_ns, self.qp.peer.cc.base_rtt_ns)
+        return 2 * rtt << min(self._silence, _MAX_TAIL_DOUBLINGS)
+
+    def on_tail(self, now: int) -> None:
+        """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
+        self._tail_armed = False
+        if not self.unacked or (self.has_data() and not self.board.outstanding):
+            return
+        qp = self.qp
+        timers = qp.context.timers
+        attributes = qp.attributes
+        progress = self.counters.sacks_received + self.counters.packets_sent + self.counters.acks_received
+        if progress != self._tail_progress:
+            self._tail_progress = progress
+            self._tail_armed = True
+            timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
+            return
+        everything_sacked = not self.board.outstanding
+        if attributes.tail_probe or everything_sacked:
+            plane = qp.peer.next_plane()
+            ev = qp.evs.choose(plane) if plane >= 0 else -1
+            if ev >= 0:
+                qp.prober.send(ev, now, revival=False)
+        self._silence += 1
+        if everything_sacked and self._silence > self.budget:
+            qp.fail(
+                ErrorReason.RETRY_EXCEEDED,
+                now,
+                failed_psn=self.unacked[0].last,
+                status=CompletionStatus.RETRY_EXC_ERR,
+            )
+            return
+        self._tail_armed = True
+        timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
+
+    # --- the end ---
+
+    def flush(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
+        """Complete every request: the one that holds `failed_psn` with `status`, the others as flushed."""
+        peer = self.qp.peer if self.qp.connected else None
+        if peer is not None:
+            peer.cc.inflight -= self._sent_bytes - self._lost_bytes - self._rcvd_units * _RCVD_UNIT
+            if self.waiting:
+                self.waiting = False
+                peer.waiting.remove(self)
+        self._sent_bytes = self._lost_bytes = self._rcvd_units = 0
+        for sent in self.board.outstanding.values():
+            sent.state = REPLACED
+        self.board.clear()
+        self.lost.clear()
+        self._queue.clear()
+        self._current = None
+        requests, self.unacked = list(self.unacked), deque()
+        self.wimm_in_flight = 0
+        for request in requests:
+            failed = failed_psn is not None and request.first <= failed_psn <= request.last
+            self.counters.requests_flushed += 1
+            self.complete(request, status if failed else CompletionStatus.WR_FLUSH_ERR, now)
+        if peer is not None and peer.waiting:
+            peer.wake_waiting()

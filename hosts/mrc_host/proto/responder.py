@@ -1,0 +1,485 @@
+"""The responder: placement, bitmap, SACKs and NACKs, in-order delivery (`mrc-protocol.md §6`).
+
+Reliability and semantics are separate: the bitmap says what arrived; `_advance` walks the PSNs that are
+complete in order and completes messages, which is all that the transport ACK and the immediates depend on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.fields import NackReason, Opcode, SackMark
+from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
+from mrc_host.proto.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
+from mrc_host.proto.stats import ResponderCounters
+from mrc_host.proto.timers import TimerKind
+
+if TYPE_CHECKING:
+    from mrc_host.proto.qp import QueuePair
+
+ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
+NAK_INVALID_REQUEST: Final = 0x61
+NAK_REMOTE_ACCESS: Final = 0x62
+NAK_REMOTE_OPERATION: Final = 0x63
+
+_BITMAP_BITS: Final = 64
+_BITMAP_MASK: Final = (1 << _BITMAP_BITS) - 1
+_MIDDLE = int(Opcode.WRITE_MIDDLE)  # the opcodes run FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM
+_ONLY = int(Opcode.WRITE_ONLY)
+_SKIP_ONCE = int(SackMark.SKIP_ONCE)
+_ALWAYS_SKIP = int(SackMark.ALWAYS_SKIP)
+
+
+class MessageEnd(NamedTuple):
+    """The last packet of a message has arrived; the message waits for everything before it."""
+
+    msn: int
+    rqmsn: int
+    length: int
+    immediate: int | None
+
+
+class Responder:
+    """The receiving half of a queue pair, from RTR on."""
+
+    __slots__ = (
+        "_acked_msn",
+        "_acked_psn",
+        "_ce_runs",
+        "_cycle",
+        "_cycle_from",
+        "_expected_rqmsn",
+        "_held",
+        "_nak",
+        "_since_sack",
+        "bits",
+        "cack",
+        "counters",
+        "cq",
+        "ends",
+        "every",
+        "mpr",
+        "mtu",
+        "ooo",
+        "qp",
+        "rcvd_bytes",
+        "receives",
+        "stashed",
+        "trim_nack",
+        "window",
+    )
+
+    def __init__(self, qp: QueuePair, cq: CompletionQueue) -> None:
+        self.qp = qp
+        self.cq = cq
+        self.counters = ResponderCounters()
+        self.receives: deque[int] = deque()
+        self.start(0)
+
+    def start(self, first_psn: int) -> None:
+        """Enter RTR with the negotiated attributes of the queue pair."""
+        attributes = self.qp.attributes
+        self.mtu = attributes.mtu
+        self.every = attributes.sack_every
+        self.trim_nack = attributes.trim_nack
+        self.mpr = attributes.mpr_dest
+        self.window = MPR_UNIT * self.mpr
+        self.cack = first_psn - 1
+        self.bits = 0  # bit i: PSN cack + 1 + i has arrived
+        self.ooo = 0  # how many bits are set
+        self.rcvd_bytes = 0  # nominal bytes of new packets
+        self.ends: dict[int, MessageEnd] = {}
+        self.stashed = 0  # immediates among them
+        self._acked_psn = first_psn - 1
+        self._acked_msn = 0
+        self._expected_rqmsn = 1
+        self._since_sack = 0
+        self._held: tuple[int, int, int, int, int, int] | None = None
+        self._cycle = 0
+        self._cycle_from = 1
+        self._ce_runs: dict[int, int] = {}
+        self._nak: tuple[int, int] | None = None  # (psn, syndrome) that ended the queue pair
+
+    def set_mpr(self, units: int) -> None:
+        """Change the window; what is in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
+        self.mpr = units
+        self.window = MPR_UNIT * units
+
+    # --- data ---
+
+    def on_data(self, data: Data, port: int, now: int) -> None:
+        """One WRITE packet, whole or trimmed, for a queue pair in RTR or RTS."""
+        cack = self.cack
+        offset = (data.psn - cack - 1) & PSN_MASK
+        if offset >= PSN_HALF:
+            offset -= PSN_MASK + 1
+        psn = cack + 1 + offset
+        counters = self.counters
+        bits = self.bits
+        if offset < 0 or bits >> offset & 1:
+            counters.duplicates += 1
+            if self.qp.context.trace is not None:
+                self._trace(data, port, now, "duplicate")
+            self._sack(psn, data, port, now)
+            if data.flags & FLAG_ACK_REQ and psn <= self._acked_psn:
+                self._ack(port)
+            return
+        if data.trimmed or offset >= self.window or self.qp.context.refuse:
+            self._refuse(data, offset, port, now)
+            return
+
+        # What may be written, and where.
+        opcode = data.opcode
+        payload = data.payload
+        size = len(payload)
+        if opcode <= _MIDDLE:
+            valid = size == self.mtu and size < data.dma_length
+        elif opcode >= _ONLY:
+            valid = size == data.dma_length and size <= self.mtu
+        else:
+            valid = 0 < size <= self.mtu and size < data.dma_length
+        if not valid:
+            self._violation(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
+            return
+        if size:
+            region = self.qp.context.memory.regions.get(data.rkey)
+            start = region.offset_of(data.va, size) if region is not None else -1
+            if region is None or start < 0 or not region.writable:
+                self._violation(psn, NAK_REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
+                return
+            region.view[start : start + size] = payload
+            counters.payload_bytes_placed += size
+        counters.packets_placed += 1
+        self.rcvd_bytes += data.size
+        if opcode > _MIDDLE:
+            immediate = None
+            if opcode & 1:  # LAST_IMM and ONLY_IMM
+                immediate = data.immediate
+                self.stashed += 1
+            self.ends[psn] = MessageEnd(data.msn, data.rqmsn, data.dma_length, immediate)
+
+        # The bitmap.
+        completed = False
+        if offset == 0:
+            if bits:
+                run = trailing_ones(bits | 1)
+                self.bits = bits >> run
+                self.ooo -= run - 1
+                self.cack = cack + run
+            else:
+                self.cack = psn
+            if self.ends:
+                completed = self._advance(cack, port, now)
+        else:
+            self.bits = bits | 1 << offset
+            self.ooo += 1
+            counters.out_of_order += 1
+            if self.stashed > self.qp.attributes.max_wimm_dest:
+                self._violation(psn, NAK_REMOTE_OPERATION, ErrorReason.WIMM_LIMIT, data, port, now)
+                return
+        if self.qp.context.trace is not None:
+            self._trace(data, port, now, "placed")
+
+        self._since_sack += 1
+        if self._since_sack >= self.every or data.ce or data.flags & FLAG_ACK_REQ or completed or opcode > _MIDDLE:
+            self._sack(psn, data, port, now)
+        else:
+            self._hold(psn, data, port, now)
+        if completed:
+            self._ack(port)
+
+    def _refuse(self, data: Data, offset: int, port: int, now: int) -> None:
+        """A packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
+        counters = self.counters
+        context = self.qp.context
+        if data.trimmed:
+            counters.trimmed += 1
+            if context.trace is not None:
+                context.trace(now, "packet:trimmed", qpn=self.qp.number, psn=data.psn, ev=data.entropy, port=port)
+            if not self.trim_nack:
+                return
+            reason = data.trimmed
+        elif offset >= self.window:
+            counters.out_of_window += 1
+            reason = int(NackReason.PSN_OOR_WINDOW)
+        else:
+            counters.refused += 1
+            reason = context.refuse
+        if not data.trimmed and context.trace is not None:
+            self._trace(data, port, now, NackReason(reason).name.lower())
+        self._nack(data, reason, port)
+
+    def _violation(self, psn: int, syndrome: int, reason: ErrorReason, data: Data, port: int, now: int) -> None:
+        """The peer may not do that: SACK the packet (it did arrive), refuse it by a transport NAK, go to ERROR."""
+        if self.qp.context.trace is not None:
+            self._trace(data, port, now, reason.value)
+        offset = psn - self.cack - 1
+        if offset == 0:
+            run = trailing_ones(self.bits | 1)
+            self.bits >>= run
+            self.ooo -= run - 1
+            self.cack += run
+        elif offset > 0 and not self.bits >> offset & 1:
+            self.bits |= 1 << offset
+            self.ooo += 1
+        self._sack(psn, data, port, now)
+        self._fail(psn, syndrome, reason, port, now)
+
+    def _fail(self, psn: int, syndrome: int, reason: ErrorReason, port: int, now: int) -> None:
+        self._nak = (psn, syndrome)
+        self.repeat_nak(port)
+        self.qp.fail(reason, now)
+
+    def repeat_nak(self, port: int) -> None:
+        """Say again why the queue pair is in ERROR, to a peer that still sends."""
+        if self._nak is None:
+            return
+        psn, syndrome = self._nak
+        self.counters.naks_sent += 1
+        self._send_aeth(psn, syndrome, self._acked_msn, port)
+
+    # --- delivery in order ---
+
+    def _advance(self, before: int, port: int, now: int) -> bool:
+        """Complete the messages whose end lies in `before+1..cack`; True when there was one."""
+        ends = self.ends
+        counters = self.counters
+        completed = False
+        for psn in range(before + 1, self.cack + 1):
+            end = ends.pop(psn, None)
+            if end is None:
+                continue
+            if end.msn != (self._acked_msn + 1) & 0xFFFF:
+                self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                return False
+            if end.immediate is not None:
+                self.stashed -= 1
+                if end.rqmsn != self._expected_rqmsn & 0xFFFF:
+                    self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                    return False
+                if not self.receives:
+                    self._fail(psn, NAK_REMOTE_OPERATION, ErrorReason.NO_RECEIVE_POSTED, port, now)
+                    return False
+                self._expected_rqmsn += 1
+                counters.immediates_delivered += 1
+                self._complete(self.receives.popleft(), CompletionStatus.SUCCESS, end, now)
+            self._acked_msn += 1
+            self._acked_psn = psn
+            counters.messages_completed += 1
+            completed = True
+        return completed
+
+    def _complete(self, wr_id: int, status: CompletionStatus, end: MessageEnd | None, now: int) -> None:
+        qp = self.qp
+        length, immediate = (end.length, end.immediate) if end is not None else (0, None)
+        completion = Completion(wr_id, qp.number, CompletionKind.RECV_IMM, status, length, immediate)
+        qp.context.complete(self.cq, completion)
+        if self.cq.overflowed:
+            qp.overflow(now)
+        if qp.context.trace is not None:
+            qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=wr_id, status=status.value)
+
+    def flush(self, now: int) -> None:
+        """Complete every posted receive as flushed."""
+        receives, self.receives = list(self.receives), deque()
+        self.ends.clear()
+        self._held = None
+        for wr_id in receives:
+            self._complete(wr_id, CompletionStatus.WR_FLUSH_ERR, None, now)
+
+    # --- answers ---
+
+    def _mark(self, entropy: int, ce: bool) -> int:
+        """SETH.m: SKIP_ONCE for CE; ALWAYS_SKIP after `always_skip_after` marks in a row on one EV."""
+        runs = self._ce_runs
+        if not ce:
+            if runs:
+                runs.pop(entropy, None)
+            return 0
+        self.counters.ecn_marked += 1
+        after = self.qp.attributes.always_skip_after
+        if after:
+            runs[entropy] = runs.get(entropy, 0) + 1
+            if runs[entropy] >= after:
+                del runs[entropy]
+                return _ALWAYS_SKIP
+        return _SKIP_ONCE
+
+    def _hold(self, psn: int, data: Data, port: int, now: int) -> None:
+        """Keep the SACK back (sack_every > 1); the newest packet will have triggered it."""
+        timers = self.qp.context.timers
+        if self._held is None:
+            timers.arm(TimerKind.SACK_DELAY, self.qp, now + self.qp.context.config.reliability.sack_delay_ns)
+        self._held = (psn, data.entropy, data.tx_timestamp, data.flags, port, now)
+
+    def on_sack_delay(self, now: int) -> None:
+        """A SACK has been held back long enough."""
+        held = self._held
+        if held is None:
+            return
+        psn, entropy, stamp, flags, port, arrived = held
+        if self.qp.attributes.service_time and stamp >= 0:
+            stamp = (stamp + (now - arrived >> 7)) & 0xFFFF
+        elif now - arrived >= 128:
+            stamp = -1  # without service time the echo would measure our own delay
+        self._send_sack(psn, entropy, stamp, flags, 0, port)
+
+    def _sack(self, psn: int, data: Data, port: int, now: int) -> None:
+        mark = self._mark(data.entropy, data.ce) if data.ce or self._ce_runs else 0
+        self._send_sack(psn, data.entropy, data.tx_timestamp, data.flags, mark, port)
+
+    def _send_sack(self, psn: int, entropy: int, stamp: int, flags: int, mark: int, port: int) -> None:
+        """Queue a SACK that `psn` triggered: bitmap, echo of EV, timestamp and rtx, receiver state."""
+        self._since_sack = 0
+        self._held = None
+        qp = self.qp
+        context = qp.context
+        peer = qp.peer
+        cack = self.cack
+        bits = self.bits
+        trigger = psn - cack
+        offset = 1
+        if bits > _BITMAP_MASK:
+            offset = self._choose_offset(trigger, bits)
+            bitmap = bits >> (offset - 1) & _BITMAP_MASK
+        else:
+            bitmap = bits
+        attributes = qp.attributes
+        plane = port if peer.planes >> port & 1 else peer.control_plane(port)
+        reverse = peer.reverse[plane]
+        packet = context.codec.encode_sack(
+            peer.addresses,
+            reverse,
+            context.tc_control,
+            qp.remote_number,
+            flags & FLAG_RTX,
+            mark,
+            0,
+            trigger if trigger > -0x8000 else -0x8000,
+            entropy,
+            qp.number & 0xFFFF,
+            qp.remote_number & 0xFFFF,
+            cack & PSN_MASK,
+            0,
+            0,
+            self.mpr if attributes.dynamic_mpr else 0,
+            offset,
+            bitmap,
+            stamp if stamp > 0 else 0,
+            self.ooo if self.ooo < 0x7FFF else 0x7FFF,
+            context.restore,
+            context.penalty,
+            -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
+        )
+        if peer.outer_bytes:
+            packet = peer.wrap(packet, reverse)
+        context.ports.enqueue(plane, packet)
+        self.counters.sacks_sent += 1
+
+    def _choose_offset(self, trigger: int, bits: int) -> int:
+        """sack_offset when 64 bits cannot show all: around the trigger, and every n-th time older holes in turn."""
+        span = bits.bit_length()
+        self._cycle += 1
+        if trigger <= 0 or self._cycle >= self.qp.context.config.reliability.hole_cycle:
+            self._cycle = 0
+            offset = self._cycle_from
+            full = _BITMAP_MASK
+            while offset <= span and bits >> (offset - 1) & full == full:
+                offset += _BITMAP_BITS  # nothing missing here
+            if offset > span:
+                offset = 1
+            self._cycle_from = offset + _BITMAP_BITS
+            return offset
+        return min(max(trigger - _BITMAP_BITS // 2, 1), max(span - _BITMAP_BITS + 1, 1))
+
+    def on_probe(self, probe: Probe, port: int, now: int) -> None:
+        """A reliability probe: a SACK with pr=1, and the last transport ACK again (it may have been lost)."""
+        self.counters.probes_answered += 1
+        qp = self.qp
+        context = qp.context
+        peer = qp.peer
+        bits = self.bits
+        offset = self._choose_offset(0, bits) if bits > _BITMAP_MASK else 1
+        plane = peer.control_plane(port)
+        reverse = peer.reverse[plane]
+        packet = context.codec.encode_sack(
+            peer.addresses,
+            reverse,
+            context.tc_control,
+            qp.remote_number,
+            0,
+            _SKIP_ONCE if probe.ce else 0,
+            1,
+            probe.probe_id,
+            probe.packet_entropy,
+            qp.number & 0xFFFF,
+            qp.remote_number & 0xFFFF,
+            self.cack & PSN_MASK,
+            0,
+            0,
+            self.mpr if qp.attributes.dynamic_mpr else 0,
+            offset,
+            bits >> (offset - 1) & _BITMAP_MASK,
+            probe.tx_timestamp,
+            min(self.ooo, 0x7FFF),
+            context.restore,
+            context.penalty,
+            -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
+        )
+        peer.send(packet, reverse, plane)
+        self.counters.sacks_sent += 1
+        if self.counters.messages_completed:
+            self._ack(port)
+
+    def _nack(self, data: Data, reason: int, port: int) -> None:
+        """Refuse one packet, naming its EV and echoing its timestamp."""
+        self.counters.nacks_sent += 1
+        qp = self.qp
+        peer = qp.peer
+        plane = peer.control_plane(port)
+        reverse = peer.reverse[plane]
+        packet = qp.context.codec.encode_nack(
+            peer.addresses,
+            reverse,
+            qp.context.tc_control,
+            qp.remote_number,
+            data.psn,
+            reason,
+            data.entropy,
+            qp.number & 0xFFFF,
+            qp.remote_number & 0xFFFF,
+            max(data.tx_timestamp, 0),
+        )
+        peer.send(packet, reverse, plane)
+
+    def _ack(self, port: int) -> None:
+        """Transport ACK of all messages completed so far."""
+        self.counters.acks_sent += 1
+        self._send_aeth(self._acked_psn, ACK_SYNDROME, self._acked_msn, port)
+
+    def _send_aeth(self, psn: int, syndrome: int, msn: int, port: int) -> None:
+        qp = self.qp
+        peer = qp.peer
+        plane = peer.control_plane(port)
+        reverse = peer.reverse[plane]
+        packet = qp.context.codec.encode_ack(
+            peer.addresses,
+            reverse,
+            qp.context.tc_control,
+            qp.remote_number,
+            psn & PSN_MASK,
+            syndrome,
+            msn & 0xFFFFFF,
+        )
+        peer.send(packet, reverse, plane)
+
+    def _trace(self, data: Data, port: int, now: int, verdict: str) -> None:
+        trace = self.qp.context.trace
+        if trace is not None:
+            trace(
+                now, "packet:received", qpn=self.qp.number, psn=data.psn, ev=data.entropy, port=port, ce=data.ce,
+                verdict=verdict,
+            )  # fmt: skip

@@ -1,0 +1,213 @@
+"""What the requestor has in flight, what the peer has, and what must be lost (`mrc-protocol.md §5`).
+
+PSNs are unbounded integers here. A `Transmission` is one packet sent once; sending it again makes a new one, so
+that the chains below always speak of the same flight:
+
+* `order` lists transmissions by send time: rule (c), RACK, and rule (d), timeout, look at its head;
+* `previous` links a transmission to the one before it on the same EV: rule (b) walks it back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mrc_host.proto.requestor import WriteRequest
+
+IN_FLIGHT: Final = 0
+ACKED: Final = 1
+LOST: Final = 2
+REPLACED: Final = 3
+
+
+class LossReason(Enum):
+    """Why a packet is taken for lost; the letters are those of `mrc-protocol.md §5`."""
+
+    NACK = "nack"  # (a)
+    SAME_EV = "same_ev"  # (b)
+    RACK = "rack"  # (c)
+    TIMEOUT = "timeout"  # (d)
+    PORT_DOWN = "port_down"  # its plane is known to be down; nobody is to blame
+
+
+class Transmission:
+    """One packet on its way. `count`: how often it has been sent, this time included; `failures` of them failed."""
+
+    __slots__ = (
+        "count", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "size", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        psn: int,
+        sent_ns: int,
+        ev: int,
+        plane: int,
+        size: int,
+        request: WriteRequest,
+        offset: int,
+        count: int,
+        failures: int,
+        previous: Transmission | None,
+    ) -> None:
+        self.psn = psn
+        self.sent_ns = sent_ns
+        self.ev = ev
+        self.plane = plane
+        self.size = size
+        self.request = request
+        self.offset = offset
+        self.count = count
+        self.failures = failures
+        self.previous = previous
+        self.state = IN_FLIGHT
+
+
+class Scoreboard:
+    """`una` is the lowest PSN not known to be received by cumulative acknowledgement, `nxt` the next new one."""
+
+    __slots__ = (
+        "last_on_ev",
+        "linear",
+        "newest_ns",
+        "nxt",
+        "order",
+        "outstanding",
+        "sacked",
+        "slow",
+        "timeout_ns",
+        "una",
+    )
+
+    def __init__(self, first_psn: int, timeout_ns: int, linear: int) -> None:
+        self.una = first_psn
+        self.nxt = first_psn
+        self.timeout_ns = timeout_ns
+        self.linear = linear
+        self.outstanding: dict[int, Transmission] = {}
+        self.sacked = 0  # bit i: PSN una + i is known to be received
+        self.order: deque[Transmission] = deque()
+        self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
+        self.last_on_ev: dict[int, Transmission] = {}
+        self.newest_ns = -1  # send time of the newest packet known to have arrived
+
+    def add(self, sent: Transmission) -> None:
+        """Record a retransmission (new packets are recorded by the data path in place)."""
+        self.outstanding[sent.psn] = sent
+        self.last_on_ev[sent.ev] = sent
+        if sent.count - 1 > self.linear:
+            self.slow[sent.psn] = sent
+        else:
+            self.order.append(sent)
+
+    def acknowledge(self, cack: int, trigger: int, base: int, bitmap: int) -> list[Transmission]:
+        """Take in a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
+
+        Returns the transmissions that this acknowledges for the first time; their `state` is still what it was.
+        """
+        una = self.una
+        outstanding = self.outstanding
+        acked: list[Transmission] = []
+        if cack >= una:
+            for psn in range(una, cack + 1):
+                sent = outstanding.pop(psn, None)
+                if sent is not None:
+                    acked.append(sent)
+            self.sacked >>= cack + 1 - una
+            self.una = una = cack + 1
+        if not outstanding:
+            return acked
+        base -= una
+        bits = bitmap << base if base >= 0 else bitmap >> -base
+        if trigger >= una:
+            bits |= 1 << (trigger - una)
+        fresh = bits & ~self.sacked
+        if fresh:
+            fresh &= (1 << (self.nxt - una)) - 1
+            self.sacked |= fresh
+            while fresh:
+                low = fresh & -fresh
+                fresh ^= low
+                sent = outstanding.pop(una + low.bit_length() - 1, None)
+                if sent is not None:
+                    acked.append(sent)
+        return acked
+
+    def overtaken(self, acked: Transmission) -> list[Transmission]:
+        """Rule (b): those in flight that were sent before `acked` on the same EV."""
+        result = []
+        ev = acked.ev
+        if self.last_on_ev.get(ev) is acked:
+            del self.last_on_ev[ev]
+        before = acked.previous
+        acked.previous = None
+        while before is not None:
+            if before.state == IN_FLIGHT:
+                result.append(before)
+            before.previous, before = None, before.previous
+        return result
+
+    def sent_before(self, threshold_ns: int) -> list[Transmission]:
+        """Rule (c): those in flight that were sent before `threshold_ns`."""
+        order = self.order
+        result = []
+        while order:
+            sent = order[0]
+            if sent.state == IN_FLIGHT:
+                if sent.sent_ns >= threshold_ns:
+                    break
+                result.append(sent)
+            order.popleft()
+        if self.slow:
+            for psn, sent in list(self.slow.items()):
+                if sent.state != IN_FLIGHT:
+                    del self.slow[psn]
+                elif sent.sent_ns < threshold_ns:
+                    del self.slow[psn]
+                    result.append(sent)
+        return result
+
+    def timeout_of(self, sent: Transmission) -> int:
+        """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
+        exponent = sent.count - 1 - self.linear
+        return self.timeout_ns << exponent if exponent > 0 else self.timeout_ns
+
+    def timed_out(self, now: int) -> tuple[list[Transmission], int | None]:
+        """Rule (d): those whose timeout has passed, and when the next one is due (None: nothing in flight)."""
+        order = self.order
+        result = []
+        due: int | None = None
+        while order:
+            sent = order[0]
+            if sent.state == IN_FLIGHT:
+                due = sent.sent_ns + self.timeout_ns
+                if due > now:
+                    break
+                due = None
+                result.append(sent)
+            order.popleft()
+        for psn, sent in list(self.slow.items()):
+            if sent.state != IN_FLIGHT:
+                del self.slow[psn]
+                continue
+            deadline = sent.sent_ns + self.timeout_of(sent)
+            if deadline <= now:
+                del self.slow[psn]
+                result.append(sent)
+            elif due is None or deadline < due:
+                due = deadline
+        return result, due
+
+    def on_plane(self, plane: int) -> list[Transmission]:
+        """Those in flight on one plane."""
+        return [sent for sent in self.outstanding.values() if sent.plane == plane and sent.state == IN_FLIGHT]
+
+    def clear(self) -> None:
+        """Forget everything in flight."""
+        self.outstanding.clear()
+        self.order.clear()
+        self.slow.clear()
+        self.last_on_ev.clear()
+        self.sacked = 0

@@ -1,0 +1,122 @@
+"""Counters of endpoint and queue pair: plain integers, snapshots as dicts."""
+
+from __future__ import annotations
+
+
+class _Counters:
+    """Integer attributes named by `__slots__`, all starting at 0."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, 0)
+
+    def snapshot(self) -> dict[str, int]:
+        """All counters by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class EndpointCounters(_Counters):
+    """Of a node."""
+
+    __slots__ = (
+        "control_overflow",
+        "control_sent",
+        "datagrams_received",
+        "datagrams_sent",
+        "ev_probes_answered",
+        "ev_probes_sent",
+        "port_status_received",
+        "port_status_sent",
+    )
+    control_overflow: int
+    control_sent: int
+    datagrams_received: int
+    datagrams_sent: int
+    ev_probes_answered: int
+    ev_probes_sent: int
+    port_status_received: int
+    port_status_sent: int
+
+
+class RequestorCounters(_Counters):
+    """Of the sending half of a queue pair. `lost_*` count packets by the reason they were taken for lost."""
+
+    __slots__ = (
+        "acks_received",
+        "bogus_sacks",
+        "lost_nack",
+        "lost_port_down",
+        "lost_rack",
+        "lost_same_ev",
+        "lost_timeout",
+        "nacks_received",
+        "packets_sent",
+        "payload_bytes_sent",
+        "probes_answered",
+        "probes_sent",
+        "requests_completed",
+        "requests_flushed",
+        "retransmissions",
+        "sacks_received",
+        "skip_once",
+        "spurious_losses",
+        "stale_nacks",
+    )
+    acks_received: int
+    bogus_sacks: int
+    lost_nack: int
+    lost_port_down: int
+    lost_rack: int
+    lost_same_ev: int
+    lost_timeout: int
+    nacks_received: int
+    packets_sent: int
+    payload_bytes_sent: int
+    probes_answered: int
+    probes_sent: int
+    requests_completed: int
+    requests_flushed: int
+    retransmissions: int
+    sacks_received: int
+    skip_once: int
+    spurious_losses: int
+    stale_nacks: int
+
+
+class ResponderCounters(_Counters):
+    """Of the receiving half of a queue pair."""
+
+    __slots__ = (
+        "acks_sent",
+        "duplicates",
+        "ecn_marked",
+        "immediates_delivered",
+        "messages_completed",
+        "nacks_sent",
+        "naks_sent",
+        "out_of_order",
+        "out_of_window",
+        "packets_placed",
+        "payload_bytes_placed",
+        "probes_answered",
+        "refused",
+        "sacks_sent",
+        "trimmed",
+    )
+    acks_sent: int
+    duplicates: int
+    ecn_marked: int
+    immediates_delivered: int
+    messages_completed: int
+    nacks_sent: int
+    naks_sent: int
+    out_of_order: int
+    out_of_window: int
+    packets_placed: int
+    payload_bytes_placed: int
+    probes_answered: int
+    refused: int
+    sacks_sent: int
+    trimmed: int

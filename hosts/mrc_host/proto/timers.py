@@ -1,0 +1,72 @@
+"""Every timer of the protocol core in one enumeration, and the queue they wait in.
+
+Timers are rarely touched on the data path: a handler that fires early looks at the state and arms itself anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from enum import IntEnum
+
+
+class TimerKind(IntEnum):
+    """What a timer is for. Its owner is a queue pair, a peer or the endpoint."""
+
+    RETRANSMIT = 0  # QP: the local ACK timeout of the packet that has waited longest
+    TAIL = 1  # QP: silence while something is unacknowledged: ask by a reliability probe
+    BACKOFF = 2  # QP: the peer lacked a resource or the window shrank: pause before sending again
+    EV_PROBE = 3  # QP: probe ASSUMED_BAD EVs, expire unanswered probes
+    SACK_DELAY = 4  # QP: a SACK held back by sack_every must not wait for ever
+    REVERSE_PROBE = 5  # peer: look for a good reverse EV while the peer sends and we do not
+    PORT_STATUS = 6  # peer: repeat a port status update until it is answered
+    NODE_PROBE = 7  # endpoint: an EV probe that a controller asked for was not answered
+    BALANCE = 8  # peer: a plane without room has kept the others waiting long enough
+
+
+class TimerQueue:
+    """At most one pending deadline per (kind, owner); a heap with lazy deletion."""
+
+    __slots__ = ("_armed", "_heap", "_serial")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, TimerKind, object]] = []
+        self._armed: dict[tuple[TimerKind, object], int] = {}
+        self._serial = 0
+
+    def arm(self, kind: TimerKind, owner: object, deadline: int) -> None:
+        """Set the deadline (ns), replacing one that was set before."""
+        self._serial += 1
+        self._armed[kind, owner] = self._serial
+        heapq.heappush(self._heap, (deadline, self._serial, kind, owner))
+
+    def is_armed(self, kind: TimerKind, owner: object) -> bool:
+        """Whether the timer is pending."""
+        return (kind, owner) in self._armed
+
+    def cancel(self, kind: TimerKind, owner: object) -> None:
+        """Forget the timer if it is pending."""
+        self._armed.pop((kind, owner), None)
+
+    def cancel_owner(self, owner: object) -> None:
+        """Forget every timer of one owner."""
+        for kind in TimerKind:
+            self._armed.pop((kind, owner), None)
+
+    def next_deadline(self) -> int | None:
+        """The earliest pending deadline, or None."""
+        heap, armed = self._heap, self._armed
+        while heap:
+            deadline, serial, kind, owner = heap[0]
+            if armed.get((kind, owner)) == serial:
+                return deadline
+            heapq.heappop(heap)
+        return None
+
+    def pop_due(self, now: int) -> tuple[TimerKind, object] | None:
+        """Remove and return the earliest timer that is due at `now`, or None."""
+        deadline = self.next_deadline()
+        if deadline is None or deadline > now:
+            return None
+        _, _, kind, owner = heapq.heappop(self._heap)
+        del self._armed[kind, owner]
+        return kind, owner
