@@ -1,0 +1,25 @@
+"""The back end: BMv2 JSON, as behavioral-model's JSON_format (version 2.23) defines it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from p4lite.compiler import midend
+from p4lite.compiler.backend.document import write
+
+if TYPE_CHECKING:
+    from p4lite.compiler.diagnostics import Reporter
+    from p4lite.compiler.typed import TypedProgram
+
+__all__ = ["generate"]
+
+
+def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[str, Any]:
+    """The BMv2 JSON of a typed program, as plain dicts and lists ready for `json.dump`.
+
+    Warnings go to `reporter`.
+
+    Raises:
+        Unsupported: at the first construct that BMv2 cannot express.
+    """
+    return write(midend.lower(program, reporter))

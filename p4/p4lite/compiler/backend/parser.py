@@ -1,0 +1,97 @@
+"""The parser section: blocks as parse states."""
+
+from __future__ import annotations
+
+from p4lite.compiler.backend.actions import primitive
+from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr
+from p4lite.compiler.midend import arith, lir
+from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LOp, Select, SelectCase
+
+
+def _operation(op: LOp) -> Json:
+    if isinstance(op, lir.Extract):
+        target = list(op.target) if isinstance(op.target, tuple) else op.target
+        parameters: list[Json] = [{"type": op.kind, "value": target}]
+        if op.length is None:
+            return {"op": "extract", "parameters": parameters}
+        parameters.append({"type": "expression", "value": expression(op.length)})
+        return {"op": "extract_VL", "parameters": parameters}
+    if isinstance(op, lir.Advance):
+        return {"op": "advance", "parameters": [argument(op.bits)]}
+    if isinstance(op, lir.Verify):
+        return {"op": "verify", "parameters": [expression(op.cond), expression(op.error)]}
+    if isinstance(op, Assign) and isinstance(op.target, Field):
+        value = op.value
+        if isinstance(value, lir.Lookahead):
+            source: Json = {"type": "lookahead", "value": [value.offset, value.width]}
+        else:
+            source = argument(value)
+        return {"op": "set", "parameters": [expression(op.target), source]}
+    return {"op": "primitive", "parameters": [primitive(op)]}
+
+
+def _concatenate(parts: list[tuple[int, int]]) -> str:
+    """Values of the given widths, each padded to bytes, one after the other."""
+    return "0x" + "".join(hexstr(value, width)[2:] for value, width in parts)
+
+
+def _transition(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+    to = None if case.to is None else names[id(case.to)]
+    if case.vset is not None:
+        return {"type": "parse_vset", "value": case.vset, "mask": None, "next_state": to}
+    masks = [0 if m == 0 else m for _, m in case.keys]
+    if not case.keys or all(m == 0 for m in masks):
+        return {"type": "default", "value": None, "mask": None, "next_state": to}
+    widths = [k.width for k in keys]
+    value = _concatenate([(v, w) for (v, _), w in zip(case.keys, widths, strict=True)])
+    if all(m is None for m in masks):
+        return {"type": "hexstr", "value": value, "mask": None, "next_state": to}
+    full = [(arith.mask(w) if m is None else m, w) for m, w in zip(masks, widths, strict=True)]
+    return {"type": "hexstr", "value": value, "mask": _concatenate(full), "next_state": to}
+
+
+def _is_accept(block: Block) -> bool:
+    return not block.ops and isinstance(block.term, lir.End) and block.name is None
+
+
+def parsers_json(entry: Block) -> list[Json]:
+    """The `parsers` section."""
+    first = entry
+    while not first.ops and isinstance(first.term, lir.Jump) and first.name is None:
+        first = first.term.to
+    blocks = [b for b in lir.reachable(first) if b is first or not _is_accept(b)]
+    names: dict[int, str | None] = {id(b): None for b in lir.reachable(first)}
+    taken = {b.name for b in blocks if b.name}
+    for block in blocks:
+        name, n = block.name or ("start" if "start" not in taken and block is first else "state"), 0
+        if block.name is None:
+            base = name
+            while name in taken:
+                name = f"{base}_{n}"
+                n += 1
+            taken.add(name)
+        names[id(block)] = name
+    states = [_state(block, number, names) for number, block in enumerate(blocks)]
+    return [{"name": "parser", "id": 0, "init_state": names[id(first)], "parse_states": states}]
+
+
+def _state(block: Block, number: int, names: dict[int, str | None]) -> Json:
+    term = block.term
+    transitions: list[Json]
+    keys: list[Json] = []
+    if isinstance(term, Select):
+        transitions = [_transition(c, list(term.keys), names) for c in term.cases]
+        keys = [expression(k) for k in term.keys]
+    else:
+        to = names[id(term.to)] if isinstance(term, lir.Jump) else None
+        transitions = [{"type": "default", "value": None, "mask": None, "next_state": to}]
+    return {
+        "name": names[id(block)],
+        "id": number,
+        "parser_ops": [_operation(op) for op in block.ops],
+        "transitions": transitions,
+        "transition_key": keys,
+    }
+
+
+__all__ = ["Const", "parsers_json"]

@@ -1,0 +1,149 @@
+"""Clean-up of control-flow graphs, and tables that are applied in several places."""
+
+from __future__ import annotations
+
+from p4lite.compiler.midend import lir
+from p4lite.compiler.midend.lir import (
+    ApplyTable,
+    Assign,
+    Block,
+    Branch,
+    Const,
+    Field,
+    Jump,
+    Op,
+    Select,
+    Table,
+    reachable,
+    successors,
+)
+
+
+def _retarget(block: Block, resolve: dict[int, Block]) -> None:
+    def to(b: Block) -> Block:
+        return resolve.get(id(b), b)
+
+    term = block.term
+    if isinstance(term, Jump):
+        term.to = to(term.to)
+    elif isinstance(term, Branch):
+        term.then, term.other = to(term.then), to(term.other)
+        if term.then is term.other:
+            block.term = Jump(term.then)
+    elif isinstance(term, ApplyTable):
+        term.targets = {k: to(b) for k, b in term.targets.items()}
+        term.default = to(term.default)
+    elif isinstance(term, Select):
+        for case in term.cases:
+            if case.to is not None:
+                case.to = to(case.to)
+
+
+def simplify(entry: Block) -> None:
+    """Skip empty blocks and join a block with its only successor where that has no other predecessor."""
+    changed = True
+    while changed:
+        changed = _thread(entry)
+        changed |= _join(entry)
+
+
+def _thread(entry: Block) -> bool:
+    blocks = reachable(entry)
+    resolve: dict[int, Block] = {}
+    for block in blocks:
+        target, seen = block, {id(block)}
+        while not target.ops and isinstance(target.term, Jump) and target.name is None:
+            target = target.term.to
+            if id(target) in seen:
+                break
+            seen.add(id(target))
+        if target is not block:
+            resolve[id(block)] = target
+    if not resolve:
+        return False
+    before = [[id(s) for s in successors(b.term)] for b in blocks]
+    for block in blocks:
+        _retarget(block, resolve)
+    return before != [[id(s) for s in successors(b.term)] for b in blocks]
+
+
+def _join(entry: Block) -> bool:
+    blocks = reachable(entry)
+    predecessors: dict[int, int] = {id(entry): 1}
+    for block in blocks:
+        for successor in successors(block.term):
+            predecessors[id(successor)] = predecessors.get(id(successor), 0) + 1
+    changed = False
+    for block in blocks:
+        while isinstance(block.term, Jump):
+            following = block.term.to
+            if following is block or following.name is not None or predecessors[id(following)] != 1:
+                break
+            block.ops.extend(following.ops)
+            block.term = following.term
+            following.ops, following.term = [], None
+            changed = True
+    return changed
+
+
+def merge_sites(entry: Block, site: Field) -> None:
+    """Give each table one node: where it is applied in several places, `site` tells how to go on.
+
+    Raises ValueError with the table's name when one place branches on hit or miss and another on the action.
+    """
+    sites: dict[int, list[Block]] = {}
+    tables: dict[int, Table] = {}
+    for block in reachable(entry):
+        if isinstance(block.term, ApplyTable):
+            tables[id(block.term.table)] = block.term.table
+            sites.setdefault(id(block.term.table), []).append(block)
+    for key, blocks in sites.items():
+        terms = [b.term for b in blocks if isinstance(b.term, ApplyTable)]
+        first = terms[0]
+        if len(terms) == 1 or all(t.targets == first.targets and t.default is first.default for t in terms):
+            continue
+        labels = {label for t in terms for label in t.targets}
+        hit_miss = labels & {"__HIT__", "__MISS__"}
+        if hit_miss and labels - hit_miss:
+            raise ValueError(tables[key].name)
+        targets = {label: _dispatch(site, [t.targets.get(label, t.default) for t in terms]) for label in sorted(labels)}
+        default = _dispatch(site, [t.default for t in terms])
+        for number, block in enumerate(blocks):
+            block.ops.append(Assign(site, Const(number, site.width)))
+            block.term = ApplyTable(tables[key], dict(targets), default)
+
+
+def _dispatch(site: Field, targets: list[Block]) -> Block:
+    """A block that goes on where the site says."""
+    if all(b is targets[0] for b in targets):
+        return targets[0]
+    otherwise = targets[-1]
+    for number in range(len(targets) - 2, -1, -1):
+        cond = Op("==", site, Const(number, site.width))
+        otherwise = Block(term=Branch(cond, targets[number], otherwise))
+    return otherwise
+
+
+def fields_used(program: lir.LoweredProgram) -> set[Field]:
+    """Fields read or written by anything outside of the graphs: keys, lists, calculations, checksums, meters."""
+    used: set[Field] = set()
+    for block in _graph_blocks(program):
+        if isinstance(block.term, ApplyTable):
+            used.update(k.target for k in block.term.table.keys)
+            if block.term.table.profile is not None:
+                used.update(block.term.table.profile.inputs)
+    for calculation in program.calculations:
+        used.update(f for f in calculation.inputs if isinstance(f, Field))
+    for checksum in program.checksums:
+        used.add(checksum.target)
+    for listed in (*program.field_lists, *program.learn_lists):
+        used.update(f for f in listed.elements if isinstance(f, Field))
+    used.update(m.result for m in program.meters if m.result is not None)
+    return used
+
+
+def _graph_blocks(program: lir.LoweredProgram) -> list[Block]:
+    out: list[Block] = []
+    for pipeline in program.pipelines:
+        out.extend(reachable(pipeline.entry))
+    return out

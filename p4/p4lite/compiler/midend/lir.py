@@ -1,0 +1,610 @@
+"""The lowered program: everything that BMv2 can say, before it is written as JSON.
+
+The mid end turns a typed program into flat storage (headers, stacks, unions and the `scalars`
+metadata header), side-effect-free expressions over it, and control-flow graphs of basic blocks
+for the parser, the two pipelines and each action. Data expressions are exact: an expression of
+type `bit<W>` or `int<W>` evaluates to a value of that type without help from the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where a piece of the output comes from in the P4 source."""
+
+    filename: str
+    line: int
+    column: int
+    fragment: str = ""
+
+
+# --- expressions --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """An integer; `width` only pads its hexadecimal form."""
+
+    value: int
+    width: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """A boolean constant."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a header or metadata instance; booleans are 1-bit data."""
+
+    header: str
+    name: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ElemField:
+    """A field of a stack element with a run-time index."""
+
+    stack: str
+    index: Expr
+    offset: int
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LastField:
+    """A field of the last valid element of a stack."""
+
+    stack: str
+    name: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """Run-time data of an action."""
+
+    index: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A BMv2 expression operator; `left` is None for unary ones."""
+
+    op: str
+    left: Expr | None
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    """`cond ? then : other`; only the chosen side is evaluated."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """Bits at an offset from the parser's cursor; right side of a parser assignment only."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastIndex:
+    """`stack.lastIndex`."""
+
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class StackSize:
+    """The number of elements that a stack holds, as `next` counts them."""
+
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """`isValid()` of a header, a stack element or a header union; a boolean."""
+
+    target: HeaderRef | ElemRef | UnionRef
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRef:
+    """A header instance."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElemRef:
+    """A stack element with a run-time index."""
+
+    stack: str
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class StackRef:
+    """A header stack."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnionRef:
+    """A header union."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnionStackRef:
+    """A stack of header unions."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A named object as an argument: `register_array`, `counter_array`, `meter_array`, `calculation`."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string argument."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The values of a `log_msg`."""
+
+    items: tuple[Expr, ...]
+
+
+Expr: TypeAlias = (
+    Const | Bool | Field | ElemField | LastField | Param | Op | Ternary | Lookahead | LastIndex | StackSize | Valid
+)
+Ref: TypeAlias = HeaderRef | ElemRef | StackRef | UnionRef | UnionStackRef
+Arg: TypeAlias = Expr | Ref | Named | Text | Vector
+
+_BOOL_OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "valid", "d2b"})
+
+
+def is_bool(expr: Arg) -> bool:
+    """True iff BMv2 evaluates the expression to a boolean, not to data."""
+    if isinstance(expr, Op):
+        return expr.op in _BOOL_OPS
+    if isinstance(expr, Ternary):
+        return is_bool(expr.then)
+    return isinstance(expr, (Bool, Valid))
+
+
+def children(expr: Arg) -> Iterator[Arg]:
+    """The direct operands of an expression."""
+    if isinstance(expr, Op):
+        if expr.left is not None:
+            yield expr.left
+        yield expr.right
+    elif isinstance(expr, Ternary):
+        yield from (expr.cond, expr.then, expr.other)
+    elif isinstance(expr, (ElemField, ElemRef)):
+        yield expr.index
+    elif isinstance(expr, Valid):
+        yield expr.target
+    elif isinstance(expr, Vector):
+        yield from expr.items
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Data assignment; the destination truncates to its width."""
+
+    target: Field | ElemField
+    value: Expr
+    loc: SourceInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prim:
+    """A primitive call by its BMv2 name."""
+
+    op: str
+    args: tuple[Arg, ...]
+    loc: SourceInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """`kind` is regular, stack or union_stack; `length` the bits of the varbit field, if any."""
+
+    kind: str
+    target: str | tuple[str, str]
+    length: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Skip bits of the packet."""
+
+    bits: Const | Field
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """`verify(cond, error)`."""
+
+    cond: Expr
+    error: Expr
+
+
+LOp: TypeAlias = Assign | Prim | Extract | Advance | Verify
+
+
+# --- control flow -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Jump:
+    """Go on with another block."""
+
+    to: Block
+
+
+@dataclass(slots=True)
+class Branch:
+    """Go on by a boolean."""
+
+    cond: Expr
+    then: Block
+    other: Block
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class ApplyTable:
+    """Apply a table; `targets` maps `__HIT__`/`__MISS__` or action names to blocks."""
+
+    table: Table
+    targets: dict[str, Block]
+    default: Block
+
+
+@dataclass(slots=True)
+class End:
+    """The end of the action, the pipeline or (accept) the parser."""
+
+
+@dataclass(slots=True)
+class SelectCase:
+    """One case of a select: per key a value and a mask (None: all bits), or a value set."""
+
+    keys: list[tuple[int, int | None]]
+    vset: str | None
+    to: Block | None
+
+
+@dataclass(slots=True)
+class Select:
+    """Parser transition on fields."""
+
+    keys: list[Field | LastField]
+    cases: list[SelectCase]
+
+
+Terminator: TypeAlias = Jump | Branch | ApplyTable | End | Select
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Straight-line operations and what follows them."""
+
+    ops: list[LOp] = field(default_factory=list)
+    term: Terminator | None = None
+    name: str | None = None
+
+
+def successors(term: Terminator | None) -> list[Block]:
+    """The blocks a terminator can go to, each once, in order."""
+    out: list[Block] = []
+    if isinstance(term, Jump):
+        out = [term.to]
+    elif isinstance(term, Branch):
+        out = [term.then, term.other]
+    elif isinstance(term, ApplyTable):
+        out = [*term.targets.values(), term.default]
+    elif isinstance(term, Select):
+        out = [c.to for c in term.cases if c.to is not None]
+    seen: set[int] = set()
+    return [b for b in out if not (id(b) in seen or seen.add(id(b)))]  # type: ignore[func-returns-value]
+
+
+def reachable(entry: Block) -> list[Block]:
+    """All blocks that can be reached, in depth-first preorder."""
+    order: list[Block] = []
+    seen: set[int] = set()
+    stack = [entry]
+    while stack:
+        block = stack.pop()
+        if id(block) in seen:
+            continue
+        seen.add(id(block))
+        order.append(block)
+        stack.extend(reversed(successors(block.term)))
+    return order
+
+
+# --- objects ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class FieldDef:
+    """A field of a header type; `width` is the maximum for a varbit."""
+
+    name: str
+    width: int
+    signed: bool = False
+    varbit: bool = False
+
+
+@dataclass(slots=True)
+class HeaderType:
+    """A header or metadata type."""
+
+    name: str
+    fields: list[FieldDef] = field(default_factory=list)
+    metadata: bool = False
+    aliases: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class HeaderInst:
+    """A header or metadata instance."""
+
+    name: str
+    type: str
+    metadata: bool = False
+
+
+@dataclass(slots=True)
+class StackInst:
+    """A header stack; its elements are header instances `name[i]`."""
+
+    name: str
+    type: str
+    size: int
+
+
+@dataclass(slots=True)
+class UnionType:
+    """A header union type: (member name, header type) pairs."""
+
+    name: str
+    members: list[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class UnionInst:
+    """A header union; its members are header instances `name.member`."""
+
+    name: str
+    type: str
+
+
+@dataclass(slots=True)
+class UnionStackInst:
+    """A stack of header unions `name[i]`."""
+
+    name: str
+    type: str
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Action:
+    """An action; `params` are (name, width) of the run-time data."""
+
+    name: str
+    params: list[tuple[str, int]]
+    body: Block
+    loc: SourceInfo | None = None
+    hidden: bool = False
+
+
+@dataclass(slots=True)
+class TableKey:
+    """One key of a table; `target` may be a `$valid$` field."""
+
+    match_type: str
+    name: str | None
+    target: Field
+    mask: int | None = None
+
+
+@dataclass(slots=True)
+class EntryKey:
+    """A key of an entry: exact (value), ternary (value, mask), lpm (value, prefix), range (low, high)."""
+
+    match_type: str
+    value: int
+    extra: int
+    width: int
+
+
+@dataclass(slots=True)
+class Entry:
+    """A const or initial entry."""
+
+    keys: list[EntryKey]
+    action: Action
+    args: list[int]
+    priority: int
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ActionProfile:
+    """An action profile, or a selector when `algo` is set."""
+
+    name: str
+    size: int
+    algo: str | None = None
+    inputs: list[Field] = field(default_factory=list)
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Table:
+    """A table as BMv2 sees it."""
+
+    name: str
+    keys: list[TableKey]
+    actions: list[Action]
+    size: int
+    default: Action | None = None
+    default_args: list[int] = field(default_factory=list)
+    default_const: bool = False
+    entries: list[Entry] | None = None
+    entries_const: bool = True
+    profile: ActionProfile | None = None
+    with_counters: bool = False
+    support_timeout: bool = False
+    direct_meter: str | None = None
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class Counter:
+    """A counter array; `binding` is the table of a direct counter."""
+
+    name: str
+    size: int
+    binding: str | None = None
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class Meter:
+    """A meter array (`kind` bytes or packets); direct ones have a table and a result field."""
+
+    name: str
+    size: int
+    kind: str
+    binding: str | None = None
+    result: Field | None = None
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class Register:
+    """A register array."""
+
+    name: str
+    size: int
+    width: int
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class Calculation:
+    """A named calculation over fields, headers and constants, optionally with the payload."""
+
+    name: str
+    algo: str
+    inputs: list[Field | Const]
+    payload: bool = False
+
+
+@dataclass(slots=True)
+class Checksum:
+    """A checksum to verify after parsing or to update before deparsing."""
+
+    name: str
+    target: Field
+    calculation: str
+    verify: bool
+    cond: Expr
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class FieldList:
+    """Fields kept over clone, resubmit and recirculate, or learnt by a digest."""
+
+    name: str
+    id: int
+    elements: list[Field | Const]
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class ValueSet:
+    """A parser value set; `width` in bits without padding."""
+
+    name: str
+    width: int
+    size: int
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """An ingress or egress pipeline."""
+
+    name: str
+    entry: Block
+    loc: SourceInfo | None = None
+
+
+@dataclass(slots=True)
+class LoweredProgram:
+    """All that the back end writes; order is the order of the output."""
+
+    program: str = ""
+    header_types: dict[str, HeaderType] = field(default_factory=dict)
+    headers: dict[str, HeaderInst] = field(default_factory=dict)
+    stacks: dict[str, StackInst] = field(default_factory=dict)
+    union_types: dict[str, UnionType] = field(default_factory=dict)
+    unions: dict[str, UnionInst] = field(default_factory=dict)
+    union_stacks: dict[str, UnionStackInst] = field(default_factory=dict)
+    errors: list[tuple[str, int]] = field(default_factory=list)
+    enums: list[tuple[str, list[tuple[str, int]]]] = field(default_factory=list)
+    value_sets: list[ValueSet] = field(default_factory=list)
+    parser: Block | None = None
+    pipelines: list[Pipeline] = field(default_factory=list)
+    deparse_order: list[str] = field(default_factory=list)
+    deparse_ops: list[LOp] = field(default_factory=list)
+    deparse_loc: SourceInfo | None = None
+    actions: list[Action] = field(default_factory=list)
+    counters: list[Counter] = field(default_factory=list)
+    meters: list[Meter] = field(default_factory=list)
+    registers: list[Register] = field(default_factory=list)
+    calculations: list[Calculation] = field(default_factory=list)
+    checksums: list[Checksum] = field(default_factory=list)
+    field_lists: list[FieldList] = field(default_factory=list)
+    learn_lists: list[FieldList] = field(default_factory=list)

@@ -1,0 +1,236 @@
+"""Parsers: states as blocks, selects on constant keysets, sub-parsers inlined."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from p4lite.compiler import ast
+from p4lite.compiler import types as t
+from p4lite.compiler.midend import arith, lir
+from p4lite.compiler.midend.base import Frame, as_const, bindings
+from p4lite.compiler.midend.instances import ParserInstance
+from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
+from p4lite.compiler.midend.report import unsupported
+from p4lite.compiler.midend.storage import control_plane_name, qualified
+from p4lite.compiler.midend.tables import Tables
+from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value
+
+KeySet = list[tuple[int, int | None]]
+MAX_RANGE_CASES = 4096
+"""Cases that the ranges of one select may be expanded to."""
+
+
+class Parsers(Tables):
+    """Parser states and transitions."""
+
+    accept: Block
+    reject: Block
+
+    def __init__(self, program_name: str) -> None:
+        super().__init__(program_name)
+        self._no_match: Block | None = None
+        self._state_names: set[str] = set()
+        self._value_sets: set[str] = set()
+
+    def parser_body(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
+        """All states of a parser that can be reached from `start`; it goes on in `accept`."""
+        self.declare_locals(decl.locals)
+        states = decl.states or []
+        start = next(s for s in states if s.name == "start")
+        blocks: dict[ast.ParserState, Block] = {ast.ACCEPT: accept, ast.REJECT: self.reject}
+        todo: list[ast.ParserState] = []
+
+        def block_of(state: ast.ParserState) -> Block:
+            if state not in blocks:
+                blocks[state] = Block(name=self._state_name(prefix, state.name))
+                todo.append(state)
+            return blocks[state]
+
+        self.jump(block_of(start))
+        while todo:
+            state = todo.pop(0)
+            self.start(blocks[state])
+            self.statements(state.stmts)
+            transition = state.transition
+            if transition is None:
+                self.jump(self.reject)
+            elif transition.select is None:
+                assert transition.target is not None
+                if transition.target is ast.REJECT:
+                    self.warn(transition.pos, "BMv2 gives a rejected packet to ingress, without a parser error")
+                self.jump(block_of(transition.target))
+            else:
+                self._select(transition.select, block_of)
+
+    def _state_name(self, prefix: str, name: str) -> str:
+        full = f"{prefix}_{name}" if prefix else name
+        unique, n = full, 0
+        while unique in self._state_names:
+            unique = f"{full}_{n}"
+            n += 1
+        self._state_names.add(unique)
+        return unique
+
+    def apply_parser(self, call: ast.Call) -> None:
+        """The states of a sub-parser in place."""
+        assert call.receiver is not None
+        receiver = self.eval(call.receiver)
+        instance = receiver.what if isinstance(receiver, Object) else None
+        if not isinstance(instance, ParserInstance):
+            raise unsupported(call.pos, "apply() of this expression")
+        frame = Frame(self.frame, Block())
+        self._bind_arguments(bindings(call.args), instance.env, frame, set())
+        prefix = instance.path.rpartition(".")[2]
+        decl = instance.decl
+        self._inline(frame, instance.env, lambda: self.parser_body(decl, frame.done, prefix), call.pos)
+
+    # --- select ---
+
+    def _select(self, select: ast.Select, block_of: object) -> None:
+        assert callable(block_of)
+        values = [
+            leaf
+            for value, expr in zip(self.eval_in_order(select.exprs), select.exprs, strict=True)
+            for leaf in self._select_leaves(value, expr)
+        ]
+        keys = [self._select_key(v, select.pos) for v in values]
+        cases: list[SelectCase] = []
+        complete = False
+        for case in select.cases:
+            target = case.target
+            assert target is not None
+            to: Block = block_of(target)
+            if len(case.keys) == 1 and isinstance(case.keys[0], (ast.DontCare, ast.DefaultExpr)):
+                cases.append(SelectCase([], None, to))
+                complete = True
+                break
+            vset = self._value_set(case.keys)
+            if vset is not None:
+                if len(case.keys) > 1:
+                    raise unsupported(case.pos, "a value set together with other keys in one case")
+                cases.append(SelectCase([], vset, to))
+                continue
+            cases.extend(SelectCase(keyset, None, to) for keyset in self._keysets(case, values))
+        if not complete:
+            cases.append(SelectCase([], None, self._no_match_block()))
+        if self.routine.current.term is None:
+            self.routine.current.term = Select(keys, cases)
+        self.start(Block())
+
+    def _select_leaves(self, value: Value, expr: ast.Expr) -> list[Value]:
+        if isinstance(value, Struct):
+            return [leaf for v in value.fields.values() for leaf in self._select_leaves(v, expr)]
+        if isinstance(value, (Data, Boolean)):
+            return [value]
+        raise unsupported(expr.pos, f"a select on a value of type {expr.type}")
+
+    def _select_key(self, value: Value, pos: ast.Pos) -> Field | LastField:
+        if isinstance(value, Boolean):
+            raw, width, signed = arith.to_data(value.expr), 1, False
+        else:
+            assert isinstance(value, Data)
+            raw = value.expr if isinstance(value.expr, Field) else self.data(value, pos)
+            width, signed = value.width, value.signed
+        if isinstance(raw, (Field, LastField)):
+            return raw
+        field = self.temp(width, signed, "select")
+        self.emit(Assign(field, raw))
+        return field
+
+    def _value_set(self, keys: list[ast.Expr]) -> str | None:
+        for key in keys:
+            if isinstance(key, ast.Name) and isinstance(key.decl, ast.ValueSetDecl):
+                return self._declare_value_set(key.decl)
+        return None
+
+    def _declare_value_set(self, decl: ast.ValueSetDecl) -> str:
+        name = qualified(self.env.path, control_plane_name(decl))
+        if name not in self._value_sets:
+            self._value_sets.add(name)
+            element = decl.type.element if isinstance(decl.type, t.SetType) else decl.element.type
+            width = t.max_width_bits(element) if element is not None else None
+            size = as_const(self.eval(decl.size))
+            if width is None or size is None:
+                raise unsupported(decl.pos, f"value set '{decl.name}' of this type or size")
+            self.out.value_sets.append(lir.ValueSet(name, width, size))
+        return name
+
+    def _keysets(self, case: ast.SelectCase, values: list[Value]) -> list[KeySet]:
+        """The cases that one written case stands for: ranges become prefixes."""
+        exprs = [leaf for key in case.keys for leaf in self._key_leaves(key)]
+        if len(exprs) != len(values):
+            raise unsupported(case.pos, "this keyset")
+        choices: list[KeySet] = []
+        count = 1
+        for expr, value in zip(exprs, values, strict=True):
+            width = value.width if isinstance(value, Data) else 1
+            signed = isinstance(value, Data) and value.signed
+            choices.append(self._choices(expr, width, signed))
+            count *= len(choices[-1])
+        if count > MAX_RANGE_CASES:
+            raise unsupported(case.pos, f"ranges that need {count} cases")
+        return [list(combination) for combination in product(*choices)]
+
+    def _key_leaves(self, expr: ast.Expr) -> list[ast.Expr]:
+        if isinstance(expr, ast.ListExpr):
+            return [leaf for item in expr.items for leaf in self._key_leaves(item)]
+        if isinstance(expr, ast.StructExpr):
+            return [leaf for f in expr.fields for leaf in self._key_leaves(f.expr)]
+        return [expr]
+
+    def _choices(self, expr: ast.Expr, width: int, signed: bool) -> KeySet:
+        if isinstance(expr, (ast.DontCare, ast.DefaultExpr)):
+            return [(0, 0)]
+        if isinstance(expr, ast.Mask):
+            return [(self._number(expr.value, width), self._number(expr.mask, width))]
+        if isinstance(expr, ast.Range):
+            low, high = self._signed_number(expr.lo), self._signed_number(expr.hi)
+            offset = 1 << (width - 1) if signed else 0
+            return [
+                ((value ^ offset if mask & offset else value), mask)
+                for value, mask in range_to_masks(low + offset, high + offset, width)
+            ]
+        return [(self._number(expr, width), None)]
+
+    def _signed_number(self, expr: ast.Expr) -> int:
+        number = as_const(self.eval(expr))
+        if number is None:
+            raise unsupported(expr.pos, "a keyset that is not constant")
+        return number
+
+    def _number(self, expr: ast.Expr, width: int) -> int:
+        value = self.eval(expr)
+        if isinstance(value, Boolean):
+            value = Data(arith.to_data(value.expr), 1)
+        number = as_const(value)
+        if number is None:
+            raise unsupported(expr.pos, "a keyset that is not constant")
+        return number & arith.mask(width)
+
+    def _no_match_block(self) -> Block:
+        if self._no_match is None:
+            code = Const(self.error_codes.get("NoMatch", 0), ENUM_WIDTH)
+            self._no_match = Block([Verify(lir.Bool(False), code)], lir.End(), self._state_name("", "noMatch"))
+        return self._no_match
+
+
+def range_to_masks(low: int, high: int, width: int) -> list[tuple[int, int]]:
+    """Prefixes (value, mask) that together cover low..high exactly (unsigned, `width` bits)."""
+    ones = arith.mask(width)
+    out: list[tuple[int, int]] = []
+    while low <= high:
+        size = low & -low if low else 1 << width
+        while size > high - low + 1:
+            size >>= 1
+        out.append((low, ones & ~(size - 1)))
+        low += size
+    return out
+
+
+def selects_for_branches(entry: Block, field: Field) -> None:
+    """Replace two-way branches of a parser by selects on a 1-bit field."""
+    for block in lir.reachable(entry):
+        term = block.term
+        if isinstance(term, lir.Branch):
+            block.ops.append(Assign(field, arith.to_data(term.cond)))
+            block.term = Select([field], [SelectCase([(1, None)], None, term.then), SelectCase([], None, term.other)])
