@@ -133,7 +133,7 @@ def test_key_values(kind: str, text: str, value: MatchValue) -> None:
 
 
 def test_key_values_refused() -> None:
-    with pytest.raises(NameProblem, match="is no value for the exact key 'h.f'"):
+    with pytest.raises(NameProblem, match=r"is no value for the exact key 'h\.f'"):
         match_value(key("exact"), "0x*1")
 
 

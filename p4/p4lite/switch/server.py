@@ -12,6 +12,7 @@ import argparse
 import json
 import logging
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 #: Keys of a fabric description, by object.
 DESCRIPTION = {
-    "fabric": ("grpc_server_addr", "seed", "busy_poll_us", "pcap_dir", "trace", "switches", "links"),
+    "fabric": ("clock", "grpc_server_addr", "seed", "busy_poll_us", "pcap_dir", "trace", "switches", "links"),
     "switch": (
         "device_id",
         "name",
@@ -93,7 +94,11 @@ class FabricServer:
             switch.load(load_program(program.bmv2))
 
     def start(self) -> str:
-        """Start the fabric's clock and serve; returns the address with the port in use. Raises ServerError."""
+        """Serve, and start the real clock (a virtual one is the owner's to advance).
+
+        Returns the address with the port in use. Raises ServerError.
+        """
+        _check_free(self.address)
         server = grpc.server(
             ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="p4rt"),
             handlers=[self.service.handler(), TargetService(self.service).handler()],
@@ -110,13 +115,11 @@ class FabricServer:
         except RuntimeError:
             port = 0
         if not port:
-            raise ServerError(
-                f"{self.address}: cannot listen: the address is in use or not this machine's; "
-                "choose another with --grpc-server-addr"
-            )
+            raise ServerError(f"{self.address}: cannot listen on this address; choose another")
         if self.address.endswith(":0"):
             self.address = f"{self.address[:-1]}{port}"
-        self.fabric.start()
+        if self.fabric.clock == "real":
+            self.fabric.start()
         self.service.start()
         server.start()
         self._server = server
@@ -149,8 +152,11 @@ class _Builder:
         place = "fabric"
         try:
             given = codec.check_keys(self.description, "fabric", DESCRIPTION["fabric"])
+            clock = given.get("clock", "real")
+            if clock not in ("real", "virtual"):
+                raise CodecError(f"clock: expected real or virtual, got {clock!r}")
             fabric = Fabric(
-                "real",
+                clock,
                 integer(given.get("seed", 0), "seed"),
                 busy_poll_us=integer(given.get("busy_poll_us", 0), "busy_poll_us"),
             )
@@ -242,6 +248,22 @@ class _Builder:
         return server.fabric.switch(integer(value[0], place)).port(integer(value[1], place))
 
 
+def _check_free(address: str) -> None:
+    """Say in one line what gRPC would say in many: that a TCP address cannot be had."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or address.startswith(("unix:", "vsock:")):
+        return
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, target = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ServerError(f"{address}: cannot listen: {reason}; choose another address") from None
+
+
 def capture_all(fabric: Fabric, directory: Path) -> None:
     """Capture every port of the fabric into `directory`/SWITCH-PORT.pcapng. Raises FabricError."""
     try:
@@ -292,6 +314,8 @@ def run(argv: list[str]) -> int:
         return _fail(2, f"{path}: no JSON: {error}")
     if arguments.grpc_server_addr is not None and isinstance(description, dict):
         description["grpc_server_addr"] = arguments.grpc_server_addr
+    if isinstance(description, dict) and description.get("clock", "real") != "real":
+        return _fail(2, f"{path}: clock: a process of its own runs on the real clock only")
     try:
         base = Path() if arguments.fabric == "-" else path.parent
         return serve_until_signal(FabricServer.from_description(description, base))
