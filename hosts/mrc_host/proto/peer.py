@@ -181,4 +181,4 @@ class Peer:
 
 def nominal_size(payload: int, extra: int = 4) -> int:
     """Nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
-    return payload + (-payload & 3) + 48 + extra + 40
+    return payload + (-payload & 3) + 44 + extra + 40
