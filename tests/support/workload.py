@@ -85,7 +85,8 @@ class Bench:
         self.outstanding = 0
         self.events: list[tuple[int, int, Any]] = []
         self.keep_events = False
-        self._by_cq: dict[tuple[int, int], Connection] = {}
+        self._cqs: dict[tuple[int, int], CompletionQueue] = {}
+        self._receivers: dict[tuple[int, int], Connection] = {}
         self._open: dict[tuple[int, int], Write] = {}
 
     def add_host(self, group: int | None = None, **changes: Any) -> Host:
@@ -116,10 +117,19 @@ class Bench:
         target.core.connect(peer, mine, self.net.now)
         made = Connection(source, target, qp, peer, cq, peer_cq)
         self.connections.append(made)
-        self._by_cq[source.index, cq.number] = made
-        self._by_cq[target.index, peer_cq.number] = made
+        self._cqs[source.index, cq.number] = cq
+        self._cqs[target.index, peer_cq.number] = peer_cq
+        self._receivers[target.index, peer.number] = made
         self.net.touch(source)
         self.net.touch(target)
+        return made
+
+    def reverse(self, connection: Connection) -> Connection:
+        """The other direction of a connected queue pair."""
+        c = connection
+        made = Connection(c.target, c.source, c.peer, c.qp, c.peer_cq, c.cq)
+        self.connections.append(made)
+        self._receivers[c.source.index, c.qp.number] = made
         return made
 
     def post(self, connection: Connection, size: int, *, immediate: int | None = None) -> Write:
@@ -182,16 +192,15 @@ class Bench:
         number = getattr(event, "cq", None)
         if number is None:
             return
-        connection = self._by_cq[host.index, number]
-        cq = connection.cq if host is connection.source and number == connection.cq.number else connection.peer_cq
+        cq = self._cqs[host.index, number]
         while batch := host.core.poll(cq):
             for completion in batch:
-                self._complete(host, connection, completion)
+                self._complete(host, completion)
 
-    def _complete(self, host: Host, connection: Connection, completion: Completion) -> None:
+    def _complete(self, host: Host, completion: Completion) -> None:
         if completion.kind is CompletionKind.RECV_IMM:
             if completion.status is CompletionStatus.SUCCESS and completion.immediate is not None:
-                connection.immediates.append(completion.immediate)
+                self._receivers[host.index, completion.qpn].immediates.append(completion.immediate)
             return
         write = self._open.pop((host.index, completion.wr_id), None)
         if write is None:

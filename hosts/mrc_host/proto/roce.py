@@ -32,6 +32,8 @@ from mrc_host.proto.roce_qp import (
 )
 from mrc_host.proto.roce_wire import Cnp, RoceAck, RoceCodec, RoceData
 
+__all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
+
 _ECT0 = 2
 _REASONS = {
     CompletionStatus.RETRY_EXC_ERR: ErrorReason.RETRY_EXCEEDED,
