@@ -63,8 +63,9 @@ def parse_lab(text: str, name: str = "<lab>") -> Topology:
         raise LabError([f"{name}: not usable YAML: {error}"]) from error
     if not isinstance(node, yaml.MappingNode) or not isinstance(data, dict):
         raise LabError([f"{name}:1: a lab file is a mapping such as 'planes: 4'; see topologies/labs"])
-    lines = dict(_lines(node, ()))
-    duplicates = [f"{name}:{line}: {_dotted(path)}: given twice; keep one" for path, line in _duplicates(node, ())]
+    keys = list(_keys(node))
+    lines = {path: line for path, line, _ in keys}
+    duplicates = [f"{name}:{line}: {_dotted(path)}: given twice; keep one" for path, line, again in keys if again]
     if duplicates:
         raise LabError(duplicates)
     try:
@@ -78,28 +79,27 @@ def parse_lab(text: str, name: str = "<lab>") -> Topology:
         raise LabError([f"{name}:{at}: {_dotted(error.key)}: {error}"]) from error
 
 
-def _lines(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
-    """Line (from 1) of every key."""
-    yield path, node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            inner = (*path, str(key.value))
-            yield from _lines(value, inner)
-            yield inner, key.start_mark.line + 1
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield from _lines(value, (*path, index))
+def _keys(root: yaml.Node) -> Iterator[tuple[KeyPath, int, bool]]:
+    """(path, line from 1, whether the key stands there a second time) of every key.
 
-
-def _duplicates(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            word = str(key.value)
-            if word in seen:
-                yield (*path, word), key.start_mark.line + 1
-            seen.add(word)
-            yield from _duplicates(value, (*path, word))
+    An aliased node is visited where it is met first, so that cycles and bombs of aliases end.
+    """
+    waiting: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
+    visited = set()
+    while waiting:
+        node, path = waiting.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                word = str(key.value)
+                yield (*path, word), key.start_mark.line + 1, word in seen
+                seen.add(word)
+                waiting.append((value, (*path, word)))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(value, (*path, index)) for index, value in enumerate(node.value)]
 
 
 def _line_of(lines: dict[KeyPath, int], path: KeyPath) -> int:

@@ -22,7 +22,7 @@ class TopologyError(Exception):
         self.key = key
 
 
-class UnknownElement(Exception):
+class UnknownElement(LookupError):
     """A name that nothing in the lab has; the message suggests near ones."""
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, permutations
 
 from mrc_topo import addressing, ev, rules
-from mrc_topo.paths import Srv6Path
+from mrc_topo.paths import Path, Paths, Srv6Path
 from mrc_topo.rules import Match, TableEntry
+from mrc_topo.schema import RoutingMode
 from mrc_topo.topology import Topology
 
 HOP_LIMIT = 64
@@ -61,13 +63,12 @@ class Walker:
                 return Walk(tuple(crossed), node)
         raise WalkError("hop limit exceeded: the source route loops")
 
-    def plain(self, src: int, plane: int, destination: bytes, value: int, source: bytes | None = None) -> Walk:
-        """The way of an MRC packet without SRv6 and with an EV, in modes structured EV and ECMP.
-
-        Raises WalkError, also when the switch sprays.
+    def plain(self, src: int, plane: int, destination: bytes, value: int, *, sprayed_to: int | None = None) -> Walk:
+        """The way of an MRC packet without SRv6 and with an EV; where switches spray, `sprayed_to` is the T1
+        that this packet happens to be given. Raises WalkError.
         """
         address = int.from_bytes(destination, "big")
-        source = self.topology.hosts[src].address if source is None else source
+        source = self.topology.hosts[src].address
         port = self.topology.host_port(src, plane)
         node, crossed = port.t0, [port.name]
         for _ in range(HOP_LIMIT):
@@ -75,7 +76,7 @@ class Walker:
             if entry is None or entry.action.endswith(".no_route"):
                 raise WalkError(f"{node}: no route to {addressing.text(destination)}")
             if entry.action.endswith(".go_up"):
-                number = self._uplink(node, source, destination, value)
+                number = self._uplink(node, source, destination, value, sprayed_to)
             else:
                 number = entry.params["port"]
             link, node, done = self._leave(node, number)
@@ -108,7 +109,7 @@ class Walker:
                 best = (length, entry)
         return best[1] if best else None
 
-    def _uplink(self, node: str, source: bytes, destination: bytes, value: int) -> int:
+    def _uplink(self, node: str, source: bytes, destination: bytes, value: int, sprayed_to: int | None) -> int:
         entry = self._tables[node][rules.UPLINK_CHOICE][0]
         first, count = entry.params["first_port"], entry.params["count"]
         kind = entry.action.rsplit(".", 1)[-1]
@@ -121,4 +122,41 @@ class Walker:
             ports = (value & 0xFFFF, addressing.UDP_PORT)
             salt = entry.params["salt"]
             return first + ev.ecmp_uplink(salt, source, destination, value >> 16, ports, 17, count)
-        raise WalkError(f"{node}: sprays, any uplink may be taken")
+        if sprayed_to is None or not 0 <= sprayed_to < count:
+            raise WalkError(f"{node}: sprays over {count} uplinks, not to {sprayed_to}")
+        return first + sprayed_to
+
+
+def check_routes(topology: Topology) -> int:
+    """Follow every path between every two hosts through the tables; returns how many were followed.
+
+    In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a
+    packet ends elsewhere or goes another way than `Paths` says.
+    """
+    paths, walker = Paths(topology), Walker(topology)
+    mode = topology.lab.routing.mode
+    count = 0
+    for src, dst in permutations(range(topology.lab.hosts), 2):
+        address = topology.hosts[dst].address
+        if mode is RoutingMode.ECMP:
+            for value in chain.from_iterable(paths.profile(src, dst)):
+                expected = paths.path_of_ev(src, dst, value)
+                assert expected is not None
+                _check(walker.plain(src, expected.plane, address, value), expected)
+                count += 1
+            continue
+        for path in paths.all_paths(src, dst):
+            if mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH):
+                taken = walker.srv6(src, path.plane, paths.srv6(path))
+            elif mode is RoutingMode.STRUCTURED_EV:
+                taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
+            else:
+                taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.t1)
+            _check(taken, path)
+            count += 1
+    return count
+
+
+def _check(taken: Walk, expected: Path) -> None:
+    if taken.links != expected.links:
+        raise WalkError(f"h{expected.src} to h{expected.dst}: goes {taken.links}, not {expected.links}")

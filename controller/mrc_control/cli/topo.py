@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_topo import LabError, Paths, Topology, addressing, draw, load_lab, rules, walk
-from mrc_topo.ev import EXPLICIT_PATH
 from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
 from mrc_topo.schema import RoutingMode
@@ -36,30 +35,6 @@ def _load(lab: str) -> Topology:
         _fail(str(error))
 
 
-def check_routes(topology: Topology) -> int:
-    """Follow every path of every pair of hosts through the table entries; returns how many paths there are.
-
-    Raises WalkError if one leads elsewhere.
-    """
-    paths, walker = Paths(topology), walk.Walker(topology)
-    mode = topology.lab.routing.mode
-    count = 0
-    for src in range(topology.lab.hosts):
-        for dst in range(topology.lab.hosts):
-            for path in paths.all_paths(src, dst) if src != dst else ():
-                if mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH):
-                    taken = walker.srv6(src, path.plane, paths.srv6(path))
-                elif mode in EXPLICIT_PATH:
-                    address = topology.hosts[dst].address
-                    taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
-                else:
-                    continue
-                if taken.links != path.links:
-                    raise walk.WalkError(f"h{src} to h{dst}: goes {taken.links}, not {path.links}")
-                count += 1
-    return count
-
-
 @app.command()
 def validate(labs: Annotated[list[str], typer.Argument(help="lab files or names of labs")]) -> None:
     """Check lab files: schema, radix, oversubscription, and every route of every path."""
@@ -67,7 +42,7 @@ def validate(labs: Annotated[list[str], typer.Argument(help="lab files or names 
     for lab in labs:
         try:
             topology = load_lab(lab)
-            paths = check_routes(topology)
+            paths = walk.check_routes(topology)
         except (LabError, walk.WalkError) as error:
             failed = True
             for line in str(error).splitlines():

@@ -1,0 +1,122 @@
+"""Lab files: the labs that come with the project, units, and what is said about bad ones."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from mrc_topo import LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo.units import format_rate, format_size, parse_rate_bps, parse_size_bytes, parse_time_ns
+from mrc_topo.walk import check_routes
+
+# (what the file says, line, key, words that the message must have)
+BAD = [
+    ("planes: 0\nname: a", 1, "planes", "greater than or equal to 1, not 0"),
+    ("name: a\nplanes: 17", 2, "planes", "less than or equal to 16, not 17"),
+    ("name: a\nhosts: 5000", 2, "hosts", "less than or equal to 256, not 5000"),
+    ("name: a\nplans: 3", 2, "plans", "did you mean 'planes'"),
+    ("name: a\nlinks:\n  host:\n    rte: 3", 4, "links.host.rte", "did you mean 'rate'"),
+    ("name: a\nlinks:\n  host: {rate: 0}", 3, "links.host.rate", "1000, not 0"),
+    ("name: a\nlinks:\n  host: {rate: 3 furlongs}", 3, "links.host.rate", "such as 100Mbps"),
+    ("name: a\nlinks:\n  host: {rate: 1.5}", 3, "links.host.rate", "such as 100Mbps"),
+    ("name: a\nlinks:\n  fabric: {delay: -1}", 3, "links.fabric.delay", "greater than or equal to 0, not -1"),
+    ("name: a\nlinks:\n  fabric: {delay: 0.5ns}", 3, "links.fabric.delay", "whole number of ns"),
+    ("name: a\nqueues:\n  ecn: {kmin: 4KiB, kmax: 1KiB}", 3, "queues.ecn", "must be above kmin"),
+    ("name: a\nqueues:\n  limit: 4KiB", 2, "queues", "must not be above limit"),
+    ("name: a\nqueues: {limit: 0}", 2, "queues", "forwards nothing"),
+    ("name: a\npath_mtu: 1001", 2, "path_mtu", "multiple of 4"),
+    ("name: a\nrouting: {mode: bgp}", 2, "routing.mode", "'structured_ev'"),
+    ("name: a\nev: {active: 300}", 2, "ev", "active (300) <= size (128)"),
+    ("name: a\nplanes: 3", 1, "lab", "multiples of the 3 planes"),
+    ("name: a\nhosts: 9", 1, "lab", "9 hosts do not fit"),
+    ("name: a\nhosts: 6", 1, "lab", "leave a T0 of 4 empty"),
+    ("name: a\nt1_per_plane: 0", 1, "lab", "give at least 1"),
+    ("name: a\nt0_per_plane: 64\nhosts: 128", 1, "lab", "264 switches"),
+    ("name: a\nradix: 3", 1, "lab", "a T0 needs 4 ports, the radix is 3"),
+    ("name: a\nmax_oversubscription: 0.5", 1, "lab", "oversubscribed 1:1"),
+    ("name: a\noverrides:\n  p0-t0.9--p0-t1.0: {}", 3, "overrides.p0-t0.9--p0-t1.0", "near ones: p0-t0"),
+    ("name: a\noverrides:\n  h3:2: {loss: 2}", 3, "overrides.h3:2.loss", "less than or equal to 1, not 2"),
+    ("name: a\noverrides:\n  h3:2: {los: 2}", 3, "overrides.h3:2.los", "did you mean 'loss'"),
+    ("name: a\nplanes: 2\nplanes: 4", 3, "planes", "given twice"),
+    ("name: A lab", 1, "name", "lower-case letters"),
+    ("planes: 4", 1, "name", "is required; add 'name: ...'"),
+    ("- 1", 1, "", "a lab file is a mapping"),
+    ("", 1, "", "a lab file is a mapping"),
+    ("name: a\nlinks: [", 2, "", "not YAML"),
+    ("name: a\n\tx: 1", 2, "", "not YAML"),
+    ("a: &a [*a]", 1, "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "key", "words"), BAD)
+def test_bad_lab_names_file_line_key_and_remedy(text: str, line: int, key: str, words: str) -> None:
+    with pytest.raises(LabError) as caught:
+        parse_lab(text, "some.yaml")
+    message = caught.value.problems[0]
+    assert message.startswith((f"some.yaml:{line}", "some.yaml: not"))
+    assert f"{key}: " in message
+    assert words in message
+    assert all("\n" not in problem for problem in caught.value.problems)
+
+
+def test_every_problem_of_a_file_is_told() -> None:
+    with pytest.raises(LabError) as caught:
+        parse_lab("name: a\nplans: 1\nlinks: {host: {rate: x}}\nseed: -1\n")
+    assert len(caught.value.problems) == 3
+
+
+def test_unknown_lab_names_the_known_ones(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LabError, match=r"no such lab file.*default"):
+        load_lab("defalt")
+    with pytest.raises(LabError, match="cannot be read"):
+        load_lab(tmp_path)
+    bad = tmp_path / "x.yaml"
+    bad.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(LabError, match="not UTF-8"):
+        load_lab(bad)
+
+
+@pytest.mark.parametrize("name", sorted(builtin_labs()))
+def test_built_in_labs_are_good(name: str) -> None:
+    topology = load_lab(name)
+    assert topology.lab.name == name
+    assert topology.lab.description
+    hosts = topology.lab.hosts
+    assert check_routes(topology) >= hosts * (hosts - 1) * topology.lab.planes
+
+
+def test_default_lab_is_the_one_the_demo_promises() -> None:
+    lab = load_lab("default").lab
+    assert (lab.planes, lab.t0_per_plane, lab.t1_per_plane, lab.hosts) == (4, 4, 2, 8)
+    assert lab.oversubscription == 1.0
+
+
+def test_overrides_change_their_link_only() -> None:
+    topology = load_lab("mixed-links")
+    slow = topology.links["p0-t0.0--p0-t1.0"]
+    assert slow.spec.rate == 5_000_000
+    assert slow.spec.delay == topology.lab.links.fabric.delay
+    assert topology.links["p1-t0.0--p1-t1.1"].loss == 0.01
+    assert topology.links["h3:1"].queue.ecn is None
+    assert [link.name for link in topology.links.values() if link.spec.rate == 5_000_000] == [slow.name]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("100Mbps", 10**8), ("1.6 Gbps", 1_600_000_000), ("40kbps", 40_000), (7, 7), ("2.5gbps", 2_500_000_000)],
+)
+def test_rates(text: str | int, value: int) -> None:
+    assert parse_rate_bps(text) == value
+
+
+def test_times_and_sizes() -> None:
+    assert parse_time_ns("1.5us") == 1500
+    assert parse_time_ns("2ms") == 2_000_000
+    assert parse_size_bytes("64KiB") == 65536
+    assert parse_size_bytes("9kB") == 9000
+    assert format_rate(1_600_000_000) == "1.6 Gb/s"
+    assert format_size(65536) == "64 KiB"
+    for bad in (True, None, 1.0, "", "5", "5 parsecs", "-5us", "1e3us"):
+        with pytest.raises(ValueError, match="such as 5us"):
+            parse_time_ns(bad)
