@@ -91,7 +91,8 @@ class FabricServer:
         if config is not None:
             self.service.device(switch.device_id).load_config(config)
         else:
-            switch.load(load_program(program.bmv2))
+            with self.service.programs:
+                switch.load(load_program(program.bmv2))
 
     def start(self) -> str:
         """Serve, and start the real clock (a virtual one is the owner's to advance).

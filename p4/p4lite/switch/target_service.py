@@ -8,6 +8,7 @@ a switch or port that is not there, FAILED_PRECONDITION for what the fabric refu
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast
@@ -18,6 +19,7 @@ from p4lite.switch import errors as program_errors
 from p4lite.switch import target_codec as codec
 from p4lite.switch.fabric import Link, Port, Switch
 from p4lite.switch.fabric_types import FabricError, LinkSettings, SwitchState
+from p4lite.switch.instance import ProgramInstance
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
     INTERNAL,
@@ -59,6 +61,7 @@ class TargetService:
     def __init__(self, service: P4RuntimeService) -> None:
         self._service = service
         self._fabric = service.fabric
+        self._lock = threading.Lock()  # one request at a time: the fabric's Python side is not for many threads
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service's methods, to be added to a grpc.Server."""
@@ -80,6 +83,7 @@ class TargetService:
             "SetBuffer": (self._set_buffer, ("device_id", "port", "limits")),
             "Capture": (self._capture, ("device_id", "port", "path", "snaplen")),
             "AddLink": (self._add_link, ("a", "b", "settings", "back")),
+            "RemoveLink": (self._remove_link, ("a",)),
             "SetLink": (self._set_link, ("a", "settings", "direction")),
             "SetLinkUp": (self._set_link_up, ("a", "up", "direction")),
             "SetState": (self._set_state, ("device_id", "state")),
@@ -105,7 +109,7 @@ class TargetService:
     def _guarded(self, method: Method, keys: tuple[str, ...]) -> Callable[[bytes, Any], bytes]:
         def call(data: bytes, context: Any) -> bytes:
             try:
-                with refusals():
+                with refusals(), self._lock:
                     return codec.dump(method(codec.check_keys(codec.load(data), "request", keys)))
             except P4RtError as error:
                 failure = error
@@ -213,8 +217,10 @@ class TargetService:
 
     def _remove_switch(self, request: Request) -> Any:
         switch = self._switch(request)
+        device = self._service.device(switch.device_id)
         self._service.remove_device(switch.device_id)
-        self._fabric.remove_switch(switch.device_id)
+        with device.lock, self._service.programs:
+            self._fabric.remove_switch(switch.device_id)
         return {}
 
     def _set_state(self, request: Request) -> Any:
@@ -301,6 +307,12 @@ class TargetService:
         self._ports_changed(a.switch, b.switch)
         return {}
 
+    def _remove_link(self, request: Request) -> Any:
+        link, _ = self._link(request)
+        self._fabric.unlink(link)
+        self._ports_changed(link.a.switch, link.b.switch)
+        return {}
+
     def _set_link(self, request: Request) -> Any:
         link, direction = self._link(request)
         directions: tuple[Literal["a_to_b", "b_to_a"], ...] = (
@@ -345,36 +357,46 @@ class TargetService:
         self._fabric.trace(path)
         return {}
 
+    @contextmanager
+    def _instance(self, request: Request) -> Iterator[ProgramInstance]:
+        """The running program's state, which cannot be replaced meanwhile."""
+        device = self._service.device(self._switch(request).device_id)
+        with device.lock:
+            yield device.switch.instance
+
     def _faults(self, request: Request) -> Any:
-        return self._switch(request).instance.faults()
+        with self._instance(request) as instance:
+            return instance.faults()
 
     def _read_register(self, request: Request) -> Any:
-        instance = self._switch(request).instance
         name = text(request.get("register"), "register")
-        if request.get("index") is None:
-            return {"values": instance.register_read_all(name)}
-        return {"values": [instance.register_read(name, integer(request["index"], "index"))]}
+        with self._instance(request) as instance:
+            if request.get("index") is None:
+                return {"values": instance.register_read_all(name)}
+            return {"values": [instance.register_read(name, integer(request["index"], "index"))]}
 
     def _write_register(self, request: Request) -> Any:
         value = request.get("value")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise CodecError(f"value: expected an unsigned integer, got {value!r}")
-        self._switch(request).instance.register_write(
-            text(request.get("register"), "register"), integer(request.get("index"), "index"), value
-        )
+        name, index = text(request.get("register"), "register"), integer(request.get("index"), "index")
+        with self._instance(request) as instance:
+            instance.register_write(name, index, value)
         return {}
 
     def _reset_register(self, request: Request) -> Any:
-        self._switch(request).instance.register_reset(text(request.get("register"), "register"))
+        name = text(request.get("register"), "register")
+        with self._instance(request) as instance:
+            instance.register_reset(name)
         return {}
 
     def _read_counter(self, request: Request) -> Any:
-        instance = self._switch(request).instance
         name = text(request.get("counter"), "counter")
-        if request.get("index") is None:
-            values = instance.counter_read_all(name)
-        else:
-            values = [instance.counter_read(name, integer(request["index"], "index"))]
+        with self._instance(request) as instance:
+            if request.get("index") is None:
+                values = instance.counter_read_all(name)
+            else:
+                values = [instance.counter_read(name, integer(request["index"], "index"))]
         return {"values": [[value.packets, value.bytes] for value in values]}
 
 

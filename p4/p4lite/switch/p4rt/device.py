@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric import Switch
 from p4lite.switch.fabric_types import FabricError, Notification, NotificationKind
+from p4lite.switch.instance import ProgramInstance
 from p4lite.switch.p4rt import packets
 from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value
 from p4lite.switch.p4rt.digests import Digests
@@ -46,7 +48,6 @@ class Forwarding:
     """The entities of a device under one pipeline, and which of them a message means."""
 
     def __init__(self, target: Target) -> None:
-        self.target = target
         self.pipeline = target.pipeline
         self.profiles = Profiles(target)
         self.tables = Tables(target, self.profiles)
@@ -100,18 +101,23 @@ class _Saved:
     """A pipeline that was verified and saved, and the writes made since (to be replayed by COMMIT)."""
 
     forwarding: Forwarding
+    instance: ProgramInstance
     writes: list[bytes]
 
 
 class Device:
     """A switch as P4Runtime sees it."""
 
-    def __init__(self, switch: Switch, cache: PipelineCache) -> None:
+    def __init__(
+        self, switch: Switch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
+    ) -> None:
+        """`programs` is held while programs come and go (the fabric's notifications look into them)."""
         self.switch = switch
         self.device_id = switch.device_id
         self.lock = threading.RLock()
         self.arbiter = Arbiter(switch.device_id)
         self._cache = cache
+        self._programs = programs or nullcontext()
         self._forwarding: Forwarding | None = None
         self._saved: _Saved | None = None
         #: Stream messages that found their controller's queue full.
@@ -150,21 +156,28 @@ class Device:
     def commit(self, pipeline: Pipeline) -> None:
         """Run `pipeline` with empty tables."""
         with self.lock:
-            self._clear()
-            with control():
+            with control(), self._programs:
                 self.switch.load(pipeline.program)
-                instance = self.switch.instance
-            self._forwarding = Forwarding(Target(pipeline, instance, self.switch, self._port_up))
-            self._saved = None
+            self._forwarding = self._fresh(pipeline)
+            self._drop_saved()
 
     def load_config(self, config: Any) -> None:
         """Verify and commit a ForwardingPipelineConfig without a controller (at the start of a server)."""
         self.commit(self._cache.verify(config))
 
+    def _fresh(self, pipeline: Pipeline) -> Forwarding:
+        return Forwarding(Target(pipeline, lambda: self.switch.instance, self.switch, self._port_up))
+
     def _save(self, pipeline: Pipeline) -> None:
+        self._drop_saved()
         instance = pipeline.program.instance(drop_port=self.switch.drop_port)
-        target = Target(pipeline, instance, NoReplicator(), self._port_up)
-        self._saved = _Saved(Forwarding(target), [])
+        target = Target(pipeline, lambda: instance, NoReplicator(), self._port_up)
+        self._saved = _Saved(Forwarding(target), instance, [])
+
+    def _drop_saved(self) -> None:
+        if self._saved is not None:
+            self._saved.instance.close()
+            self._saved = None
 
     def _commit_saved(self) -> None:
         saved = self._saved
@@ -174,11 +187,6 @@ class Device:
         assert self._forwarding is not None
         for data in saved.writes:
             self._forwarding.write(p4runtime_pb2.Update.FromString(data))
-        saved.forwarding.target.instance.close()
-
-    def _clear(self) -> None:
-        if self._forwarding is not None:
-            self._forwarding.replication.clear()
 
     def get_pipeline(self, request: Any) -> Any:
         """GetForwardingPipelineConfig."""
@@ -203,11 +211,8 @@ class Device:
         """The switch was restarted: the program stays, all entities are gone."""
         with self.lock:
             if self._forwarding is not None:
-                pipeline = self._forwarding.pipeline
-                with control():
-                    instance = self.switch.instance
-                self._forwarding = Forwarding(Target(pipeline, instance, self.switch, self._port_up))
-            self._saved = None
+                self._forwarding = self._fresh(self._forwarding.pipeline)
+            self._drop_saved()
 
     def _port_up(self, number: int) -> bool | None:
         port = self.switch.ports.get(number)

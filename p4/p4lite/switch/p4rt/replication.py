@@ -96,16 +96,6 @@ class Replication:
         else:
             raise invalid("a read of the packet replication engine names multicast groups or clone sessions")
 
-    def clear(self) -> None:
-        """Take every group and session out of the switch."""
-        with control():
-            for ident in self._groups:
-                self._target.replicator.delete_multicast_group(ident)
-            for ident in self._sessions:
-                self._target.replicator.delete_clone_session(ident)
-        self._groups.clear()
-        self._sessions.clear()
-
 
 def _asked(ident: int, known: dict[int, bytes], what: str) -> list[bytes]:
     if not ident:

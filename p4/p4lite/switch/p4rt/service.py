@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,6 +100,8 @@ class P4RuntimeService:
         self._devices: dict[int, Device] = {}
         self._streams: set[Stream] = set()
         self._lock = threading.Lock()
+        #: Held while a program comes or goes, and while the fabric's notifications look into programs.
+        self.programs = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -106,7 +109,7 @@ class P4RuntimeService:
 
     def add_device(self, switch: Switch) -> Device:
         """Serve a switch of the fabric under its device_id."""
-        device = Device(switch, self.cache)
+        device = Device(switch, self.cache, self.programs)
         with self._lock:
             self._devices[switch.device_id] = device
         return device
@@ -157,8 +160,11 @@ class P4RuntimeService:
     def _notify(self) -> None:
         wait = 0.1
         while not self._stop.is_set():
+            select.select([self.fabric.notify_fd], [], [], wait)
             by_device: dict[int, list[Any]] = {}
-            for note in self.fabric.notifications(wait):
+            with self.programs:
+                notes_taken = self.fabric.notifications()
+            for note in notes_taken:
                 by_device.setdefault(note.device_id, []).append(note)
             now = time.monotonic_ns()
             wait = 0.1

@@ -88,9 +88,14 @@ class NoReplicator:
 @dataclass(slots=True)
 class Target:
     """Where entities take effect. `port_up` tells whether a port that a selector watches may be used, None that
-    there is no such port."""
+    there is no such port. `get_instance` gives the program's state, its clock brought up to date."""
 
     pipeline: Pipeline
-    instance: ProgramInstance
+    get_instance: Callable[[], ProgramInstance]
     replicator: Replicator
     port_up: Callable[[int], bool | None]
+
+    @property
+    def instance(self) -> ProgramInstance:
+        """The program's tables and other state."""
+        return self.get_instance()
