@@ -118,7 +118,7 @@ class Endpoint:
         elif kind is Ack:
             qp.requestor.on_ack(message, now)  # type: ignore[arg-type]
         elif kind is Nack:
-            qp.requestor.on_nack(message, now)  # type: ignore[arg-type]
+            qp.requestor.recovery.on_nack(message, now)  # type: ignore[arg-type]
         else:
             context.drop("endpoint_op_to_qp", port, now)
 
@@ -214,11 +214,11 @@ class Endpoint:
 
     def _qp_timer(self, kind: TimerKind, qp: QueuePair, now: int) -> None:
         if kind is TimerKind.RETRANSMIT:
-            qp.requestor.on_timeout(now)
+            qp.requestor.recovery.on_timeout(now)
         elif kind is TimerKind.TAIL:
-            qp.requestor.on_tail(now)
+            qp.requestor.recovery.on_tail(now)
         elif kind is TimerKind.BACKOFF:
-            qp.requestor.on_backoff()
+            qp.requestor.recovery.on_backoff()
         elif kind is TimerKind.EV_PROBE:
             qp.prober.on_timer(now)
         else:
@@ -453,7 +453,7 @@ class Endpoint:
                 continue
             for plane in range(self.config.ports.count):
                 if lost >> plane & 1:
-                    qp.requestor.on_plane_down(plane, now)
+                    qp.requestor.recovery.on_plane_down(plane, now)
 
     def _probe_plane(self, peer: Peer, now: int) -> None:
         """A plane came back: do not wait for the interval to probe its ASSUMED_BAD EVs."""

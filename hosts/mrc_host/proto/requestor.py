@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.fields import NackReason, Opcode
-from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Nack, Sack
+from mrc_host.proto.fields import Opcode
+from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
 from mrc_host.proto.peer import nominal_size
 from mrc_host.proto.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
+from mrc_host.proto.recovery import Recovery
 from mrc_host.proto.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
@@ -72,21 +73,12 @@ class Requestor:
 
     __slots__ = (
         "_current",
-        "_hold_ns",
-        "_lost_bytes",
         "_next_psn",
         "_offset",
         "_queue",
         "_rcvd_units",
-        "_refusals",
-        "_rto_armed",
-        "_sent_bytes",
-        "_silence",
         "_stamps",
-        "_tail_armed",
-        "_tail_progress",
         "board",
-        "budget",
         "counters",
         "cq",
         "cwnd",
@@ -94,12 +86,15 @@ class Requestor:
         "in_ring",
         "limit",
         "lost",
+        "lost_bytes",
         "mpr",
         "msn",
         "mtu",
         "qp",
+        "recovery",
         "rqmsn",
         "rttvar_ns",
+        "sent_bytes",
         "srtt_ns",
         "tc_data",
         "tc_retx",
@@ -116,7 +111,8 @@ class Requestor:
         self._queue: deque[WriteRequest] = deque()
         self._current: WriteRequest | None = None
         self._offset = 0
-        self.lost: deque[Transmission] = deque()
+        self.recovery = Recovery(self)
+        self.lost = self.recovery.lost
         self.in_ring = False
         self.waiting = False
         self.start(0)
@@ -131,7 +127,6 @@ class Requestor:
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
         self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
         self._next_psn = first_psn  # of the next request to be posted
-        self.budget = attributes.linear_cnt + attributes.exp_cnt if attributes.exp_cnt < 25 else 1 << 30
         self.mpr = attributes.mpr
         self.limit = first_psn - 1 + MPR_UNIT * self.mpr
         self.tc_data = context.tc_data if attributes.peer_trim_nack else context.tc_no_trim
@@ -141,15 +136,10 @@ class Requestor:
         self.wimm_in_flight = 0
         self.srtt_ns = 0
         self.rttvar_ns = 0
-        self._sent_bytes = 0
-        self._lost_bytes = 0
+        self.sent_bytes = 0
+        self.lost_bytes = 0
         self._rcvd_units = 0
-        self._rto_armed = False
-        self._tail_armed = False
-        self._tail_progress = -1
-        self._silence = 0  # tail probes in a row without progress
-        self._hold_ns = 0  # nothing is sent before this time (resource NACK)
-        self._refusals = 0
+        self.recovery.start(attributes)
 
     # --- posting ---
 
@@ -223,7 +213,7 @@ class Requestor:
         sent_bytes = balance.sent
         if sent_bytes[port] > balance.limit and not balance.retry(port, now):
             return self._unbalanced(now)
-        if now < self._hold_ns:
+        if now < self.recovery.hold_ns:
             return IDLE
         evs = qp.evs
         order = evs.order[port]
@@ -237,22 +227,10 @@ class Requestor:
                 return PORT
         value = evs.universe.values[ev]
         packet = qp.context.codec.encode_data(
-            peer.addresses,
-            value,
-            self.tc_data,
-            opcode,
-            qp.remote_number,
-            psn & PSN_MASK,
-            flags,
-            request.rqmsn,
-            request.msn,
-            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
-            request.va + offset,
-            request.rkey,
-            request.length,
-            request.view[offset:end],
-            request.immediate,
-        )
+            peer.addresses, value, self.tc_data, opcode, qp.remote_number, psn & PSN_MASK, flags,
+            request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
+            request.va + offset, request.rkey, request.length, request.view[offset:end], request.immediate,
+        )  # fmt: skip
         if peer.outer_bytes:
             packet = peer.wrap(packet, value)
         last_on_ev = board.last_on_ev
@@ -263,7 +241,7 @@ class Requestor:
         board.nxt = psn + 1
         cc.inflight = inflight
         sent_bytes[port] += size
-        self._sent_bytes += size
+        self.sent_bytes += size
         counters = self.counters
         counters.packets_sent += 1
         counters.payload_bytes_sent += end - offset
@@ -272,8 +250,8 @@ class Requestor:
         else:
             self._current = self._queue.popleft() if self._queue else None
             self._offset = 0
-        if not self._rto_armed or not self._tail_armed:
-            self._arm(now)
+        if not self.recovery.armed:
+            self.recovery.arm(now)
         trace = qp.context.trace
         if trace is not None:
             trace(
@@ -296,7 +274,7 @@ class Requestor:
             lost.popleft()  # acknowledged after all
         if not lost:
             return self.emit(port, now, room)
-        if now < self._hold_ns:
+        if now < self.recovery.hold_ns:
             return IDLE
         failed = lost[0]
         if failed.psn > self.limit:
@@ -339,22 +317,11 @@ class Requestor:
         value = evs.universe.values[ev]
         psn = failed.psn
         packet = qp.context.codec.encode_data(
-            peer.addresses,
-            value,
-            self.tc_retx,
-            opcode,
-            qp.remote_number,
-            psn & PSN_MASK,
-            FLAG_RTX | FLAG_ACK_REQ,
-            request.rqmsn,
-            request.msn,
-            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
-            request.va + offset,
-            request.rkey,
-            request.length,
-            request.view[offset:end],
-            request.immediate,
-        )
+            peer.addresses, value, self.tc_retx, opcode, qp.remote_number, psn & PSN_MASK,
+            FLAG_RTX | FLAG_ACK_REQ, request.rqmsn, request.msn,
+            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP, request.va + offset, request.rkey,
+            request.length, request.view[offset:end], request.immediate,
+        )  # fmt: skip
         if peer.outer_bytes:
             packet = peer.wrap(packet, value)
         failed.state = REPLACED
@@ -366,10 +333,10 @@ class Requestor:
         )
         cc.inflight += size
         balance.sent[port] += size
-        self._sent_bytes += size
+        self.sent_bytes += size
         self.counters.packets_sent += 1
         self.counters.retransmissions += 1
-        self._arm(now)
+        self.recovery.arm(now)
         trace = qp.context.trace
         if trace is not None:
             trace(
@@ -377,16 +344,6 @@ class Requestor:
                 new=False,
             )  # fmt: skip
         return packet
-
-    def _arm(self, now: int) -> None:
-        """Arm the timeout and the tail timer unless they are."""
-        timers = self.qp.context.timers
-        if not self._rto_armed and self.board.outstanding:
-            self._rto_armed = True
-            timers.arm(TimerKind.RETRANSMIT, self.qp, now + self.board.timeout_ns)
-        if not self._tail_armed:
-            self._tail_armed = True
-            timers.arm(TimerKind.TAIL, self.qp, now + self._tail_interval())
 
     # --- acknowledgement ---
 
@@ -411,7 +368,7 @@ class Requestor:
         if sack.pr:
             probe = qp.prober.answered(sack.ack_psn_offset & 0xFFFF, mark, now)
             if probe is not None:
-                self._silence = 0
+                self.recovery.silence = 0
                 if probe.sent_ns > board.newest_ns:
                     board.newest_ns = probe.sent_ns
         else:
@@ -437,7 +394,7 @@ class Requestor:
                 # Taken for lost, and arrived after all: its bytes come off inflight a second time below.
                 counters.spurious_losses += 1
                 cc.inflight += sent.size
-                self._lost_bytes -= sent.size
+                self.lost_bytes -= sent.size
                 sent.state = ACKED
                 continue
             sent.state = ACKED
@@ -470,13 +427,13 @@ class Requestor:
             self.mpr = sack.mpr
         self.limit = board.una - 1 + MPR_UNIT * self.mpr
         if acked:
-            self._silence = 0
-            self._refusals = 0
+            self.recovery.silence = 0
+            self.recovery.refusals = 0
 
         if suspects is not None and attributes.same_ev_inference:
             for sent in suspects:
                 if sent.state == IN_FLIGHT:
-                    self._lose(sent, LossReason.SAME_EV, now)
+                    self.recovery.lose(sent, LossReason.SAME_EV, now)
         order = board.order
         if not board.outstanding:
             order.clear()
@@ -492,7 +449,7 @@ class Requestor:
                 if head.sent_ns < threshold or board.slow:
                     for sent in board.sent_before(threshold):
                         if sent.state == IN_FLIGHT:
-                            self._lose(sent, LossReason.RACK, now)
+                            self.recovery.lose(sent, LossReason.RACK, now)
 
         trace = qp.context.trace
         if trace is not None:
@@ -563,7 +520,7 @@ class Requestor:
         unacked = self.unacked
         while unacked and unacked[0].last <= psn:
             request = unacked.popleft()
-            self._silence = 0
+            self.recovery.silence = 0
             self.counters.requests_completed += 1
             if request.is_imm:
                 self.wimm_in_flight -= 1
@@ -576,14 +533,14 @@ class Requestor:
         if sent.state == LOST:
             self.counters.spurious_losses += 1
             self.qp.peer.cc.inflight += sent.size
-            self._lost_bytes -= sent.size
+            self.lost_bytes -= sent.size
         sent.state = ACKED
         if self.board.last_on_ev.get(sent.ev) is sent:
             del self.board.last_on_ev[sent.ev]
 
     def _settle(self) -> None:
         """Everything sent has arrived: what lost SACKs would have taken off inflight is known without them."""
-        units = -(-(self._sent_bytes - self._lost_bytes) // _RCVD_UNIT)
+        units = -(-(self.sent_bytes - self.lost_bytes) // _RCVD_UNIT)
         self.qp.peer.cc.inflight -= (units - self._rcvd_units) * _RCVD_UNIT
         self._rcvd_units = units
         if self.qp.peer.waiting:
@@ -598,162 +555,17 @@ class Requestor:
         if qp.context.trace is not None:
             qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=request.wr_id, status=status.value)
 
-    # --- loss ---
-
-    def on_nack(self, nack: Nack, now: int) -> None:
-        """A NACK names a packet (rule (a)); the path is to blame for TRIMMED only (`§7`)."""
-        counters = self.counters
-        counters.nacks_received += 1
-        qp = self.qp
-        evs = qp.evs
-        board = self.board
-        reason = nack.nack_reason
-        if qp.context.trace is not None:
-            qp.context.trace(now, "nack:received", qpn=qp.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
-        ev = evs.universe.index.get(nack.entropy, -1)
-        sent = board.outstanding.get(extend(nack.nack_psn, board.una))
-        if ev >= 0:
-            evs.apply(ev, EvInput.TRIMMED if reason == NackReason.TRIMMED else EvInput.NOT_TO_BLAME)
-        if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
-            counters.stale_nacks += 1
-            return
-        self._silence = 0
-        if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
-            qp.peer.cc.on_trim(now, sent.size)
-        else:
-            qp.peer.cc.on_refused(sent.size)
-            self._back_off(now)
-        self._lose(sent, LossReason.NACK, now)
-        if qp.peer.waiting:
-            qp.peer.wake_waiting()
-
-    def _back_off(self, now: int) -> None:
-        """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
-        if now < self._hold_ns:
-            return
-        pause = max(self.srtt_ns, self.qp.peer.cc.base_rtt_ns) << min(self._refusals, 10)
-        self._refusals += 1
-        self._hold_ns = now + pause
-        self.qp.context.timers.arm(TimerKind.BACKOFF, self.qp, self._hold_ns)
-
-    def on_backoff(self) -> None:
-        """The pause is over."""
-        if not self.waiting and self.has_data():
-            self.qp.context.wake(self)
-
-    def _lose(self, sent: Transmission, reason: LossReason, now: int) -> None:
-        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
-        qp = self.qp
-        sent.state = LOST
-        self._lost_bytes += sent.size
-        counters = self.counters
-        cc = qp.peer.cc
-        if reason is LossReason.NACK:
-            counters.lost_nack += 1
-        elif reason is LossReason.PORT_DOWN:
-            counters.lost_port_down += 1
-            cc.on_refused(sent.size)
-        else:
-            if reason is LossReason.RACK:
-                counters.lost_rack += 1
-            elif reason is LossReason.SAME_EV:
-                counters.lost_same_ev += 1
-            else:
-                counters.lost_timeout += 1
-            cc.on_loss(now, sent.size)
-            if qp.peer.planes >> sent.plane & 1:
-                qp.evs.apply(sent.ev, EvInput.LOSS)
-        trace = qp.context.trace
-        if trace is not None:
-            value = qp.evs.universe.values[sent.ev]
-            trace(
-                now, "packet:lost", qpn=qp.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
-                tx=sent.count,
-            )  # fmt: skip
-        if reason is not LossReason.PORT_DOWN:
-            sent.failures += 1
-            if sent.failures > self.budget:
-                qp.fail(
-                    ErrorReason.RETRY_EXCEEDED,
-                    now,
-                    failed_psn=sent.psn,
-                    status=CompletionStatus.RETRY_EXC_ERR,
-                )
-                return
-        self.lost.append(sent)
-        if not self.waiting:
-            qp.context.wake(self)
-
-    def on_plane_down(self, plane: int, now: int) -> None:
-        """A plane is known to be down: what is in flight there is sent again at once, on others."""
-        for sent in self.board.on_plane(plane):
-            self._lose(sent, LossReason.PORT_DOWN, now)
-        if self.qp.peer.waiting:
-            self.qp.peer.wake_waiting()
-
-    def on_timeout(self, now: int) -> None:
-        """The local ACK timeout of some packet (rule (d))."""
-        self._rto_armed = False
-        expired, due = self.board.timed_out(now)
-        for sent in expired:
-            if sent.state == IN_FLIGHT:
-                self._lose(sent, LossReason.TIMEOUT, now)
-        if due is not None and self.board.outstanding:
-            self._rto_armed = True
-            self.qp.context.timers.arm(TimerKind.RETRANSMIT, self.qp, due)
-        if self.qp.peer.waiting:
-            self.qp.peer.wake_waiting()
-
-    # --- the tail: silence while something is unacknowledged ---
-
-    def _tail_interval(self) -> int:
-        """Two smoothed RTTs of silence, doubling with every probe that brought nothing."""
-        rtt = max(self.srtt_ns + 2 * self.rttvar_ns, self.qp.peer.cc.base_rtt_ns)
-        return 2 * rtt << min(self._silence, _MAX_TAIL_DOUBLINGS)
-
-    def on_tail(self, now: int) -> None:
-        """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
-        self._tail_armed = False
-        if not self.unacked or (self.has_data() and not self.board.outstanding):
-            return
-        qp = self.qp
-        timers = qp.context.timers
-        attributes = qp.attributes
-        progress = self.counters.sacks_received + self.counters.packets_sent + self.counters.acks_received
-        if progress != self._tail_progress:
-            self._tail_progress = progress
-            self._tail_armed = True
-            timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
-            return
-        everything_sacked = not self.board.outstanding
-        if attributes.tail_probe or everything_sacked:
-            plane = qp.peer.next_plane()
-            ev = qp.evs.choose(plane) if plane >= 0 else -1
-            if ev >= 0:
-                qp.prober.send(ev, now, revival=False)
-        self._silence += 1
-        if everything_sacked and self._silence > self.budget:
-            qp.fail(
-                ErrorReason.RETRY_EXCEEDED,
-                now,
-                failed_psn=self.unacked[0].last,
-                status=CompletionStatus.RETRY_EXC_ERR,
-            )
-            return
-        self._tail_armed = True
-        timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
-
     # --- the end ---
 
     def flush(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
         """Complete every request: the one that holds `failed_psn` with `status`, the others as flushed."""
         peer = self.qp.peer if self.qp.connected else None
         if peer is not None:
-            peer.cc.inflight -= self._sent_bytes - self._lost_bytes - self._rcvd_units * _RCVD_UNIT
+            peer.cc.inflight -= self.sent_bytes - self.lost_bytes - self._rcvd_units * _RCVD_UNIT
             if self.waiting:
                 self.waiting = False
                 peer.waiting.remove(self)
-        self._sent_bytes = self._lost_bytes = self._rcvd_units = 0
+        self.sent_bytes = self.lost_bytes = self._rcvd_units = 0
         for sent in self.board.outstanding.values():
             sent.state = REPLACED
         self.board.clear()

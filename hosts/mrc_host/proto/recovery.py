@@ -1,0 +1,208 @@
+"""Loss and repair of one requestor: NACKs, timeouts, budget, silence at the tail (`mrc-protocol.md §4, §5`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.ev import EvInput
+from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.fields import NackReason
+from mrc_host.proto.messages import Nack
+from mrc_host.proto.psn import PSN_MASK, extend
+from mrc_host.proto.scoreboard import IN_FLIGHT, LOST, LossReason, Transmission
+from mrc_host.proto.timers import TimerKind
+
+if TYPE_CHECKING:
+    from mrc_host.proto.qp import QpAttributes
+    from mrc_host.proto.requestor import Requestor
+
+_MAX_TAIL_DOUBLINGS: Final = 20
+_FOR_EVER: Final = 25  # exp_cnt
+_NO_BUDGET: Final = 1 << 30
+
+
+class Recovery:
+    """`lost` holds the transmissions to repeat, oldest finding first. `hold_ns`: nothing is sent before that time."""
+
+    __slots__ = (
+        "_progress", "_rto_armed", "_tail_armed", "armed", "budget", "hold_ns", "lost", "refusals", "requestor",
+        "silence",
+    )  # fmt: skip
+
+    def __init__(self, requestor: Requestor) -> None:
+        self.requestor = requestor
+        self.lost: deque[Transmission] = deque()
+
+    def start(self, attributes: QpAttributes) -> None:
+        """Begin anew, with the negotiated retry budget."""
+        self.budget = attributes.linear_cnt + attributes.exp_cnt if attributes.exp_cnt < _FOR_EVER else _NO_BUDGET
+        self._rto_armed = False
+        self._tail_armed = False
+        self.armed = False  # both of them
+        self._progress = -1
+        self.silence = 0  # tail probes in a row without progress
+        self.hold_ns = 0
+        self.refusals = 0  # resource NACKs in a row
+        self.lost.clear()
+
+    def arm(self, now: int) -> None:
+        """Arm the timeout and the tail timer unless they are."""
+        timers = self.requestor.qp.context.timers
+        if not self._rto_armed and self.requestor.board.outstanding:
+            self._rto_armed = True
+            timers.arm(TimerKind.RETRANSMIT, self.requestor.qp, now + self.requestor.board.timeout_ns)
+        if not self._tail_armed:
+            self._arm_tail(now)
+        self.armed = self._rto_armed
+
+    # --- loss ---
+
+    def on_nack(self, nack: Nack, now: int) -> None:
+        """A NACK names a packet (rule (a)); the path is to blame for TRIMMED only (`§7`)."""
+        counters = self.requestor.counters
+        counters.nacks_received += 1
+        qp = self.requestor.qp
+        evs = qp.evs
+        board = self.requestor.board
+        reason = nack.nack_reason
+        if qp.context.trace is not None:
+            qp.context.trace(now, "nack:received", qpn=qp.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
+        ev = evs.universe.index.get(nack.entropy, -1)
+        sent = board.outstanding.get(extend(nack.nack_psn, board.una))
+        if ev >= 0:
+            evs.apply(ev, EvInput.TRIMMED if reason == NackReason.TRIMMED else EvInput.NOT_TO_BLAME)
+        if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
+            counters.stale_nacks += 1
+            return
+        self.silence = 0
+        if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
+            qp.peer.cc.on_trim(now, sent.size)
+        else:
+            qp.peer.cc.on_refused(sent.size)
+            self._back_off(now)
+        self.lose(sent, LossReason.NACK, now)
+        if qp.peer.waiting:
+            qp.peer.wake_waiting()
+
+    def _back_off(self, now: int) -> None:
+        """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
+        if now < self.hold_ns:
+            return
+        pause = max(self.requestor.srtt_ns, self.requestor.qp.peer.cc.base_rtt_ns) << min(self.refusals, 10)
+        self.refusals += 1
+        self.hold_ns = now + pause
+        self.requestor.qp.context.timers.arm(TimerKind.BACKOFF, self.requestor.qp, self.hold_ns)
+
+    def on_backoff(self) -> None:
+        """The pause is over."""
+        if not self.requestor.waiting and self.requestor.has_data():
+            self.requestor.qp.context.wake(self.requestor)
+
+    def lose(self, sent: Transmission, reason: LossReason, now: int) -> None:
+        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
+        qp = self.requestor.qp
+        sent.state = LOST
+        self.requestor.lost_bytes += sent.size
+        counters = self.requestor.counters
+        cc = qp.peer.cc
+        if reason is LossReason.NACK:
+            counters.lost_nack += 1
+        elif reason is LossReason.PORT_DOWN:
+            counters.lost_port_down += 1
+            cc.on_refused(sent.size)
+        else:
+            if reason is LossReason.RACK:
+                counters.lost_rack += 1
+            elif reason is LossReason.SAME_EV:
+                counters.lost_same_ev += 1
+            else:
+                counters.lost_timeout += 1
+            cc.on_loss(now, sent.size)
+            if qp.peer.planes >> sent.plane & 1:
+                qp.evs.apply(sent.ev, EvInput.LOSS)
+        trace = qp.context.trace
+        if trace is not None:
+            value = qp.evs.universe.values[sent.ev]
+            trace(
+                now, "packet:lost", qpn=qp.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
+                tx=sent.count,
+            )  # fmt: skip
+        if reason is not LossReason.PORT_DOWN:
+            sent.failures += 1
+            if sent.failures > self.budget:
+                qp.fail(
+                    ErrorReason.RETRY_EXCEEDED,
+                    now,
+                    failed_psn=sent.psn,
+                    status=CompletionStatus.RETRY_EXC_ERR,
+                )
+                return
+        self.lost.append(sent)
+        if not self.requestor.waiting:
+            qp.context.wake(self.requestor)
+
+    def on_plane_down(self, plane: int, now: int) -> None:
+        """A plane is known to be down: what is in flight there is sent again at once, on others."""
+        for sent in self.requestor.board.on_plane(plane):
+            self.lose(sent, LossReason.PORT_DOWN, now)
+        if self.requestor.qp.peer.waiting:
+            self.requestor.qp.peer.wake_waiting()
+
+    def on_timeout(self, now: int) -> None:
+        """The local ACK timeout of some packet (rule (d))."""
+        self._rto_armed = self.armed = False
+        expired, due = self.requestor.board.timed_out(now)
+        for sent in expired:
+            if sent.state == IN_FLIGHT:
+                self.lose(sent, LossReason.TIMEOUT, now)
+        if due is not None and self.requestor.board.outstanding:
+            self._rto_armed = True
+            self.armed = self._tail_armed
+            self.requestor.qp.context.timers.arm(TimerKind.RETRANSMIT, self.requestor.qp, due)
+        if self.requestor.qp.peer.waiting:
+            self.requestor.qp.peer.wake_waiting()
+
+    # --- the tail: silence while something is unacknowledged ---
+
+    def _tail_interval(self) -> int:
+        """Two smoothed RTTs of silence, doubling with every probe that brought nothing."""
+        rtt = max(self.requestor.srtt_ns + 2 * self.requestor.rttvar_ns, self.requestor.qp.peer.cc.base_rtt_ns)
+        return 2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS)
+
+    def on_tail(self, now: int) -> None:
+        """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
+        self._tail_armed = self.armed = False
+        if not self.requestor.unacked or (self.requestor.has_data() and not self.requestor.board.outstanding):
+            return
+        qp = self.requestor.qp
+        attributes = qp.attributes
+        counters = self.requestor.counters
+        progress = counters.sacks_received + counters.packets_sent + counters.acks_received
+        if progress != self._progress:
+            self._progress = progress
+            self._arm_tail(now)
+            return
+        everything_sacked = not self.requestor.board.outstanding
+        if attributes.tail_probe or everything_sacked:
+            plane = qp.peer.next_plane()
+            ev = qp.evs.choose(plane) if plane >= 0 else -1
+            if ev >= 0:
+                qp.prober.send(ev, now, revival=False)
+        self.silence += 1
+        if everything_sacked and self.silence > self.budget:
+            qp.fail(
+                ErrorReason.RETRY_EXCEEDED,
+                now,
+                failed_psn=self.requestor.unacked[0].last,
+                status=CompletionStatus.RETRY_EXC_ERR,
+            )
+            return
+        self._arm_tail(now)
+
+    def _arm_tail(self, now: int) -> None:
+        self._tail_armed = True
+        self.armed = self._rto_armed
+        qp = self.requestor.qp
+        qp.context.timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
