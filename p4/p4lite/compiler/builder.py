@@ -162,9 +162,7 @@ class Builder(lark.Transformer[Any, Any]):
 
     def package_decl(self, ch: Children) -> ast.PackageDecl:
         lists = [c for c in ch if isinstance(c, list)]
-        return ast.PackageDecl(
-            ch[1].pos, ch[1].value, lists[-1], type_params=lists[0] if len(lists) > 1 else []
-        )
+        return ast.PackageDecl(ch[1].pos, ch[1].value, lists[-1], type_params=lists[0] if len(lists) > 1 else [])
 
     def instantiation(self, ch: Children) -> ast.Instantiation:
         name = ch[3]
@@ -191,9 +189,7 @@ class Builder(lark.Transformer[Any, Any]):
             ch = ch[1:]
         name, sizes = ch[1]
         default = ch[3] if len(ch) > 3 else None
-        return ast.Param(
-            name.pos, name.value, _arrays(ch[0], sizes), direction, default, annotations=annotations
-        )
+        return ast.Param(name.pos, name.value, _arrays(ch[0], sizes), direction, default, annotations=annotations)
 
     def declarator(self, ch: Children) -> tuple[Token, list[ast.Expr]]:
         return ch[0], _nodes(ch)
@@ -214,9 +210,7 @@ class Builder(lark.Transformer[Any, Any]):
         type_params, params = self._head(ch)
         states = [c for c in ch if isinstance(c, ast.ParserState)]
         local = [c for c in ch if isinstance(c, ast.Declaration) and not isinstance(c, ast.ParserState)]
-        return ast.ParserDecl(
-            ch[1].pos, ch[1].value, params, self._ctor(ch), local, states, type_params=type_params
-        )
+        return ast.ParserDecl(ch[1].pos, ch[1].value, params, self._ctor(ch), local, states, type_params=type_params)
 
     def _ctor(self, ch: Children) -> list[ast.Param]:
         return next((list(c) for c in ch if isinstance(c, tuple)), [])
@@ -277,9 +271,7 @@ class Builder(lark.Transformer[Any, Any]):
             self.reporter.error(ch[1].pos, f"control '{ch[1].value}' has no apply block")
             body = ast.Block(ch[1].pos, [])
         local = [c for c in ch if isinstance(c, ast.Declaration)]
-        return ast.ControlDecl(
-            ch[1].pos, ch[1].value, params, self._ctor(ch), local, body, type_params=type_params
-        )
+        return ast.ControlDecl(ch[1].pos, ch[1].value, params, self._ctor(ch), local, body, type_params=type_params)
 
     def apply_block(self, ch: Children) -> ast.Block:
         annotations = _take_annotations(ch)
@@ -358,9 +350,7 @@ class Builder(lark.Transformer[Any, Any]):
             ch = ch[1:]
         annotations = ch[2] if len(ch) > 2 else []
         keys = ch[0]
-        return ast.Entry(
-            keys[0].pos, keys, self._action_ref(ch[1], []), const, priority, annotations=annotations
-        )
+        return ast.Entry(keys[0].pos, keys, self._action_ref(ch[1], []), const, priority, annotations=annotations)
 
     def priority(self, ch: Children) -> tuple[ast.Expr]:
         last = ch[-1]
@@ -604,4 +594,3 @@ class _Property:
 
     def __init__(self, kind: str, word: str, pos: Pos, items: Children, const: bool = False) -> None:
         self.kind, self.word, self.pos, self.items, self.const = kind, word, pos, items, const
-

@@ -441,7 +441,9 @@ class _Classifier:
         if value in _SOFT and self.soft(i, t, prev, nxt):
             return i
         known = self.is_type(value)
-        after_type = prev in _TYPE_ENDS or (prev == "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LPAREN"))
+        after_type = prev in _TYPE_ENDS or (
+            prev == "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LPAREN")
+        )
         if after_type and prev != "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LBRACK", "IN"):
             # A declarator, which may hide a type of the same name.
             if known and not (self.brackets and self.brackets[-1] == "LANGLE"):

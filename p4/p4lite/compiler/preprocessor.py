@@ -173,7 +173,16 @@ def preprocess(
         _collect(cpp, reporter, out, smap)
     except RecursionError:
         raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None
-    except (IndexError, AttributeError, TypeError, KeyError, ValueError, ArithmeticError, SyntaxError, tokenize.TokenError):
+    except (
+        IndexError,
+        AttributeError,
+        TypeError,
+        KeyError,
+        ValueError,
+        ArithmeticError,
+        SyntaxError,
+        tokenize.TokenError,
+    ):
         # pcpp indexes into a directive's arguments without looking whether there are any.
         directive = getattr(cpp, "lastdirective", None)
         pos = cpp._directive_pos() if directive is not None else Pos(path, 0, 0)

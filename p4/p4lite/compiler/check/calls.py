@@ -1,0 +1,531 @@
+"""Calls: overloads, arguments to parameters, type arguments, what each kind of call may do (specification §§6.7, 8.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4lite.compiler import ast, constfold
+from p4lite.compiler import types as ty
+from p4lite.compiler.ast import CallKind, Pos
+from p4lite.compiler.check.coerce import is_or_holds_int, show
+from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.types import Type
+
+Callable_ = ast.FunctionDecl | ast.Method
+
+_SIZE_METHODS = {
+    "minSizeInBits": (False, 1), "maxSizeInBits": (True, 1), "minSizeInBytes": (False, 8), "maxSizeInBytes": (True, 8),
+}  # fmt: skip
+_HEADER_METHODS = {"isValid": ty.BOOL, "setValid": ty.VOID, "setInvalid": ty.VOID}
+_STACK_METHODS = ("push_front", "pop_front")
+
+
+def is_lvalue(e: ast.Expr) -> bool:
+    """Whether `e` can stand left of `=` or be an out argument (specification §6.6)."""
+    if isinstance(e, ast.Name):
+        d = e.decl
+        return isinstance(d, ast.VarDecl) or (isinstance(d, ast.Param) and d.direction in ("out", "inout"))
+    if isinstance(e, ast.Member):
+        if isinstance(e.expr.type, ty.StackType):
+            return e.name in ("next", "last") and is_lvalue(e.expr)
+        return isinstance(ty.strip_newtypes(e.expr.type or ty.UNKNOWN), ty.FieldsType) and is_lvalue(e.expr)
+    if isinstance(e, ast.Index):
+        return isinstance(e.expr.type, ty.StackType) and is_lvalue(e.expr)
+    if isinstance(e, ast.Slice | ast.PlusSlice):
+        return is_lvalue(e.expr)
+    return False
+
+
+class Calls(Expressions):
+    """`call` checks a call of any kind."""
+
+    def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
+        func = e.func
+        if isinstance(func, ast.TypeExpr):
+            return self._constructor(e, func)
+        if isinstance(func, ast.Name):
+            return self._named_call(e, func, want)
+        if isinstance(func, ast.Member):
+            return self._method_call(e, func, want)
+        self.error(e.pos, "this cannot be called")
+        return e
+
+    # -- functions and actions
+
+    def _named_call(self, e: ast.Call, func: ast.Name, want: Type | None) -> ast.Expr:
+        found = (self.scope.root() if func.absolute else self.scope).lookup(func.name)
+        e.method = func.name
+        if not found:
+            self.error(func.pos, f"'{func.name}' is not declared")
+            return e
+        if isinstance(found[0], ast.FunctionDecl):
+            candidates = [d for d in found if isinstance(d, ast.FunctionDecl)]
+            decl = self._pick(e, candidates)
+            if decl is None:
+                return e
+            func.decl, func.type = decl, ty.FunctionType(decl)
+            e.kind = CallKind.FUNCTION if decl.body is not None else CallKind.EXTERN_FUNCTION
+            if id(decl) in self.in_progress:
+                self.error(e.pos, f"recursion: function '{func.name}' cannot call itself")
+                return e
+            self._call_function(e, decl, {}, want)
+            if decl.body is not None and decl.type_params and isinstance(e.target, ast.FunctionDecl):
+                self._specialise(e, decl)
+            self._fold_call(e)
+            return e
+        e.func = func = self._as_name(self.expr(func))
+        if isinstance(found[0], ast.ActionDecl):
+            action = found[0]
+            e.kind, e.target = CallKind.ACTION, action
+            if self.context.kind in ("state", "parser", "function", "program"):
+                self.error(e.pos, f"action '{action.name}' can be called in controls and actions only")
+            self.bind(e, action.params, f"action '{action.name}'", {}, constants=False)
+            e.type = ty.VOID
+            return e
+        if not isinstance(func.type, ty.UnknownType):
+            hint = "; say .apply()" if isinstance(func.type, ty.TableType | ty.ControlType | ty.ParserType) else ""
+            self.error(e.pos, f"'{func.name}' cannot be called{hint}")
+        return e
+
+    @staticmethod
+    def _as_name(e: ast.Expr) -> ast.Name:
+        assert isinstance(e, ast.Name)
+        return e
+
+    def _pick(self, e: ast.Call, candidates: Sequence[ast.FunctionDecl | ast.Method]) -> Callable_ | None:
+        """The overload that takes this number (these names) of arguments."""
+        fitting = [c for c in candidates if _accepts(c.params, e.args)]
+        if len(fitting) == 1 or (fitting and not candidates[1:]):
+            return fitting[0]
+        if not fitting:
+            if len(candidates) == 1:
+                return candidates[0]
+            self.error(e.pos, f"no '{candidates[0].name}' takes these {len(e.args)} arguments")
+            return None
+        self.error(e.pos, f"call of '{candidates[0].name}' is ambiguous: {len(fitting)} declarations fit")
+        return None
+
+    def _call_function(self, e: ast.Call, decl: Callable_, outer: dict[ty.TypeVar, Type], want: Type | None) -> None:
+        """Binds arguments and infers type arguments; `outer` are those of the extern object."""
+        e.target = decl
+        what = f"'{decl.name}'"
+        result = ty.VOID if decl.result is None else decl.result.type or ty.UNKNOWN
+        env: dict[ty.TypeVar, Type] = {p.var: ty.UNKNOWN for p in decl.type_params if p.var is not None}
+        if e.type_args:
+            if len(e.type_args) != len(env):
+                self.error(e.pos, f"{what} takes {len(env)} type arguments, not {len(e.type_args)}")
+                e.type = ty.UNKNOWN
+                return
+            for var, node in zip(env, e.type_args, strict=True):
+                t = self.resolve(node)
+                env[var] = ty.UNKNOWN if isinstance(t, ty.DontCareType) else t
+        full = self.bind(e, decl.params, what, env, constants=not getattr(decl, "body", None), outer=outer)
+        if want is not None and any(isinstance(t, ty.UnknownType) for t in env.values()):
+            self.unify(ty.substitute(result, outer), want, env)
+        if full:
+            for var, t in env.items():
+                if isinstance(t, ty.UnknownType):
+                    self.error(e.pos, f"cannot infer type {var} of {what}: give it, as in {decl.name}<bit<8>>(...)")
+                elif is_or_holds_int(t) and not isinstance(result, ty.VoidType) and result == var:
+                    self.error(e.pos, f"cannot infer the width of {var} of {what}: give numbers a width, as in 8w1")
+                    env[var] = ty.UNKNOWN
+        e.types = tuple(env.values())
+        e.type = ty.substitute(ty.substitute(result, outer), env)
+
+    def _specialise(self, e: ast.Call, decl: ast.FunctionDecl) -> None:
+        """Makes, once for each choice of types, the instance of a generic function."""
+        if any(isinstance(t, ty.UnknownType) for t in e.types):
+            return
+        key = (id(decl), e.types)
+        made = self.specialised.get(key)
+        if made is None:
+            if len(self.specialised) > 500:
+                raise self.reporter.fatal(e.pos, "more than 500 instances of generic functions")
+            made = ast.clone(self.pristine[id(decl)])
+            assert isinstance(made, ast.FunctionDecl)
+            self.specialised[key] = made
+            aliases = [
+                ast.TypedefDecl(p.pos, p.name, ast.BaseTypeNode(p.pos, "_", type=t), type=t)
+                for p, t in zip(decl.type_params, e.types, strict=True)
+            ]
+            made.type_params = []
+            self.in_progress.add(id(decl))
+            self.check_function(made, aliases)
+            self.in_progress.discard(id(decl))
+        e.target = made
+        for a, p in zip(e.args, made.params, strict=True):
+            a.param = p
+
+    def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
+        raise NotImplementedError
+
+    def _fold_call(self, e: ast.Call) -> None:
+        if e.method == "static_assert" and e.kind is CallKind.EXTERN_FUNCTION and e.args:
+            cond = e.args[0].expr
+            message = e.args[1].expr.const if len(e.args) > 1 and e.args[1].expr is not None else None
+            if cond is not None and cond.const is False:
+                self.error(e.pos, "static_assert failed" + (f": {message}" if message else ""))
+            if cond is not None and cond.const is True:
+                e.const = True
+
+    # -- methods
+
+    def _method_call(self, e: ast.Call, func: ast.Member, want: Type | None) -> ast.Expr:
+        e.method = name = func.name
+        func.expr = base = self.expr(func.expr)
+        t = base.type
+        if isinstance(t, ty.TypeType):
+            return self._type_method(e, func, t.of)
+        t = ty.strip_newtypes(t or ty.UNKNOWN)
+        if isinstance(t, ty.UnknownType):
+            return e
+        func.type = ty.VOID
+        if name in _SIZE_METHODS:
+            return self._size_method(e, t)
+        if isinstance(t, ty.HeaderType | ty.UnionType) and name in _HEADER_METHODS:
+            return self._header_method(e, t)
+        if isinstance(t, ty.StackType) and name in _STACK_METHODS:
+            return self._stack_method(e, base)
+        if isinstance(t, ty.TableType) and name == "apply":
+            return self._table_apply(e, t)
+        if isinstance(t, ty.ParserType | ty.ControlType) and name == "apply":
+            return self._block_apply(e, t)
+        if isinstance(t, ty.ExternType) and isinstance(t.decl, ast.ExternDecl):
+            return self._extern_method(e, t, t.decl, want)
+        self.error(func.pos, f"{show(base.type)} has no method '{name}'")
+        return e
+
+    def _no_arguments(self, e: ast.Call) -> None:
+        if e.args:
+            self.error(e.pos, f"'{e.method}' takes no arguments")
+
+    def _size_method(self, e: ast.Call, t: Type) -> ast.Expr:
+        self._no_arguments(e)
+        e.kind = CallKind.SIZE_METHOD
+        largest, unit = _SIZE_METHODS[e.method]
+        bits = ty.max_width_bits(t) if largest else ty.min_width_bits(t)
+        if bits is None:
+            self.error(e.pos, f"{show(t)} has no size")
+            return e
+        e.type = ty.INT
+        e.const = -(-bits // unit)
+        return e
+
+    def _header_method(self, e: ast.Call, t: Type) -> ast.Expr:
+        self._no_arguments(e)
+        e.kind = CallKind.HEADER_METHOD
+        receiver = e.receiver
+        assert receiver is not None
+        if e.method != "isValid":
+            if isinstance(t, ty.UnionType):
+                self.error(e.pos, f"a header union has no '{e.method}': call it on a member")
+            elif not is_lvalue(receiver):
+                self.error(e.pos, f"'{e.method}' needs a header that can be written")
+        e.type = _HEADER_METHODS[e.method]
+        return e
+
+    def _stack_method(self, e: ast.Call, base: ast.Expr) -> ast.Expr:
+        e.kind = CallKind.STACK_METHOD
+        e.type = ty.VOID
+        if not is_lvalue(base):
+            self.error(e.pos, f"'{e.method}' needs a stack that can be written")
+        if len(e.args) != 1 or e.args[0].expr is None:
+            self.error(e.pos, f"'{e.method}' takes one argument, the number of elements")
+            return e
+        e.args[0].expr, count = self.constant(e.args[0].expr, f"the argument of {e.method}")
+        if count is not None and count < 0:
+            self.error(e.args[0].pos, f"the argument of {e.method} is negative")
+        return e
+
+    def _table_apply(self, e: ast.Call, t: ty.TableType) -> ast.Expr:
+        self._no_arguments(e)
+        e.kind, e.target = CallKind.TABLE_APPLY, t.decl
+        e.type = ty.ApplyResultType(t.decl)
+        if self.context.kind != "apply":
+            self.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
+        return e
+
+    def _block_apply(self, e: ast.Call, t: ty.Nominal) -> ast.Expr:
+        decl = t.decl
+        assert isinstance(decl, ast.ParserDecl | ast.ControlDecl)
+        is_parser = isinstance(decl, ast.ParserDecl)
+        e.kind, e.target = (CallKind.PARSER_APPLY if is_parser else CallKind.CONTROL_APPLY), decl
+        if is_parser and self.context.kind != "state":
+            self.error(e.pos, f"parser '{decl.name}' can be applied in parser states only")
+        elif not is_parser and self.context.kind != "apply":
+            self.error(e.pos, f"control '{decl.name}' can be applied in the apply block of a control only")
+        env = self.type_env(decl.type_params, t.args)
+        self.bind(e, decl.params, f"'{decl.name}'", {}, constants=False, outer=env)
+        e.type = ty.VOID
+        return e
+
+    def _type_method(self, e: ast.Call, func: ast.Member, t: Type) -> ast.Expr:
+        if isinstance(t, ty.UnknownType):
+            return e
+        if func.name in _SIZE_METHODS:
+            return self._size_method(e, t)
+        if func.name != "apply" or not isinstance(t, ty.ParserType | ty.ControlType):
+            self.error(func.pos, f"type {t} has no method '{func.name}'")
+            return e
+        # T.apply(): an instance without a name of its own.
+        assert isinstance(func.expr, ast.TypeExpr)
+        node = func.expr.node
+        name = f"{t.name}_inst" + (f"_{len(self.hoisted)}" if self.hoisted else "")
+        note = ast.Annotation(e.pos, "name", f'"{t.name}"', tokens=[f'"{t.name}"'], args=[t.name])
+        inst = ast.Instantiation(e.pos, name, node, [], annotations=[note])
+        self.check_instantiation(inst)
+        self.hoisted.append(inst)
+        func.expr = ast.Name(e.pos, name, type=inst.type, decl=inst, const=inst.instance)
+        if isinstance(inst.type, ty.ParserType | ty.ControlType):
+            return self._block_apply(e, inst.type)
+        return e
+
+    def check_instantiation(self, inst: ast.Instantiation) -> None:
+        raise NotImplementedError
+
+    def _extern_method(self, e: ast.Call, t: ty.ExternType, decl: ast.ExternDecl, want: Type | None) -> ast.Expr:
+        candidates = [m for m in decl.methods if m.name == e.method and m.result is not None]
+        if not candidates:
+            hint = self._closest(e.method, [m.name for m in decl.methods if m.result is not None])
+            self.error(e.pos, f"extern '{decl.name}' has no method '{e.method}'{hint}")
+            return e
+        method = self._pick(e, candidates)
+        if method is None:
+            return e
+        assert isinstance(method, ast.Method)
+        e.kind = CallKind.ABSTRACT_METHOD if method.abstract else CallKind.EXTERN_METHOD
+        self._call_function(e, method, self.type_env(decl.type_params, t.args), want)
+        return e
+
+    # -- constructors
+
+    def _constructor(self, e: ast.Call, func: ast.TypeExpr) -> ast.Expr:
+        t = self.resolve(func.node, generic_ok=True)
+        func.type = ty.TypeType(t)
+        e.kind = CallKind.CONSTRUCTOR
+        if isinstance(t, ty.UnknownType):
+            return e
+        if not isinstance(t, ty.Nominal):
+            self.error(e.pos, f"type {t} has no constructor")
+            return e
+        decl = t.decl
+        e.target, e.method = decl, decl.name
+        explicit = isinstance(func.node, ast.NamedTypeNode) and bool(func.node.args)
+        params: Sequence[ast.Param]
+        if isinstance(decl, ast.ExternDecl):
+            constructors = decl.constructors()
+            if not constructors and not e.args:
+                params = []
+            elif not constructors:
+                self.error(e.pos, f"extern '{decl.name}' has no constructor")
+                return e
+            else:
+                picked = self._pick(e, constructors)
+                if picked is None:
+                    return e
+                params = picked.params
+        elif isinstance(decl, ast.ParserDecl | ast.ControlDecl):
+            if decl.is_prototype:
+                self.error(e.pos, f"'{decl.name}' is only the type of a parser or control: nothing to instantiate")
+                return e
+            if id(decl) in self.in_progress:
+                self.error(e.pos, f"recursion: '{decl.name}' cannot instantiate itself")
+                return e
+            params = decl.ctor_params
+        elif isinstance(decl, ast.PackageDecl):
+            params = decl.params
+        else:
+            self.error(e.pos, f"type {t} has no constructor")
+            return e
+        type_params = decl.type_params
+        env: dict[ty.TypeVar, Type] = {}
+        outer: dict[ty.TypeVar, Type] = {}
+        if explicit:
+            outer = {v: a for v, a in self.type_env(type_params, t.args).items() if not isinstance(a, ty.DontCareType)}
+            env = {v: ty.UNKNOWN for v in self.type_env(type_params, t.args) if v not in outer}
+        else:
+            env = {p.var: ty.UNKNOWN for p in type_params if p.var is not None}
+        if not self.bind(e, params, f"the constructor of '{decl.name}'", env, constants=True, outer=outer):
+            return e
+        for var, found in env.items():
+            if isinstance(found, ty.UnknownType) and not isinstance(decl, ast.PackageDecl):
+                self.error(e.pos, f"cannot infer type {var} of '{decl.name}': give it, as in {decl.name}<bit<8>>(...)")
+        env.update(outer)
+        e.types = tuple(env[p.var] for p in type_params if p.var is not None)
+        e.type = type(t)(decl, e.types)
+        if not self.reporter.failed:
+            e.const = constfold.instance_value(e)
+        return e
+
+    # -- arguments
+
+    def bind(
+        self,
+        e: ast.Call,
+        params: Sequence[ast.Param],
+        what: str,
+        env: dict[ty.TypeVar, Type],
+        *,
+        constants: bool,
+        outer: dict[ty.TypeVar, Type] | None = None,
+    ) -> bool:
+        """Puts `e.args` into the order of `params` and checks them; fills `env`. False when the arguments do not fit.
+
+        `constants`: parameters without direction take compile-time values.
+        """
+        args = self.arrange(e.args, params, what, e.pos)
+        if args is None:
+            e.type = ty.UNKNOWN
+            return False
+        formals = [ty.substitute(p.type or ty.UNKNOWN, outer or {}) for p in params]
+        ok = True
+        for a, p, formal in zip(args, params, formals, strict=True):
+            if a.expr is None:
+                continue
+            want = ty.substitute(formal, {v: t for v, t in env.items() if not isinstance(t, ty.UnknownType)})
+            a.expr = self.argument(a.expr, p, None if _open(want, env) else want)
+            if not self.unify(formal, a.expr.type or ty.UNKNOWN, env):
+                shown = ty.substitute(want, env)
+                self.error(a.expr.pos, f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}")
+                ok = False
+        if not ok:
+            e.type = ty.UNKNOWN
+            return False
+        for a, p, formal in zip(args, params, formals, strict=True):
+            if a.expr is not None:
+                self._settle(a, p, ty.substitute(formal, env), what, constants)
+        e.args = args
+        self._check_aliases(e, params)
+        return True
+
+    def argument(self, expr: ast.Expr, p: ast.Param, want: Type | None) -> ast.Expr:
+        """Checks an argument before its type is settled."""
+        if isinstance(expr, ast.DontCare):
+            expr.type = ty.DONT_CARE
+            return expr
+        if isinstance(want, ty.ParserType | ty.ControlType | ty.ExternType | ty.PackageType):
+            return self.expr(expr, want)
+        return self.value(expr, want)
+
+    def _settle(self, a: ast.Arg, p: ast.Param, t: Type, what: str, constants: bool) -> None:
+        expr = a.expr
+        assert expr is not None
+        if isinstance(expr, ast.DontCare):
+            if p.direction != "out" and p.direction:
+                self.error(
+                    expr.pos, f"'_' can be given to an out parameter only; '{p.name}' of {what} is {p.direction}"
+                )
+            elif not p.direction:
+                self.error(expr.pos, f"'_' can be given to an out parameter only, not to '{p.name}' of {what}")
+            expr.type = t
+            return
+        if isinstance(t, ty.ParserType | ty.ControlType):
+            return
+        if p.direction in ("out", "inout"):
+            if isinstance(expr.type, ty.UnknownType):
+                return
+            if not is_lvalue(expr):
+                self.error(
+                    expr.pos, f"'{p.name}' of {what} is {p.direction}: the argument must be something to write to"
+                )
+            elif expr.type != t and not isinstance(t, ty.UnknownType):
+                self.error(expr.pos, f"argument '{p.name}' of {what} is a {show(expr.type)}, not {show(t)}")
+            return
+        a.expr = expr = self.coerce(expr, t, f"argument '{p.name}' of {what}")
+        if isinstance(expr.type, ty.UnknownType):
+            return
+        if p.direction == "in" and is_or_holds_int(expr.type or ty.UNKNOWN) and p.type != ty.INT:
+            self.error(expr.pos, f"argument '{p.name}' of {what} has no width: give one, as in 16w1")
+        if not p.direction and constants and not self._compile_time(expr):
+            self.error(expr.pos, f"argument '{p.name}' of {what} must be a compile-time constant")
+
+    def _compile_time(self, expr: ast.Expr) -> bool:
+        """A constant, or made of constants and constructor parameters."""
+        if expr.const is not None:
+            return True
+        t = ty.strip_newtypes(expr.type or ty.UNKNOWN)
+        if isinstance(t, ty.ExternType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TypeVar | ty.UnknownType):
+            return True
+        if isinstance(expr, ast.Name):
+            return isinstance(expr.decl, ast.Param) and not expr.decl.direction
+        if isinstance(
+            expr, ast.ListExpr | ast.StructExpr | ast.Binary | ast.Unary | ast.Cast | ast.Ternary | ast.Slice
+        ):
+            return all(self._compile_time(c) for c in _operands(expr))
+        if isinstance(expr, ast.Member | ast.Index):
+            return self._compile_time(expr.expr)
+        return False
+
+    def _check_aliases(self, e: ast.Call, params: Sequence[ast.Param]) -> None:
+        """Nothing to refuse: copy-in copy-out gives aliased arguments a meaning (specification §6.8)."""
+
+    def arrange(self, given: list[ast.Arg], params: Sequence[ast.Param], what: str, pos: Pos) -> list[ast.Arg] | None:
+        """Arguments in the order of parameters, defaults put in; None (reported) when they do not fit."""
+        by_name: dict[str, ast.Arg] = {}
+        named = [a for a in given if a.name is not None]
+        if named and len(named) != len(given):
+            self.error(pos, f"arguments of {what}: give either all by name or none")
+            return None
+        if len(given) > len(params):
+            self.error(pos, f"{what} takes {len(params)} arguments, not {len(given)}")
+            return None
+        if named:
+            known = {p.name for p in params}
+            for a in named:
+                assert a.name is not None
+                if a.name not in known:
+                    self.error(a.pos, f"{what} has no parameter '{a.name}'{self._closest(a.name, sorted(known))}")
+                    return None
+                if a.name in by_name:
+                    self.error(a.pos, f"argument '{a.name}' is given twice")
+                    return None
+                by_name[a.name] = a
+        else:
+            by_name = {p.name: a for p, a in zip(params, given, strict=False)}
+        out: list[ast.Arg] = []
+        for p in params:
+            arg = by_name.get(p.name)
+            if arg is None:
+                if p.default is not None:
+                    arg = ast.Arg(pos, ast.clone(p.default))
+                elif p.optional:
+                    arg = ast.Arg(pos, None)
+                else:
+                    self.error(pos, f"no argument for parameter '{p.name}' of {what}")
+                    return None
+            arg.param = p
+            out.append(arg)
+        return out
+
+
+def _operands(e: ast.Expr) -> list[ast.Expr]:
+    if isinstance(e, ast.StructExpr):
+        return [f.expr for f in e.fields]
+    return [c for c in ast.children(e) if isinstance(c, ast.Expr)]
+
+
+def _open(t: Type, env: dict[ty.TypeVar, Type]) -> bool:
+    """Whether `t` has a type variable still to be found."""
+    if isinstance(t, ty.TypeVar):
+        return t in env
+    if isinstance(t, ty.TupleType):
+        return any(_open(i, env) for i in t.items)
+    if isinstance(t, ty.Nominal):
+        return any(_open(a, env) for a in t.args)
+    if isinstance(t, ty.ListType | ty.StackType | ty.SetType):
+        return _open(t.element, env)
+    return False
+
+
+def _accepts(params: Sequence[ast.Param], args: Sequence[ast.Arg]) -> bool:
+    """Whether the arguments fit in number and names."""
+    if len(args) > len(params):
+        return False
+    names = {a.name for a in args if a.name is not None}
+    if names:
+        given = names
+        if not names <= {p.name for p in params}:
+            return False
+    else:
+        given = {p.name for p in params[: len(args)]}
+    return all(p.name in given or p.default is not None or p.optional for p in params)

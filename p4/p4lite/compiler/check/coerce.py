@@ -1,0 +1,283 @@
+"""Implicit conversions (language specification §8.11.2) and the inference of type arguments."""
+
+from __future__ import annotations
+
+from p4lite.compiler import ast, constfold
+from p4lite.compiler import types as ty
+from p4lite.compiler.check.base import CheckerBase
+from p4lite.compiler.types import Type
+
+
+def show(t: Type | None) -> str:
+    """A type for a message."""
+    return "unknown" if t is None else str(t)
+
+
+def const_literal(value: ast.Value | None, e: ast.Expr, t: Type) -> ast.Expr:
+    """A literal of type `t` in place of the constant expression `e`."""
+    assert isinstance(value, int)
+    if isinstance(t, ty.BoolType):
+        return ast.BoolLiteral(e.pos, bool(value), type=t, const=bool(value))
+    bits = ty.underlying_bits(t)
+    width, signed = (bits.width, bits.signed) if bits is not None else (None, False)
+    return ast.IntLiteral(e.pos, value, width, signed, str(value), type=t, const=value)
+
+
+def fields_of(t: Type) -> dict[str, Type] | None:
+    """The fields that `{...}` can fill, None if `t` has none."""
+    if isinstance(t, ty.StructType | ty.HeaderType):
+        return dict(t.fields)
+    return None
+
+
+def is_or_holds_int(t: Type) -> bool:
+    """Whether `t` is `int` or has a component of that type: no run-time value can be of it."""
+    if isinstance(t, ty.IntType):
+        return True
+    if isinstance(t, ty.TupleType):
+        return any(is_or_holds_int(i) for i in t.items)
+    if isinstance(t, ty.AnonStructType | ty.FieldsType):
+        return any(is_or_holds_int(i) for i in t.fields.values())
+    if isinstance(t, ty.StackType | ty.ListType):
+        return is_or_holds_int(t.element)
+    return False
+
+
+class Coercion(CheckerBase):
+    """Conversion of checked expressions to the type their context asks for."""
+
+    def coerce(self, e: ast.Expr, target: Type, what: str = "") -> ast.Expr:
+        """`e`, made an expression of type `target`; reports what cannot be converted."""
+        source = e.type
+        if source is None or source == target:
+            return e
+        if isinstance(source, ty.UnknownType) or isinstance(target, ty.UnknownType | ty.DontCareType):
+            return e
+        if isinstance(e, ast.DefaultExpr):
+            return self.default_value(target, e)
+        if isinstance(source, ty.DontCareType):
+            return e
+        new = self._convert(e, source, target)
+        if new is not None:
+            return new
+        self.error(
+            e.pos,
+            f"{what + ': ' if what else ''}cannot convert {show(source)} to {show(target)}{_hint(source, target)}",
+        )
+        return self._typed(e, ty.UNKNOWN)
+
+    @staticmethod
+    def _typed(e: ast.Expr, t: Type) -> ast.Expr:
+        return ast.Cast(e.pos, None, e, True, type=t)
+
+    def _convert(self, e: ast.Expr, source: Type, target: Type) -> ast.Expr | None:
+        if isinstance(e, ast.Ternary) and isinstance(source, ty.IntType | ty.TupleType | ty.AnonStructType):
+            e.then, e.other = self.coerce(e.then, target), self.coerce(e.other, target)
+            e.type = target
+            e.const = constfold.evaluate(e.then if e.cond.const else e.other) if e.cond.const is not None else None
+            return e
+        if isinstance(e, ast.InvalidExpr):
+            if isinstance(target, ty.HeaderType | ty.UnionType):
+                e.type = target
+                return e
+            return None
+        if isinstance(e, ast.ListExpr):
+            return self._convert_list(e, target)
+        if isinstance(e, ast.StructExpr):
+            return self._convert_struct(e, target)
+        if isinstance(source, ty.IntType) and isinstance(target, ty.BitType):
+            return self._convert_int(e, target)
+        if isinstance(source, ty.SerEnumType) and (target == source.base or isinstance(target, ty.IntType)):
+            cast = ast.Cast(e.pos, None, e, True, type=target)
+            cast.const = e.const
+            return cast
+        if isinstance(source, ty.TupleType) and isinstance(target, ty.TupleType):
+            return None
+        return None
+
+    def _convert_int(self, e: ast.Expr, target: ty.BitType) -> ast.Expr:
+        value = e.const
+        if not isinstance(value, int):
+            return ast.Cast(e.pos, None, e, True, type=target)
+        # A negative number for bit<W> is commonly meant; a number that does not fit never is.
+        if not constfold.in_range(value, target) and not constfold.in_range(value, ty.BitType(target.width, True)):
+            self.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
+        elif value < 0 and not target.signed:
+            self.warn(e.pos, f"negative value {value} for {target}: becomes {constfold.wrap(value, target)}")
+        elif target.signed and not constfold.in_range(value, target):
+            self.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
+        return const_literal(constfold.wrap(value, target), e, target)
+
+    def _convert_list(self, e: ast.ListExpr, target: Type) -> ast.Expr | None:
+        fields = fields_of(target)
+        if fields is not None:
+            if not self._check_count(e, len(e.items), len(fields), e.ellipsis, str(target)):
+                return self._typed(e, ty.UNKNOWN)
+            named = [
+                ast.NamedExpr(i.pos, n, self.coerce(i, t)) for i, (n, t) in zip(e.items, fields.items(), strict=False)
+            ]
+            rest = list(fields.items())[len(named) :]
+            named += [ast.NamedExpr(e.pos, n, self.default_value(t, e)) for n, t in rest]
+            return self._struct(e, named, target)
+        if isinstance(target, ty.TupleType):
+            if not self._check_count(e, len(e.items), len(target.items), e.ellipsis, str(target)):
+                return self._typed(e, ty.UNKNOWN)
+            items = [self.coerce(i, t) for i, t in zip(e.items, target.items, strict=False)]
+            items += [self.default_value(t, e) for t in target.items[len(items) :]]
+        elif isinstance(target, ty.ListType):
+            items = [self.coerce(i, target.element) for i in e.items]
+        elif isinstance(target, ty.StackType):
+            if not self._check_count(e, len(e.items), target.size, e.ellipsis, str(target)):
+                return self._typed(e, ty.UNKNOWN)
+            items = [self.coerce(i, target.element) for i in e.items]
+            items += [self.default_value(target.element, e) for _ in range(target.size - len(items))]
+        else:
+            return None
+        e.items, e.ellipsis, e.type = items, False, target
+        e.const = constfold.list_value([i.const for i in items])
+        return e
+
+    def _check_count(self, e: ast.Expr, given: int, wanted: int, ellipsis: bool, target: str) -> bool:
+        if given > wanted or (given < wanted and not ellipsis):
+            self.error(e.pos, f"{given} values for the {wanted} of {target}")
+            return False
+        return True
+
+    def _convert_struct(self, e: ast.StructExpr, target: Type) -> ast.Expr | None:
+        fields = fields_of(target)
+        if fields is None:
+            return None
+        given: dict[str, ast.NamedExpr] = {}
+        for f in e.fields:
+            if f.name not in fields:
+                self.error(f.pos, f"{target} has no field '{f.name}'")
+            elif f.name in given:
+                self.error(f.pos, f"field '{f.name}' is given twice")
+            else:
+                given[f.name] = ast.NamedExpr(f.pos, f.name, self.coerce(f.expr, fields[f.name]))
+        missing = [n for n in fields if n not in given]
+        if missing and not e.ellipsis:
+            self.error(
+                e.pos,
+                f"no value for field {', '.join(repr(m) for m in missing)} of {target} (end with ... for defaults)",
+            )
+            return self._typed(e, ty.UNKNOWN)
+        for n in missing:
+            given[n] = ast.NamedExpr(e.pos, n, self.default_value(fields[n], e))
+        return self._struct(e, [given[n] for n in fields], target)
+
+    @staticmethod
+    def _struct(e: ast.Expr, named: list[ast.NamedExpr], target: Type) -> ast.StructExpr:
+        const = constfold.struct_value({f.name: f.expr.const for f in named})
+        return ast.StructExpr(e.pos, named, type=target, const=const)
+
+    def default_value(self, t: Type, e: ast.Expr) -> ast.Expr:
+        """The default value of a type (specification §7.3), at the place of `e`."""
+        core = ty.strip_newtypes(t)
+        if isinstance(core, ty.BitType | ty.IntType | ty.BoolType | ty.SerEnumType):
+            return const_literal(0, e, t)
+        if isinstance(core, ty.StringType):
+            return ast.StringLiteral(e.pos, "", type=t, const="")
+        if isinstance(core, ty.ErrorType):
+            node = ast.TypeExpr(e.pos, ast.BaseTypeNode(e.pos, "error", type=t), type=ty.TypeType(t))
+            return ast.Member(e.pos, node, "NoError", type=t, const=ast.ErrorValue("NoError"))
+        if isinstance(core, ty.EnumType) and core.members:
+            name = ast.NamedTypeNode(e.pos, core.name, type=core, decl=core.decl)
+            node = ast.TypeExpr(e.pos, name, type=ty.TypeType(core))
+            value = ast.EnumValue(core.name, core.members[0])
+            return ast.Member(e.pos, node, core.members[0], type=t, const=value)
+        if isinstance(core, ty.HeaderType | ty.UnionType):
+            return ast.InvalidExpr(e.pos, type=t)
+        if isinstance(core, ty.StructType):
+            named = [ast.NamedExpr(e.pos, n, self.default_value(f, e)) for n, f in core.fields.items()]
+            return self._struct(e, named, t)
+        if isinstance(core, ty.TupleType | ty.StackType):
+            parts = core.items if isinstance(core, ty.TupleType) else (core.element,) * core.size
+            items = [self.default_value(p, e) for p in parts]
+            return ast.ListExpr(e.pos, items, type=t, const=constfold.list_value([i.const for i in items]))
+        self.error(e.pos, f"type {t} has no default value")
+        return self._typed(e, ty.UNKNOWN)
+
+    # -- inference
+
+    def unify(self, formal: Type, actual: Type, env: dict[ty.TypeVar, Type]) -> bool:
+        """Finds type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`."""
+        if isinstance(actual, ty.UnknownType | ty.DontCareType) or isinstance(formal, ty.DontCareType):
+            return True
+        if isinstance(formal, ty.TypeVar) and formal in env:
+            known = env[formal]
+            if isinstance(known, ty.UnknownType) or (isinstance(known, ty.IntType) and actual != known):
+                env[formal] = actual
+                return True
+            if isinstance(actual, ty.IntType):
+                return isinstance(known, ty.IntType | ty.BitType | ty.SerEnumType)
+            if known == actual:
+                return True
+            return self._same_shape(known, actual)
+        if isinstance(formal, ty.TupleType) and isinstance(actual, ty.TupleType):
+            return len(formal.items) == len(actual.items) and all(
+                self.unify(f, a, env) for f, a in zip(formal.items, actual.items, strict=True)
+            )
+        if isinstance(formal, ty.ListType):
+            if isinstance(actual, ty.ListType):
+                return self.unify(formal.element, actual.element, env)
+            if isinstance(actual, ty.TupleType):
+                return all(self.unify(formal.element, a, env) for a in actual.items)
+            return False
+        if isinstance(formal, ty.StackType) and isinstance(actual, ty.StackType):
+            return formal.size == actual.size and self.unify(formal.element, actual.element, env)
+        if isinstance(formal, ty.SetType) and isinstance(actual, ty.SetType):
+            return self.unify(formal.element, actual.element, env)
+        if isinstance(formal, ty.FieldsType) and isinstance(actual, ty.TupleType | ty.AnonStructType):
+            items = actual.items if isinstance(actual, ty.TupleType) else tuple(t for _, t in actual.items)
+            return len(items) == len(formal.fields) and all(
+                self.unify(f, a, env) for f, a in zip(formal.fields.values(), items, strict=True)
+            )
+        if isinstance(formal, ty.ParserType | ty.ControlType) and type(actual) is type(formal):
+            if formal.decl is actual.decl:
+                return self._unify_args(formal, actual, env)
+            return self._unify_block(formal, actual, env)
+        if isinstance(formal, ty.Nominal) and isinstance(actual, ty.Nominal) and formal.decl is actual.decl:
+            return self._unify_args(formal, actual, env)
+        if formal == actual:
+            return True
+        # Left to coerce(), which reports what cannot be.
+        return self._same_shape(formal, actual)
+
+    def _unify_args(self, formal: ty.Nominal, actual: ty.Nominal, env: dict[ty.TypeVar, Type]) -> bool:
+        return len(formal.args) == len(actual.args) and all(
+            self.unify(f, a, env) for f, a in zip(formal.args, actual.args, strict=True)
+        )
+
+    @staticmethod
+    def _same_shape(formal: Type, actual: Type) -> bool:
+        if isinstance(actual, ty.IntType):
+            return isinstance(formal, ty.BitType | ty.IntType)
+        if isinstance(actual, ty.SerEnumType):
+            return formal == actual.base
+        if isinstance(actual, ty.TupleType | ty.AnonStructType):
+            return isinstance(formal, ty.FieldsType | ty.TupleType | ty.ListType | ty.StackType)
+        return formal == actual
+
+    def _unify_block(self, formal: ty.Nominal, actual: ty.Nominal, env: dict[ty.TypeVar, Type]) -> bool:
+        """A parser or control for a parameter of a parser or control type: the apply parameters must agree."""
+        f, a = formal.decl, actual.decl
+        if not isinstance(f, ast.ParserDecl | ast.ControlDecl) or not isinstance(a, ast.ParserDecl | ast.ControlDecl):
+            return False
+        if len(f.params) != len(a.params):
+            return False
+        f_env = self.type_env(f.type_params, formal.args)
+        a_env = self.type_env(a.type_params, actual.args)
+        for fp, ap in zip(f.params, a.params, strict=True):
+            if fp.direction != ap.direction or fp.type is None or ap.type is None:
+                return False
+            if not self.unify(ty.substitute(fp.type, f_env), ty.substitute(ap.type, a_env), env):
+                return False
+        return True
+
+
+def _hint(source: Type, target: Type) -> str:
+    a, b = ty.underlying_bits(source), ty.underlying_bits(target)
+    if a is not None and b is not None or {type(source), type(target)} == {ty.BoolType, ty.BitType}:
+        return f"; cast with ({target})"
+    return ""

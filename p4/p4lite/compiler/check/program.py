@@ -1,0 +1,45 @@
+"""The whole program: all declarations, and the package instance `main`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p4lite.compiler import ast
+from p4lite.compiler.ast import Pos
+from p4lite.compiler.check.declarations import Declarations, main_instance
+from p4lite.compiler.diagnostics import Diagnostic, Reporter
+
+
+@dataclass
+class TypedProgram:
+    """A program without errors; see `p4lite.compiler` for what holds for it."""
+
+    source_name: str
+    decls: list[ast.Declaration]
+    main: ast.Instance
+    errors: list[str]
+    match_kinds: list[str]
+    reporter: Reporter
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def check_program(program: ast.Program, source_name: str, reporter: Reporter) -> TypedProgram:
+    """Checks everything. Raises `CompileError` when there are errors."""
+    checker = Declarations(reporter)
+    for d in program.decls:
+        checker.declaration(d)
+    reporter.check()
+    main = main_instance(checker.scope.lookup("main"))
+    if main is None:
+        raise reporter.fatal(
+            Pos(source_name, 0, 0), "the program has no package instance 'main': end it with V1Switch(...) main;"
+        )
+    return TypedProgram(
+        source_name,
+        program.decls,
+        main,
+        list(checker.errors),
+        list(checker.match_kinds),
+        reporter,
+        reporter.diagnostics,
+    )

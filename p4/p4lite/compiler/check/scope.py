@@ -1,0 +1,46 @@
+"""Scopes: what a name means at a place in the program."""
+
+from __future__ import annotations
+
+from p4lite.compiler import ast
+from p4lite.compiler.diagnostics import Reporter
+
+
+def _overloads(a: ast.Declaration, b: ast.Declaration) -> bool:
+    """Whether two functions of one name can stand side by side: they differ in the number or names of parameters."""
+    if not isinstance(a, ast.FunctionDecl | ast.Method) or not isinstance(b, ast.FunctionDecl | ast.Method):
+        return False
+    return [p.name for p in a.params] != [p.name for p in b.params]
+
+
+class Scope:
+    """One block's names; `parent` is the enclosing scope, None for the program's."""
+
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.parent = parent
+        self.names: dict[str, list[ast.Declaration]] = {}
+
+    def lookup(self, name: str) -> list[ast.Declaration]:
+        """The declarations of `name` in the innermost scope that has any (several only for overloaded functions)."""
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope.names.get(name)
+            if found:
+                return found
+            scope = scope.parent
+        return []
+
+    def root(self) -> Scope:
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
+
+    def declare(self, decl: ast.Declaration, reporter: Reporter) -> None:
+        """Adds a declaration; reports a name that is taken."""
+        there = self.names.setdefault(decl.name, [])
+        for other in there:
+            if not _overloads(decl, other):
+                reporter.error(decl.pos, f"'{decl.name}' is already declared at {other.pos}")
+                return
+        there.append(decl)

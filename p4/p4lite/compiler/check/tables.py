@@ -1,0 +1,204 @@
+"""Tables (specification §14.2): keys, actions, default action, entries, properties."""
+
+from __future__ import annotations
+
+from p4lite.compiler import ast
+from p4lite.compiler import types as ty
+from p4lite.compiler.check.coerce import show
+from p4lite.compiler.check.statements import Statements
+from p4lite.compiler.types import Type
+
+_EXTERN_PROPERTIES = {
+    "implementation": ("action_profile", "action_selector"),
+    "counters": ("direct_counter",),
+    "meters": ("direct_meter",),
+}
+_NUMBER_PROPERTIES = ("size", "priority_delta")
+_BOOL_PROPERTIES = ("largest_priority_wins", "support_timeout", "psa_idle_timeout")
+_KNOWN = {*_EXTERN_PROPERTIES, *_NUMBER_PROPERTIES, *_BOOL_PROPERTIES, "default_action", "key", "actions", "entries"}
+
+
+class Tables(Statements):
+    """`table` checks a table."""
+
+    def table(self, t: ast.TableDecl) -> None:
+        t.type = ty.TableType(t)
+        with self.inner("table"):
+            self._keys(t)
+            self._actions(t)
+            self._default(t)
+            self._entries(t)
+            for prop in t.properties:
+                self._property(t, prop)
+        self.declare(t)
+
+    def _keys(self, t: ast.TableDecl) -> None:
+        for k in t.keys or []:
+            k.expr = self.value(k.expr)
+            kind = k.match_kind
+            if kind.name not in self.match_kinds:
+                hint = self._closest(kind.name, list(self.match_kinds))
+                self.error(kind.pos, f"no match_kind '{kind.name}' is declared{hint}")
+            kind.type, kind.const = ty.MATCH_KIND, ast.EnumValue("match_kind", kind.name)
+            kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
+            if isinstance(kt, ty.IntType):
+                self.error(k.expr.pos, "a key needs a width: give the number one, as in 8w1")
+            elif isinstance(
+                kt, ty.FieldsType | ty.TupleType | ty.StackType | ty.VarbitType | ty.ExternType | ty.StringType
+            ):
+                self.error(k.expr.pos, f"a key cannot have type {show(k.expr.type)}")
+
+    def _actions(self, t: ast.TableDecl) -> None:
+        if t.actions is None:
+            self.error(t.pos, f"table '{t.name}' has no actions: add actions = {{ ... }}")
+            return
+        if not t.actions:
+            self.error(t.pos, f"table '{t.name}' has an empty list of actions")
+        seen: set[str] = set()
+        for ref in t.actions:
+            decl = self._action_of(ref)
+            if decl is None:
+                continue
+            if decl.name in seen:
+                self.error(ref.pos, f"action '{decl.name}' is listed twice")
+            seen.add(decl.name)
+            directed = [p for p in decl.params if p.direction]
+            if ref.args is None and not directed:
+                ref.args = []
+                continue
+            self._bind(ref, directed, decl)
+
+    def _action_of(self, ref: ast.ActionRef) -> ast.ActionDecl | None:
+        name = self.expr(ref.action)
+        assert isinstance(name, ast.Name)
+        ref.action = name
+        if isinstance(name.type, ty.UnknownType):
+            return None
+        if not isinstance(name.decl, ast.ActionDecl):
+            self.error(ref.pos, f"'{name.name}' is not an action")
+            return None
+        ref.decl = name.decl
+        return ref.decl
+
+    def _bind(
+        self, ref: ast.ActionRef, params: list[ast.Param], decl: ast.ActionDecl, *, constants: bool = False
+    ) -> bool:
+        call = ast.Call(ref.pos, ref.action, ref.args or [])
+        ok = self.bind(call, params, f"action '{decl.name}'", {}, constants=constants)
+        ref.args = call.args
+        return ok
+
+    def _default(self, t: ast.TableDecl) -> None:
+        if t.default_action is None:
+            found = self.scope.root().lookup("NoAction")
+            action = found[0] if found else None
+            if isinstance(action, ast.ActionDecl):
+                name = ast.Name(t.pos, "NoAction", type=action.type, decl=action)
+                t.default_action = ast.ActionRef(t.pos, name, [], decl=action)
+                t.default_implicit = True
+            return
+        self._use(t, t.default_action, "default_action")
+
+    def _use(self, t: ast.TableDecl, ref: ast.ActionRef, what: str) -> None:
+        """An action with all its arguments, that must be in the table's list."""
+        decl = self._action_of(ref)
+        if decl is None:
+            return
+        listed = next((r for r in t.actions or [] if r.decl is decl), None)
+        if listed is None:
+            self.error(ref.pos, f"'{decl.name}' is not in the list of actions of table '{t.name}'")
+            return
+        if what != "default_action" and listed_only(listed, "defaultonly"):
+            self.error(ref.pos, f"action '{decl.name}' is @defaultonly: no entry can use it")
+        if what == "default_action" and listed_only(listed, "tableonly"):
+            self.error(ref.pos, f"action '{decl.name}' is @tableonly: it cannot be the default action")
+        given = list(ref.args or [])
+        directed = [p for p in decl.params if p.direction]
+        data = [p for p in decl.params if not p.direction]
+        # Directed arguments may be repeated here; they are those of the list of actions.
+        if directed and len(given) == len(decl.params):
+            if not self._bind(ref, decl.params, decl):
+                return
+            for a, b in zip(ref.args or [], listed.args or [], strict=False):
+                if a.expr is not None and b.expr is not None and not same_expr(a.expr, b.expr):
+                    self.error(a.pos, f"argument differs from the one in the list of actions of table '{t.name}'")
+            return
+        ref.args = given
+        if not self._bind(ref, data, decl, constants=True):
+            return
+        own = {a.param.name: a for a in ref.args or [] if a.param is not None}
+        listed_args = {a.param.name: a for a in listed.args or [] if a.param is not None}
+        merged = {**listed_args, **own}
+        ref.args = [merged[p.name] for p in decl.params if p.name in merged]
+
+    def _entries(self, t: ast.TableDecl) -> None:
+        if t.entries is None:
+            return
+        kinds: list[Type] = [k.expr.type or ty.UNKNOWN for k in t.keys or []]
+        if not kinds:
+            self.error(t.pos, f"table '{t.name}' has entries but no key")
+            return
+        for entry in t.entries:
+            if entry.priority is not None:
+                entry.priority, _ = self.constant(entry.priority, "the priority of an entry")
+            entry.keys = self.keys(entry.keys, kinds, f"table '{t.name}'")
+            self._match_kinds(t, entry)
+            self._use(t, entry.action, "entry")
+
+    def _match_kinds(self, t: ast.TableDecl, entry: ast.Entry) -> None:
+        if len(entry.keys) != len(t.keys or []):
+            return
+        for key, k in zip(entry.keys, t.keys or [], strict=True):
+            kind = k.match_kind.name
+            if isinstance(key, ast.Range) and kind != "range":
+                self.error(key.pos, f"a range for a key that matches {kind}")
+            elif isinstance(key, ast.Mask) and kind not in ("ternary", "lpm"):
+                self.error(key.pos, f"a mask for a key that matches {kind}")
+            elif isinstance(key, ast.DontCare) and kind == "exact":
+                self.error(key.pos, "'_' for a key that matches exact")
+
+    def _property(self, t: ast.TableDecl, prop: ast.TableProperty) -> None:
+        if prop.name in _EXTERN_PROPERTIES:
+            prop.value = self.expr(prop.value)
+            kind = prop.value.type
+            if isinstance(kind, ty.UnknownType):
+                return
+            if not isinstance(kind, ty.ExternType):
+                self.error(prop.value.pos, f"property '{prop.name}' takes an instance of an extern, not {show(kind)}")
+            elif kind.name not in _EXTERN_PROPERTIES[prop.name]:
+                self.error(prop.value.pos, f"property '{prop.name}' cannot be a {kind.name}")
+        elif prop.name in _NUMBER_PROPERTIES:
+            prop.value = self.value(prop.value)
+            if not isinstance(prop.value.type, ty.UnknownType | ty.IntType | ty.BitType):
+                self.error(prop.value.pos, f"property '{prop.name}' must be a number")
+            elif not self._compile_time(prop.value):
+                self.error(prop.value.pos, f"property '{prop.name}' must be a compile-time constant")
+        elif prop.name in _BOOL_PROPERTIES:
+            prop.value = self.bool_expr(prop.value, f"property '{prop.name}'")
+        else:
+            prop.value = self.expr(prop.value)
+            near = self._closest(prop.name, sorted(_KNOWN))
+            self.warn(prop.pos, f"unknown table property '{prop.name}' has no effect{near}")
+
+
+def listed_only(ref: ast.ActionRef, name: str) -> bool:
+    """Whether an action in a table's list has the annotation."""
+    return any(a.name == name for a in ref.annotations)
+
+
+def same_expr(a: ast.Expr, b: ast.Expr) -> bool:
+    """Whether two checked expressions are written alike."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, ast.Name) and isinstance(b, ast.Name):
+        return a.decl is b.decl
+    if isinstance(a, ast.Member) and isinstance(b, ast.Member) and a.name != b.name:
+        return False
+    if isinstance(a, ast.IntLiteral) and isinstance(b, ast.IntLiteral):
+        return a.value == b.value
+    if isinstance(a, ast.Binary | ast.Unary) and isinstance(b, ast.Binary | ast.Unary) and a.op != b.op:
+        return False
+    ca, cb = list(ast.children(a)), list(ast.children(b))
+    return len(ca) == len(cb) and all(
+        isinstance(x, ast.Expr) and isinstance(y, ast.Expr) and same_expr(x, y) for x, y in zip(ca, cb, strict=True)
+    )

@@ -1,0 +1,63 @@
+"""The front end: source file to typed program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from p4lite.compiler import ast
+from p4lite.compiler.ast import Pos
+from p4lite.compiler.check import TypedProgram, check_program
+from p4lite.compiler.diagnostics import Reporter, Unsupported
+from p4lite.compiler.parser import parse
+from p4lite.compiler.preprocessor import preprocess, read_source
+
+RECURSION_LIMIT = 30_000
+"""Python frames: parser.MAX_DEPTH levels of a syntax tree, each a few frames of a pass."""
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Room for the recursion that the deepest accepted program needs."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def parse_file(
+    path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+) -> tuple[ast.Program, Reporter]:
+    """The syntax tree of a file. Raises `CompileError`."""
+    return parse_text(read_source(path), path, include_dirs, defines)
+
+
+def parse_text(
+    text: str, path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+) -> tuple[ast.Program, Reporter]:
+    """The syntax tree of `text`, the content of `path`. Raises `CompileError`."""
+    reporter = Reporter()
+    expanded, smap = preprocess(path, text, include_dirs, defines, reporter)
+    return parse(expanded, smap, reporter), reporter
+
+
+def load(path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()) -> TypedProgram:
+    """The typed program of a file; `defines` are NAME or NAME=VALUE. Raises `CompileError`, and nothing else."""
+    return load_text(read_source(path), path, include_dirs, defines)
+
+
+def load_text(
+    text: str, path: str = "program.p4", include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+) -> TypedProgram:
+    """The typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
+    program, reporter = parse_text(text, path, include_dirs, defines)
+    with deep_recursion():
+        try:
+            return check_program(program, path, reporter)
+        except Unsupported as e:
+            raise reporter.fatal(e.pos, str(e)) from None
+        except RecursionError:
+            raise reporter.fatal(Pos(path, 0, 0), "the program is nested too deeply: simplify it") from None
