@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -37,9 +38,7 @@ def cache_dir() -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BuildError(
-            f"{path}: cannot make the cache directory: {error.strerror}; set MRCLAB_CACHE"
-        ) from None
+        raise BuildError(f"{path}: cannot make the cache directory: {error.strerror}; set MRCLAB_CACHE") from None
     return path
 
 
@@ -55,9 +54,7 @@ def compiler() -> list[str]:
 @cache
 def _compiler_version(command: tuple[str, ...]) -> str:
     try:
-        done = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=30, check=False
-        )
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]}: cannot run the C compiler: {error}") from None
     return done.stdout
@@ -69,6 +66,19 @@ def _digest(parts: Sequence[bytes]) -> str:
         h.update(len(part).to_bytes(8, "big"))
         h.update(part)
     return h.hexdigest()[:32]
+
+
+def _headers(texts: Sequence[bytes], include: Sequence[Path]) -> list[bytes]:
+    """The headers that the texts include with quotes, and those that these include."""
+    found: dict[str, bytes] = {}
+    todo = list(texts)
+    while todo:
+        for name in re.findall(rb'^\s*#\s*include\s+"([^"]+)"', todo.pop(), re.MULTILINE):
+            path = next((d / name.decode() for d in include if (d / name.decode()).is_file()), None)
+            if path is not None and str(path) not in found:
+                found[str(path)] = path.read_bytes()
+                todo.append(found[str(path)])
+    return [found[name] for name in sorted(found)]
 
 
 def _run(command: list[str], what: str) -> None:
@@ -96,16 +106,16 @@ def build(
     """Compiles and links C files into `name-HASH.so` (or an executable) in the cache, and gives its path.
 
     `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
-    files compile once); `generated` maps file names to C text. The key covers the text of sources and
-    of every header in `include`, flags and compiler version. Raises BuildError.
+    files compile once); `generated` maps file names to C text. The key covers the text of sources and of the
+    headers they include from the `include` directories, flags and compiler version. Raises BuildError.
     """
     command = compiler()
     mode = list(SANITIZE if sanitize else OPTIMISE)
     all_flags = [*COMMON_FLAGS, *WARNINGS, *mode, *flags, *(f"-I{d}" for d in include)]
-    headers = [p.read_bytes() for d in include for p in sorted(d.glob("*.h"))]
+    generated = dict(generated or {})
+    headers = _headers([p.read_bytes() for p in sources] + [t.encode() for t in generated.values()], include)
     base = [" ".join(command).encode(), _compiler_version(tuple(command)).encode(), *headers]
     base += [f.encode() for f in [*COMMON_FLAGS, *WARNINGS, *mode, *flags]]
-    generated = dict(generated or {})
     texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]
     kind = "exe" if executable else "so"
     key = _digest([*base, kind.encode(), *(lib.encode() for lib in libs), *texts])

@@ -27,6 +27,7 @@ from p4lite.switch.errors import (
 )
 
 if TYPE_CHECKING:
+    from p4lite.switch.codegen.generate import Generator
     from p4lite.switch.instance import ProgramInstance
 
 __all__ = [
@@ -293,6 +294,7 @@ class Program:
     headers: dict[str, HeaderInfo]
     errors: dict[str, int]
     field_lists: dict[int, tuple[Field, ...]]
+    generator: Generator = field(repr=False, compare=False)
 
     def build(self, *, sanitize: bool = False) -> Path:
         """Compiles to a shared object (or finds it in the cache) and gives its path. Raises BuildError."""
@@ -300,9 +302,7 @@ class Program:
 
         return build_program(self, sanitize=sanitize)
 
-    def instance(
-        self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0
-    ) -> ProgramInstance:
+    def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> ProgramInstance:
         """A fresh switch state with the initial entries of the program.
 
         `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;

@@ -136,6 +136,8 @@ class CExpr:
             if e.ref.field.index < 0:
                 return f"(uint64_t){place.valid()}", 64, False
             return self.load(place, e.ref.field)
+        if op == "place_field":
+            return self.load(*e.ref)
         if op == "header_field":
             return self._header_field(e)
         if op == "b2d":

@@ -44,6 +44,7 @@ class Scope:
 
     params: list[tuple[str, int]] = field(default_factory=list)
     parser: bool = False
+    place: Any = None  # of a header with a length expression: its HeaderPlace, "local" then means its fields
 
 
 def const(value: int) -> Expr:
@@ -139,6 +140,8 @@ class Builder:
             return Expr(BOOL, "bool", number=int(value.bool()))
         if kind in ("local", "runtime_data"):
             index = value.int(0)
+            if scope.place is not None:
+                return self._own_field(scope.place, index, value)
             if index >= len(scope.params):
                 value.fail(f"there is no parameter {index}, the action has {len(scope.params)}")
             return Expr(DATA, "local", lo=0, hi=(1 << scope.params[index][1]) - 1, number=index, ref=scope.params)
@@ -164,6 +167,13 @@ class Builder:
             offset, width = value[0].int(0, MAX_BITS), value[1].int(1, MAX_BITS)
             return Expr(DATA, "lookahead", lo=0, hi=(1 << width) - 1, ref=(offset, width))
         node["type"].fail(f"'{kind}' is no type of an expression that is known here")
+
+    def _own_field(self, place: Any, index: int, value: Node) -> Expr:
+        if index >= len(place.type.fields) or place.type.fields[index].varbit:
+            value.fail(f"header type '{place.type.name}' has no field {index} of fixed width")
+        f = place.type.fields[index]
+        lo, hi = _field_interval(f)
+        return Expr(DATA, "place_field", [], lo, hi, (place, f))
 
     def _header_field(self, header: Expr, f: FieldType, node: Node) -> Expr:
         if f.index >= 0 and f.varbit:
@@ -293,6 +303,12 @@ class Builder:
         if _bits(lo, hi) > MAX_BITS:
             value.fail(f"the result of '{op}' may need more than {MAX_BITS} bits")
         return Expr(DATA, op, [a, b], lo, hi)
+
+
+def lookaheads(e: Expr) -> list[tuple[int, int]]:
+    """(offset, width) of every lookahead in an expression."""
+    own = [e.ref] if e.op == "lookahead" else []
+    return own + [x for arg in e.args for x in lookaheads(arg)]
 
 
 def cast(op: str, e: Expr, width: int) -> Expr:

@@ -20,6 +20,9 @@ class Node:
         self.source = source
         self.path = path
 
+    def __bool__(self) -> bool:  # type: ignore[valid-type]
+        return True  # an empty array is still there
+
     def fail(self, message: str) -> NoReturn:
         raise ProgramError(f"{self.source}: {self.path or 'top level'}: {message}")
 

@@ -101,6 +101,19 @@ static inline void p4_put_bits128(uint8_t *d, uint64_t offset, unsigned width, u
     }
 }
 
+/* Copies `bits` bits between byte strings that do not overlap; neighbours in `to` are left alone. */
+static inline void p4_copy_bits(uint8_t *to, uint64_t to_offset, const uint8_t *from, uint64_t from_offset,
+                                uint64_t bits)
+{
+    while (bits > 0) {
+        unsigned n = bits < 64 ? (unsigned)bits : 64;
+        p4_put_bits128(to, to_offset, n, p4_get_bits64(from, from_offset, n));
+        to_offset += n;
+        from_offset += n;
+        bits -= n;
+    }
+}
+
 /* --- shifts by run-time amounts: everything is shifted out beyond the width --- */
 static inline uint64_t p4_shl64(uint64_t x, uint32_t n) { return n < 64 ? x << n : 0; }
 static inline u128 p4_shl128(u128 x, uint32_t n) { return n < 128 ? x << n : 0; }

@@ -1,0 +1,225 @@
+"""Named calculations, selectors' hashes, and checksums as C functions.
+
+The input of a calculation is the concatenation of its fields without padding; fields of invalid headers are left
+out. The last byte is padded with zeros on the right. `payload` appends the unparsed rest of the packet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from p4lite.switch.codegen.algorithms import CRCS, FUNCTIONS, Crc, custom_crc
+from p4lite.switch.codegen.cexpr import CExpr
+from p4lite.switch.codegen.expr import Builder, Expr
+from p4lite.switch.codegen.layout import HeaderPlace, comment
+from p4lite.switch.codegen.model import Header, Model
+from p4lite.switch.codegen.packing import (
+    Item,
+    header_bytes,
+    header_items,
+    put_at,
+    store,
+    store_header,
+    total,
+)
+from p4lite.switch.codegen.reader import Node
+
+SIGNATURE = "struct p4_state *in P4_UNUSED, const struct phv *p P4_UNUSED"
+
+
+@dataclass
+class Part:
+    """Consecutive inputs from one header (or constants: header None); `whole` if the header as such."""
+
+    header: Header | None
+    items: list[Item]
+    whole: bool = False
+
+
+@dataclass
+class Calculation:
+    function: str
+    payload: bool
+
+
+class Calculations:
+    """Generates one C function per calculation, on demand."""
+
+    def __init__(self, model: Model, cx: CExpr, builder: Builder):
+        self.model = model
+        self.cx = cx
+        self.builder = builder
+        self.code: list[str] = []
+        self.crcs: dict[Crc, str] = {}
+        self._named: dict[str, Calculation] = {}
+
+    def named(self, node: Node) -> Calculation:
+        """The calculation whose name is in `node`."""
+        name = node.str()
+        if name not in self._named:
+            calculation = self.model.find(self.model.calculations, node, "calculation")
+            self._named[name] = self.make(f"calc_{len(self._named)}", calculation, name)
+        return self._named[name]
+
+    def make(self, function: str, node: Node, title: str) -> Calculation:
+        """Generates the function for an object with `algo` and `input`."""
+        parts, payload = self._parts(node)
+        hash_code = self._algorithm(node["algo"])
+        aligned = all(p.whole or total(p.items) % 8 == 0 for p in parts)
+        lines = [f"/* {comment(title)} */", f"static uint64_t {function}({SIGNATURE},"]
+        lines.append("    const uint8_t *payload P4_UNUSED, uint32_t payload_len P4_UNUSED)")
+        lines.append("{")
+        size = sum(self._max_bits(p) for p in parts) // 8 + 2
+        if payload:
+            lines.append(f"    uint8_t *buffer = p4_scratch(in, {size} + (size_t)payload_len);")
+            lines.append("    if (!buffer)")
+            lines.append("        return 0;")
+        else:
+            lines.append(f"    uint8_t buffer[{size}];")
+        lines += self._aligned(parts) if aligned else self._unaligned(parts, size)
+        if payload:
+            lines += ["    if (payload_len)", "        memcpy(buffer + n, payload, payload_len);", "    n += payload_len;"]
+        lines += [f"    return {hash_code};", "}"]
+        self.code += lines
+        return Calculation(function, payload)
+
+    def _max_bits(self, part: Part) -> int:
+        varbit = sum(i.place.type.varbit_max * 8 for i in part.items if i.place and i.field and i.field.varbit)
+        return total(part.items) + varbit
+
+    def _aligned(self, parts: list[Part]) -> list[str]:
+        out = ["    uint8_t *b = buffer;"]
+        for part in parts:
+            place = self.cx.layout.place(part.header) if part.header else None
+            body: list[str] = []
+            if part.whole and place:
+                body = [*store_header(place, "b"), f"b += {header_bytes(place)};"]
+            elif any(i.field is not None and i.field.varbit for i in part.items):
+                for item in part.items:
+                    body += self._append(item)
+            else:
+                body = [*store(part.items, "b"), f"b += {total(part.items) // 8};"]
+            out += self._guard(place, body)
+        return [*out, "    size_t n = (size_t)(b - buffer);"]
+
+    def _append(self, item: Item) -> list[str]:
+        if item.field is not None and item.field.varbit and item.place is not None:
+            length = item.place.length(item.field)
+            return [f"memcpy(b, {item.target()}, {length}); b += {length};"]
+        return [*store([item], "b"), f"b += {item.width // 8};"]
+
+    def _unaligned(self, parts: list[Part], size: int) -> list[str]:
+        out = ["    uint64_t nb = 0;", f"    memset(buffer, 0, {size});"]
+        for part in parts:
+            place = self.cx.layout.place(part.header) if part.header else None
+            body: list[str] = []
+            for item in part.items:
+                if item.field is not None and item.field.varbit and item.place is not None:
+                    length = item.place.length(item.field)
+                    body.append(f"p4_copy_bits(buffer, nb, {item.target()}, 0, 8 * (uint64_t){length});")
+                    body.append(f"nb += 8 * (uint64_t){length};")
+                else:
+                    body += put_at(item, "buffer")
+            out += self._guard(place, body)
+        return [*out, "    size_t n = (size_t)((nb + 7) / 8);"]
+
+    @staticmethod
+    def _guard(place: HeaderPlace | None, body: list[str]) -> list[str]:
+        if place is None or place.state is None:
+            return [f"    {line}" for line in body]
+        return [f"    if {place.valid()} {{", *(f"        {line}" for line in body), "    }"]
+
+    def _parts(self, node: Node) -> tuple[list[Part], bool]:
+        parts: list[Part] = []
+        payload = False
+        for item in node["input"].items():
+            kind = item["type"].str()
+            if kind == "payload":
+                payload = True
+            elif kind == "header":
+                header = self.model.find(self.model.headers, item["value"], "header")
+                parts.append(Part(header, header_items(self.cx.layout.place(header)), True))
+            elif kind == "hexstr":
+                width = item["bitwidth"].int(1, 1 << 16)
+                value = item["value"].hex() & ((1 << width) - 1)
+                self._add(parts, None, Item(width, value=value))
+            elif kind == "field":
+                ref = self.model.field_ref(item["value"])
+                if ref.field.index < 0:
+                    item.fail("$valid$ cannot be the input of a calculation")
+                place = self.cx.layout.place(ref.header)
+                self._add(parts, ref.header, Item(ref.field.width, place, ref.field))
+            else:
+                item["type"].fail(f"'{kind}' is no input of a calculation")
+        return parts, payload
+
+    @staticmethod
+    def _add(parts: list[Part], header: Header | None, item: Item) -> None:
+        if parts and parts[-1].header is header and not parts[-1].whole:
+            parts[-1].items.append(item)
+        else:
+            parts.append(Part(header, [item]))
+
+    def _algorithm(self, node: Node) -> str:
+        name = node.str()
+        if name in FUNCTIONS:
+            return f"{FUNCTIONS[name]}(buffer, n)"
+        crc = CRCS.get(name) or custom_crc(name)
+        if crc is None:
+            node.fail(f"the hash algorithm '{name}' is not supported")
+        variable = self.crcs.setdefault(crc, f"crc_{len(self.crcs)}")
+        return f"p4_crc_compute(&{variable}, buffer, n)"
+
+    def crc_declarations(self) -> list[str]:
+        return [
+            f"static struct p4_crc {name} = {{.polynomial = UINT64_C({c.polynomial:#x}), "
+            f".initial = UINT64_C({c.initial:#x}), .final_xor = UINT64_C({c.final_xor:#x}), .width = {c.width}, "
+            f".data_reflected = {int(c.reflected)}, .remainder_reflected = {int(c.reflected)}}};"
+            for c, name in self.crcs.items()
+        ]
+
+    # --- checksums ----------------------------------------------------------------------------------------
+    def checksums(self, *, verify: bool) -> list[str]:
+        """Statements for all checksums that are verified after the parser, or updated before the deparser."""
+        out: list[str] = []
+        for node in self.model.root.items("checksums"):
+            if not node.flag("verify" if verify else "update", True):
+                continue
+            target = self.model.field_ref(node["target"])
+            if target.field.index < 0 or target.field.varbit or not 0 < target.field.width <= 64:
+                node["target"].fail("a checksum goes into a field of 1 to 64 bits")
+            place = self.cx.layout.place(target.header)
+            kind = node["type"].str()
+            if kind == "generic":
+                call = f"{self.named(node['calculation']).function}(in, p, payload, payload_len)"
+            elif kind == "ipv4":
+                call = f"{self._ipv4(target.header)}(p)"
+            else:
+                node["type"].fail(f"'{kind}' is no type of checksum")
+            conditions = []
+            if verify or kind == "ipv4":
+                conditions.append(place.valid())
+            if node.get("if_cond") is not None:
+                conditions.append(self.cx.boolean(self.builder.boolean(node["if_cond"])))
+            if verify:
+                value, _, _ = self.cx.load(place, target.field)
+                conditions.append(f"{call} != {value}")
+                action = "p->head.checksum_error = 1;"
+            else:
+                e = Expr("data", "data_code", lo=0, hi=2**64 - 1, ref=call)
+                action = self.cx.store(place, target.field, e)
+            guard = " && ".join(conditions)
+            out.append(f"    if ({guard}) {{ {action} }}" if guard else f"    {action}")
+        return out
+
+    def _ipv4(self, header: Header) -> str:
+        """The header's own ones' complement sum with bytes 10 and 11 taken as zero (old P4_14 programs)."""
+        name = f"ipv4_sum_{header.slot}"
+        if f"static uint64_t {name}(const struct phv *p)" not in self.code:
+            place = self.cx.layout.place(header)
+            size = header.type.fixed_bits // 8 + header.type.varbit_max
+            self.code += [f"static uint64_t {name}(const struct phv *p)", "{", f"    uint8_t buffer[{size + 12}] = {{0}};"]
+            self.code += [f"    {line}" for line in store_header(place, "buffer")]
+            self.code += ["    buffer[10] = buffer[11] = 0;"]
+            self.code += [f"    return p4_hash_csum16(buffer, {header_bytes(place)});", "}"]
+        return name

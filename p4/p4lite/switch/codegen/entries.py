@@ -1,0 +1,117 @@
+"""Initial entries and default actions of tables, as C data."""
+
+from __future__ import annotations
+
+from p4lite.switch.codegen.cexpr import literal
+from p4lite.switch.codegen.keys import pack_args
+from p4lite.switch.codegen.model import Action, Model
+from p4lite.switch.codegen.pipelines import Key, Table
+from p4lite.switch.codegen.reader import Node
+
+
+def words_of(values: list[int]) -> str:
+    return "(const uint64_t[]){" + ", ".join(literal(v, 64) for v in values or [0]) + "}"
+
+
+class KeyWords:
+    """Collects a match key: value, mask and high words, and the order among entries."""
+
+    def __init__(self, words: int):
+        self.value = [0] * words
+        self.mask = [0] * words
+        self.high = [0] * words
+        self.order = 0
+
+    def put(self, key: Key, value: int, mask: int, high: int = 0) -> None:
+        key.place.put(self.value, value)
+        key.place.put(self.mask, mask)
+        key.place.put(self.high, high)
+
+
+def _hex_value(node: Node, key: Key) -> int:
+    value = node.hex()
+    if not 0 <= value < (1 << key.width):
+        node.fail(f"{node.value} does not fit into the {key.width} bits of '{key.name}'")
+    return value
+
+
+def _match(words: KeyWords, key: Key, node: Node, kind: str) -> None:
+    full = (1 << key.width) - 1
+    match = node["match_type"].str()
+    same = {key.match, "ternary" if key.match == "optional" else key.match}
+    if match not in same and match != "optional":
+        node["match_type"].fail(f"the key '{key.name}' is of type '{key.match}', not '{match}'")
+    if match == "valid":
+        words.put(key, int(node["key"].bool()), 1, 1)
+    elif match == "exact" or (match == "optional" and node.get("mask") is None):
+        value = _hex_value(node["key"], key)
+        words.put(key, value, full, value)
+    elif match == "lpm":
+        value, length = _hex_value(node["key"], key), node["prefix_length"].int(0, key.width)
+        mask = full ^ (full >> length)
+        # p4c leaves bits behind the prefix as the programmer wrote them; BMv2 ignores them
+        words.put(key, value & mask, mask, (value & mask) | (full ^ mask))
+        if kind == "lpm":
+            words.order = key.width - length
+    elif match in ("ternary", "optional"):
+        value, mask = _hex_value(node["key"], key), _hex_value(node["mask"], key)
+        words.put(key, value & mask, mask, value & mask)
+    else:
+        low, high = _hex_value(node["start"], key), _hex_value(node["end"], key)
+        if low > high:
+            node.fail(f"the range {low} to {high} is empty")
+        words.put(key, low, full, high)
+
+
+def _action(model: Model, node: Node, table: Table) -> tuple[Action, list[int]]:
+    action = model.actions.get(node["action_id"].int())
+    if action is None:
+        node["action_id"].fail(f"there is no action with id {node['action_id'].value}")
+    if all(a.id != action.id for a in table.actions.values()):
+        node["action_id"].fail(f"the table '{table.name}' does not list the action '{action.name}'")
+    data = list(node["action_data"].items())
+    if len(data) != len(action.params):
+        node["action_data"].fail(f"the action '{action.name}' takes {len(action.params)} arguments, found {len(data)}")
+    values = [d.hex() & ((1 << width) - 1) for d, (_, width) in zip(data, action.params, strict=True)]
+    return action, pack_args([w for _, w in action.params], values, table.arg_words)
+
+
+def load_initial(model: Model, tables: list[Table]) -> list[str]:
+    """The C function `load_initial`."""
+    out = ["static int load_initial(struct p4_state *in)", "{", "    (void)in;"]
+    for table in tables:
+        default = table.node.get("default_entry")
+        if default is not None:
+            action, args = _action(model, default, table)
+            call = f"p4_initial_entry(in, {table.index}, NULL, {action.index}, {words_of(args)}, 0)"
+            out += [f"    if ({call} < 0)", "        return -1;"]
+        seen: set[tuple[object, ...]] = set()
+        for node in table.node.items("entries"):
+            key, args, number = _entry(model, node, table)
+            identity = (tuple(key.value), tuple(key.mask), tuple(key.high), key.order)
+            if identity in seen:
+                node.fail(f"the table '{table.name}' has this entry twice")
+            seen.add(identity)
+            out.append(
+                f"    {{ const struct p4_key k = {{{words_of(key.value)}, {words_of(key.mask)}, "
+                f"{words_of(key.high)}, {key.order}}};"
+            )
+            out.append(f"      if (p4_initial_entry(in, {table.index}, &k, {number}, {words_of(args)}, 1) < 0)")
+            out.append("          return -1; }")
+    return [*out, "    return 0;", "}"]
+
+
+def _entry(model: Model, node: Node, table: Table) -> tuple[KeyWords, list[int], int]:
+    parts = list(node["match_key"].items())
+    if len(parts) != len(table.keys):
+        node["match_key"].fail(f"the table has {len(table.keys)} keys, the entry {len(parts)}")
+    words = KeyWords(table.key_words)
+    for key, part in zip(table.keys, parts, strict=True):
+        _match(words, key, part, table.kind)
+    if table.kind in ("ternary", "range"):
+        priority = node.get("priority")
+        words.order = priority.int() if priority else 0
+    if table.kind != "range":
+        words.high = [0] * table.key_words
+    action, args = _action(model, node["action_entry"], table)
+    return words, args, action.index

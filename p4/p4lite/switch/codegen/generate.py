@@ -1,0 +1,336 @@
+"""Puts the C of a whole program together."""
+
+from __future__ import annotations
+
+from p4lite.switch.codegen.calculations import Calculations
+from p4lite.switch.codegen.cexpr import CExpr
+from p4lite.switch.codegen.entries import load_initial
+from p4lite.switch.codegen.expr import Builder, Scope
+from p4lite.switch.codegen.layout import Layout, c_string, comment
+from p4lite.switch.codegen.model import FieldRef, Model
+from p4lite.switch.codegen.packing import Item, append_padded, header_bytes, store_header
+from p4lite.switch.codegen.parsers import Parsers
+from p4lite.switch.codegen.pipelines import Pipelines
+from p4lite.switch.codegen.primitives import Primitives
+
+# Names under which simple_switch looks for the fields of enum p4_field_id, through field_aliases.
+TARGET_FIELDS = {
+    "P4F_INGRESS_PORT": "standard_metadata.ingress_port",
+    "P4F_EGRESS_SPEC": "standard_metadata.egress_spec",
+    "P4F_EGRESS_PORT": "standard_metadata.egress_port",
+    "P4F_INSTANCE_TYPE": "standard_metadata.instance_type",
+    "P4F_PACKET_LENGTH": "standard_metadata.packet_length",
+    "P4F_PARSER_ERROR": "standard_metadata.parser_error",
+    "P4F_CHECKSUM_ERROR": "standard_metadata.checksum_error",
+    "P4F_PRIORITY": "intrinsic_metadata.priority",
+    "P4F_MCAST_GRP": "intrinsic_metadata.mcast_grp",
+    "P4F_EGRESS_RID": "intrinsic_metadata.egress_rid",
+    "P4F_INGRESS_TIMESTAMP": "intrinsic_metadata.ingress_global_timestamp",
+    "P4F_EGRESS_TIMESTAMP": "intrinsic_metadata.egress_global_timestamp",
+    "P4F_ENQ_TIMESTAMP": "queueing_metadata.enq_timestamp",
+    "P4F_ENQ_QDEPTH": "queueing_metadata.enq_qdepth",
+    "P4F_DEQ_TIMEDELTA": "queueing_metadata.deq_timedelta",
+    "P4F_DEQ_QDEPTH": "queueing_metadata.deq_qdepth",
+    "P4F_QID": "queueing_metadata.qid",
+}
+QUEUEING = ("P4F_ENQ_TIMESTAMP", "P4F_ENQ_QDEPTH", "P4F_DEQ_TIMEDELTA", "P4F_DEQ_QDEPTH")
+
+
+class Generator:
+    """Everything known about one program; `source` is its C."""
+
+    def __init__(self, model: Model, name: str):
+        self.model = model
+        self.name = name
+        self.layout = Layout(model)
+        self.cx = CExpr(self.layout)
+        self.builder = Builder(model)
+        self.calculations = Calculations(model, self.cx, self.builder)
+        self.primitives = Primitives(model, self.cx, self.builder, self.calculations)
+        self.parsers = Parsers(model, self.cx, self.builder, self.primitives)
+        self.pipelines = Pipelines(model, self.cx, self.builder, self.calculations)
+        self.source = self._generate()
+
+    def _generate(self) -> str:
+        body: list[str] = []
+        for action in self.model.actions.values():
+            body += self._action(action.index, action.name, action.primitives, Scope(params=action.params))
+        self.pipelines.prepare()
+        verify = self.calculations.checksums(verify=True)
+        update = self.calculations.checksums(verify=False)
+        body += self.parsers.function(verify)
+        body += self.pipelines.function("ingress")
+        body += self.pipelines.function("egress")
+        body += self._phv_functions()
+        body += self._deparser(update)
+        body += self._field_lists()
+        body += self._digests()
+        body += load_initial(self.model, list(self.pipelines.tables.values()))
+        body += self._descriptions()
+        head = [f"/* Generated from {comment(self.name)}; do not edit. */", '#include "state.h"']
+        head += [f"P4_WIDE({n})" for n in sorted(self.cx.wide)]
+        head += self.layout.declarations()
+        head += ["static const struct p4_program program;"]
+        head += self.calculations.crc_declarations()
+        head += self.primitives.headers.union_functions()
+        head += self.primitives.headers.shift_functions()
+        head += self.calculations.code
+        return "\n".join([*head, *body]) + "\n"
+
+    def _action(self, index: int, name: str, primitives: list, scope: Scope) -> list[str]:  # type: ignore[type-arg]
+        return [
+            f"/* {comment(name)} */",
+            f"static P4_UNUSED void action_{index}(struct p4_state *in P4_UNUSED, struct phv *p P4_UNUSED,",
+            "    const uint64_t *a P4_UNUSED)",
+            "{",
+            *[f"    {line}" for line in self.primitives.body(primitives, scope)],
+            "}",
+        ]
+
+    def _phv_functions(self) -> list[str]:
+        groups = self.layout.groups()
+        clears: list[str] = []
+        for first, count, lvalue in groups:
+            test = " | ".join(f"p->hs[{first + i}]" for i in range(count))
+            clears.append(f"    if ({test}) memset(&{lvalue}, 0, sizeof {lvalue});")
+        return [
+            "static void phv_init(struct p4_phv *phv)",
+            "{",
+            "    memset(phv, 0, sizeof(struct phv));",
+            "    phv->truncate_to = P4_NO_TRUNCATE;",
+            "}",
+            "static void phv_reset(struct p4_phv *phv)",
+            "{",
+            "    struct phv *p = (struct phv *)(void *)phv;",
+            *clears,
+            "    memset(p, 0, offsetof(struct phv, un) + sizeof p->un);",
+            "    phv->truncate_to = P4_NO_TRUNCATE;",
+            "}",
+            "static void phv_copy(struct p4_phv *to, const struct p4_phv *from)",
+            "{",
+            "    memcpy(to, from, sizeof(struct phv));",
+            "}",
+            "static void reset_metadata(struct p4_phv *phv)",
+            "{",
+            "    struct phv *p = (struct phv *)(void *)phv;",
+            "    memset(&p->m, 0, sizeof p->m);",
+            "}",
+        ]
+
+    def _deparser(self, update: list[str]) -> list[str]:
+        deparsers = list(self.model.root.items("deparsers"))
+        chosen = next((d for d in deparsers if d["name"].value == "deparser"), deparsers[0] if deparsers else None)
+        order = []
+        calls: list[str] = []
+        if chosen is not None:
+            for item in chosen["order"].items():
+                header = self.model.find(self.model.headers, item, "header")
+                if header.metadata:
+                    item.fail(f"the metadata '{header.name}' cannot be deparsed")
+                order.append(self.layout.place(header))
+            for node in chosen.items("primitives"):
+                calls += self.primitives.emit(node, Scope())
+        sizes = [f"    if {place.valid()} n += {header_bytes(place)};" for place in order]
+        emits: list[str] = []
+        for place in order:
+            lines = " ".join(store_header(place, "o"))
+            emits.append(f"    if {place.valid()} {{ {lines} o += {header_bytes(place)}; }}")
+        self.max_header_bytes = sum(place.type.fixed_bits // 8 + place.type.varbit_max for place in order)
+        return [
+            "static uint32_t header_length(const struct p4_phv *phv)",
+            "{",
+            "    const struct phv *p P4_UNUSED = (const struct phv *)(const void *)phv;",
+            "    uint32_t n = 0;",
+            *sizes,
+            "    return n;",
+            "}",
+            "static int64_t deparse(struct p4_instance *head, struct p4_phv *phv, const uint8_t *payload P4_UNUSED,",
+            "    uint32_t payload_len P4_UNUSED, uint8_t *out, uint32_t cap)",
+            "{",
+            "    struct p4_state *in P4_UNUSED = (struct p4_state *)(void *)head;",
+            "    struct phv *p P4_UNUSED = (struct phv *)(void *)phv;",
+            "    uint8_t *o = out;",
+            *update,
+            *[f"    {line}" for line in calls],
+            "    if (header_length(phv) > cap)",
+            "        return -1;",
+            *emits,
+            "    return o - out;",
+            "}",
+        ]
+
+    def _field_lists(self) -> list[str]:
+        out = [
+            "static void copy_field_list(uint32_t id, struct p4_phv *to, const struct p4_phv *from)",
+            "{",
+            "    struct phv *d P4_UNUSED = (struct phv *)(void *)to;",
+            "    const struct phv *s P4_UNUSED = (const struct phv *)(const void *)from;",
+            "    switch (id) {",
+        ]
+        seen: set[int] = set()
+        for node in self.model.root.items("field_lists"):
+            id_ = node["id"].int(0, 2**31 - 1)
+            if id_ in seen:
+                node["id"].fail(f"the id {id_} is used twice")
+            seen.add(id_)
+            out.append(f"    case {id_}:")
+            for item in node["elements"].items():
+                if item["type"].value == "hexstr":
+                    continue
+                if item["type"].value != "field":
+                    item["type"].fail("a field list holds fields")
+                ref = self.model.field_ref(item["value"])
+                out += [f"        {line}" for line in self._copy_field(ref)]
+            out.append("        break;")
+        return [*out, "    default: break;", "    }", "}"]
+
+    def _copy_field(self, ref: FieldRef) -> list[str]:
+        if ref.field.index < 0:
+            return []
+        place = self.layout.place(ref.header)
+        path = place.field(ref.field)[1:]
+        if ref.field.varbit or ref.field.width > 128:
+            lines = [f"memcpy(d{path}, s{path}, sizeof d{path});"]
+            if ref.field.varbit:
+                length = place.length(ref.field)[1:]
+                lines.append(f"d{length} = s{length};")
+        else:
+            lines = [f"d{path} = s{path};"]
+        if place.state is not None:
+            lines.append(f"d{place.state[1:]} |= 2;")
+        return lines
+
+    def _digests(self) -> list[str]:
+        out = [
+            "static int64_t digest(uint32_t id, const struct p4_phv *phv, uint8_t *out P4_UNUSED, uint32_t cap P4_UNUSED)",
+            "{",
+            "    const struct phv *p P4_UNUSED = (const struct phv *)(const void *)phv;",
+            "    uint32_t n P4_UNUSED = 0;",
+            "    switch (id) {",
+        ]
+        for node in self.model.root.items("learn_lists"):
+            items = []
+            for element in node["elements"].items():
+                if element["type"].value != "field":
+                    element["type"].fail("a learn list holds fields")
+                ref = self.model.field_ref(element["value"])
+                if ref.field.varbit or ref.field.index < 0:
+                    element["value"].fail("this field cannot be in a digest")
+                items.append(Item(ref.field.width, self.layout.place(ref.header), ref.field))
+            size = sum((i.width + 7) // 8 for i in items)
+            out += [f"    case {node['id'].int(0, 65535)}:", f"        if (cap < {size}) return -1;"]
+            for item in items:
+                out += [f"        {line}" for line in append_padded(item, self.cx)]
+            out.append("        return n;")
+        return [*out, "    default: return -1;", "    }", "}"]
+
+    # --- descriptions -------------------------------------------------------------------------------------
+    def _target_fields(self) -> tuple[list[str], set[str]]:
+        rows, present = [], set()
+        for constant, name in TARGET_FIELDS.items():
+            header_name, field_name = name.split(".")
+            ref = self.model.aliases.get(name)
+            header = self.model.headers.get(header_name)
+            if ref is None and header is not None and field_name in header.type.by_name:
+                ref = FieldRef(header, header.type.by_name[field_name])
+            if ref is None and header_name != "standard_metadata":
+                # v1model has one struct; p4c writes aliases, others may not
+                std = self.model.headers.get("standard_metadata")
+                if std is not None and field_name in std.type.by_name:
+                    ref = FieldRef(std, std.type.by_name[field_name])
+            if ref is None or ref.field.varbit or ref.field.width > 64:
+                rows.append(f"        [{constant}] = {{-1, 0, 0}},")
+                continue
+            present.add(constant)
+            size = next(n for n in (1, 2, 4, 8) if ref.field.width <= 8 * n)
+            offset = self.layout.offset_expr(ref.header, ref.field)
+            rows.append(f"        [{constant}] = {{{offset}, {size}, {ref.field.width}}},")
+        return rows, present
+
+    def _descriptions(self) -> list[str]:
+        m, pl = self.model, self.pipelines
+        tables = list(pl.tables.values())
+        out: list[str] = []
+        rows: list[str] = []
+        for t in tables:
+            ranges = [k for k in t.keys if k.match == "range"] if t.kind == "range" else []
+            if ranges:
+                cells = ", ".join(
+                    f"{{{k.place.word}, {k.place.words}, {k.place.shift}, {min(k.width, 64)}}}" for k in ranges
+                )
+                out.append(f"static const struct p4_range_field ranges_{t.index}[] = {{{cells}}};")
+            flags = (1 if t.counters else 0) | (2 if t.timeout else 0) | (4 if t.meter else 0)
+            meter_bytes = int(t.meter is not None and t.meter.unit == "bytes")
+            rows.append(
+                f"    {{{c_string(t.name)}, P4_{t.kind.upper()}, {flags}, {t.key_words}, {t.arg_words}, {len(ranges)}, "
+                f"{f'ranges_{t.index}' if ranges else 'NULL'}, {t.max_size}u, "
+                f"{t.profile.index if t.profile else -1}, {meter_bytes}}},"
+            )
+        out += self._array("p4_table_desc", "table_descs", rows)
+        profiles = [f"    {{{c_string(p.name)}, {p.arg_words}, {p.max_size}u}}," for p in pl.profiles.values()]
+        out += self._array("p4_profile_desc", "profile_descs", profiles)
+        counters = [f"    {{{c_string(c.name)}, {0 if c.direct else c.size}u}}," for c in m.counters.values()]
+        out += self._array("p4_counter_desc", "counter_descs", counters)
+        meters = [
+            f"    {{{c_string(c.name)}, {0 if c.direct else c.size}u, {int(c.unit == 'bytes')}}},"
+            for c in m.meters.values()
+        ]
+        out += self._array("p4_meter_desc", "meter_descs", meters)
+        registers = [f"    {{{c_string(r.name)}, {r.size}u, {r.width}u}}," for r in m.registers.values()]
+        out += self._array("p4_register_desc", "register_descs", registers)
+        vsets = [f"    {{{c_string(n)}, {self.vset_bytes(n)}u, {self.vset_size(n)}u}}," for n in m.vsets]
+        out += self._array("p4_vset_desc", "vset_descs", vsets)
+        fields, present = self._target_fields()
+        return out + [
+            "static const struct p4_state_desc state_desc = {",
+            f"    &program, {len(tables)}, {len(profiles)}, {len(counters)}, {len(meters)}, {len(registers)}, {len(vsets)},",
+            "    table_descs, profile_descs, counter_descs, meter_descs, register_descs, vset_descs, load_initial,",
+            "};",
+            "static struct p4_instance *create(const struct p4_config *config)",
+            "{",
+            "    return (struct p4_instance *)(void *)p4_state_create(&state_desc, config);",
+            "}",
+            "static void destroy(struct p4_instance *in)",
+            "{",
+            "    p4_state_destroy((struct p4_state *)(void *)in);",
+            "}",
+            "static void restart(struct p4_instance *in)",
+            "{",
+            "    p4_state_restart((struct p4_state *)(void *)in);",
+            "}",
+            "static const struct p4_program program = {",
+            "    .abi = P4LITE_ABI,",
+            "    .phv_size = sizeof(struct phv),",
+            f"    .max_header_bytes = {self.max_header_bytes},",
+            f"    .queueing_metadata = {int(all(q in present for q in QUEUEING))},",
+            f"    .name = {c_string(self.name)},",
+            "    .fields = {",
+            *fields,
+            "    },",
+            "    .create = create, .destroy = destroy, .restart = restart,",
+            "    .phv_init = phv_init, .phv_reset = phv_reset, .phv_copy = phv_copy, .reset_metadata = reset_metadata,",
+            "    .parse = parse, .ingress = ingress, .egress = egress, .header_length = header_length,",
+            "    .deparse = deparse, .copy_field_list = copy_field_list, .digest = digest,",
+            "};",
+            "P4_EXPORT const struct p4_program *p4lite_program(void);",
+            "P4_EXPORT const struct p4_program *p4lite_program(void)",
+            "{",
+            *[f"    if (!{name}.ready) p4_crc_prepare(&{name});" for name in self.calculations.crcs.values()],
+            "    return &program;",
+            "}",
+        ]
+
+    @staticmethod
+    def _array(kind: str, name: str, rows: list[str]) -> list[str]:
+        return [f"static const struct {kind} {name}[] = {{", *(rows or ["    {0}"]), "};"]
+
+    def vset_widths(self, name: str) -> tuple[int, ...]:
+        """Widths of the parts of a value set's key; one part if no state uses it."""
+        return self.parsers.vset_widths.get(name) or (self.model.vsets[name]["compressed_bitwidth"].int(1, 1 << 16),)
+
+    def vset_bytes(self, name: str) -> int:
+        return sum((w + 7) // 8 for w in self.vset_widths(name))
+
+    def vset_size(self, name: str) -> int:
+        node = self.model.vsets[name].get("max_size")
+        return node.int(0, 1 << 24) if node else 1024

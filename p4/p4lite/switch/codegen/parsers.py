@@ -1,0 +1,349 @@
+"""The parser as one C function: a label per state, a goto per transition.
+
+Errors leave by `fail` with the error's number, as BMv2's parser exceptions do: what was extracted stays extracted
+and the rest of the packet is payload.
+"""
+
+from __future__ import annotations
+
+from p4lite.switch.codegen.cexpr import CExpr, literal
+from p4lite.switch.codegen.expr import MAX_BITS, Builder, Expr, Scope, field_expr, lookaheads
+from p4lite.switch.codegen.headers import Target
+from p4lite.switch.codegen.layout import HeaderPlace, comment
+from p4lite.switch.codegen.model import HeaderType, Model
+from p4lite.switch.codegen.packing import load_header
+from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.codegen.reader import Node
+
+SCOPE = Scope(parser=True)
+
+
+class Parsers:
+    def __init__(self, model: Model, cx: CExpr, builder: Builder, primitives: Primitives):
+        self.model = model
+        self.cx = cx
+        self.builder = builder
+        self.primitives = primitives
+        self.vset_widths: dict[str, tuple[int, ...]] = {}
+        self.vset_index = {name: i for i, name in enumerate(model.vsets)}
+
+    def function(self, verify: list[str]) -> list[str]:
+        """`parse` of the program; `verify` are the statements for checksums."""
+        out = [
+            "static void parse(struct p4_instance *head, struct p4_phv *phv, const uint8_t *data, uint32_t len)",
+            "{",
+            "    struct p4_state *in P4_UNUSED = (struct p4_state *)(void *)head;",
+            "    struct phv *p P4_UNUSED = (struct phv *)(void *)phv;",
+            "    uint32_t at = 0, steps P4_UNUSED = 0, error;",
+            "    uint64_t v P4_UNUSED;",
+        ]
+        parsers = list(self.model.root["parsers"].items())
+        chosen = next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
+        if chosen is not None and chosen.get("init_state") is not None:
+            out += [f"    {line}" if not line.startswith("S") else line for line in self._states(chosen)]
+        out += [
+            f"    error = {self.model.error('NoError')};",
+            "    goto done;",
+            "fail: P4_UNUSED",
+            "done: P4_UNUSED",
+            "    p->head.parser_error = error;",
+            "    p->head.payload_offset = at;",
+            "    p->head.checksum_error = 0;",
+        ]
+        if verify:
+            out += ["    const uint8_t *payload P4_UNUSED = data + at;", "    uint32_t payload_len P4_UNUSED = len - at;"]
+            out += verify
+        return [*out, "    (void)data;", "    (void)len;", "}"]
+
+    def fail(self, error: str) -> str:
+        return f"{{ error = {self.model.error(error)}; goto fail; }}"
+
+    def _need(self, count: str) -> str:
+        return f"if (len - at < {count}) {self.fail('PacketTooShort')}"
+
+    def _states(self, parser: Node) -> list[str]:
+        names: dict[str, int] = {}
+        states = list(parser["parse_states"].items())
+        for i, state in enumerate(states):
+            if state["name"].str() in names:
+                state["name"].fail("the state is declared twice")
+            names[state["name"].str()] = i
+        looping = self._loops(states, names)
+        out = [f"goto S{self._state(names, parser['init_state'])};"]
+        for i, state in enumerate(states):
+            out.append(f"S{i}: P4_UNUSED; /* {comment(state['name'].str())} */")
+            if i in looping:
+                out.append(f"if (++steps > P4_MAX_PARSER_STEPS) {{ in->head.faults.parser_loop++; {self.fail('ParserTimeout')} }}")
+            for op in state.items("parser_ops"):
+                out += self._operation(op)
+            out += self._transitions(state, names)
+        return out
+
+    def _state(self, names: dict[str, int], node: Node) -> int:
+        if node.str() not in names:
+            node.fail(f"there is no parser state '{node.value}'")
+        return names[node.str()]
+
+    def _loops(self, states: list[Node], names: dict[str, int]) -> set[int]:
+        """States that can come back to themselves."""
+        edges = {
+            i: {self._state(names, t["next_state"]) for t in s.items("transitions") if t.get("next_state") is not None}
+            for i, s in enumerate(states)
+        }
+        loops = set()
+        for start in edges:
+            seen: set[int] = set()
+            todo = list(edges[start])
+            while todo:
+                state = todo.pop()
+                if state not in seen:
+                    seen.add(state)
+                    todo += edges[state]
+            if start in seen:
+                loops.add(start)
+        return loops
+
+    # --- operations ---------------------------------------------------------------------------------------
+    def _operation(self, node: Node) -> list[str]:
+        op = node["op"].str()
+        args = node["parameters"]
+        if op == "extract":
+            return self._extract(args[0], None)
+        if op == "extract_VL":
+            return self._extract(args[0], self.builder.data(self._inner(args[1]), SCOPE))
+        if op == "set":
+            return self._set(args)
+        if op == "verify":
+            return self._verify(args)
+        if op == "shift":
+            count = args[0].int(0, MAX_BITS)
+            return [self._need(str(count)), f"at += {count};"]
+        if op == "advance":
+            return self._advance(args[0])
+        if op == "primitive":
+            return self.primitives.emit(args[0], SCOPE)
+        node["op"].fail(f"the parser operation '{op}' is not supported")
+
+    @staticmethod
+    def _inner(node: Node) -> Node:
+        """The value of an `expression` wrapper around a type-value object."""
+        value = node["value"]
+        if node["type"].value == "expression" and isinstance(value.value, dict) and "op" not in value.value:
+            return value
+        return node
+
+    def _guarded(self, e: Expr) -> list[str]:
+        """Checks that every lookahead in an expression lies within the packet."""
+        return [self._need(str((offset + width + 7) // 8)) for offset, width in lookaheads(e)]
+
+    def _extract(self, arg: Node, length: Expr | None) -> list[str]:
+        kind = arg["type"].str()
+        if kind == "regular":
+            header = self.model.find(self.model.headers, arg["value"], "header")
+            if header.metadata:
+                arg.fail(f"the metadata '{header.name}' cannot be extracted")
+            return self._extract_to(self.primitives.headers.target(header), length, arg)
+        if kind == "stack":
+            stack = self.model.find(self.model.stacks, arg["value"], "header stack")
+            state = f"p->hs[{stack.headers[0].slot} + n_]"
+            place = HeaderPlace(stack.type, f"p->s{stack.slot}[n_]", state)
+            return [
+                f"{{ uint32_t n_ = p->next[{stack.slot}];",
+                f"if (n_ >= {len(stack.headers)}) {self.fail('StackOutOfBounds')}",
+                *self._extract_to(Target(place, None), length, arg),
+                f"p->next[{stack.slot}] = (uint8_t)(n_ + 1); }}",
+            ]
+        if kind == "union_stack":
+            us = self.model.find(self.model.union_stacks, arg["value"][0], "header union stack")
+            if arg["value"][1].str() not in us.members:
+                arg["value"][1].fail(f"the union has no member '{arg['value'][1].value}'")
+            member = us.members.index(arg["value"][1].str())
+            out = [f"switch (p->next[{us.slot}]) {{"]
+            for i, union in enumerate(us.unions):
+                target = self.primitives.headers.target(union.headers[member])
+                out += [f"case {i}: {{", *self._extract_to(target, length, arg), "break; }"]
+            return [*out, f"default: {self.fail('StackOutOfBounds')}", "}", f"p->next[{us.slot}]++;"]
+        arg["type"].fail(f"'{kind}' cannot be extracted")
+
+    def _extract_to(self, target: Target, length: Expr | None, arg: Node) -> list[str]:
+        place = target.place
+        type_: HeaderType = place.type
+        fixed = type_.fixed_bits // 8
+        valid = [*self.primitives.headers.mark_valid(target)]
+        if type_.varbit is None:
+            # a header without a varbit may come with extract_VL; its length does not matter then
+            if fixed == 0:
+                return valid
+            return [self._need(str(fixed)), *load_header(place, "(data + at)", None), f"at += {fixed};", *valid]
+        own = length
+        out = [self._need(str(fixed))]
+        if own is None:
+            if type_.length_exp is None:
+                arg.fail(f"header type '{type_.name}' has a variable-length field: it wants extract_VL")
+            # fields before the varbit may be what the length depends on
+            out += load_header(place, "(data + at)", "0")
+            own = self.builder.data(self._inner(type_.length_exp), Scope(place=place))
+        return [
+            *out,
+            *self._guarded(own),
+            f"{{ uint64_t l_ = {self.cx.u64(own)};",
+            f"if (l_ % 8) {self.fail('ParserInvalidArgument')}",
+            f"if (l_ / 8 > len - at - {fixed}) {self.fail('PacketTooShort')}",
+            f"if (l_ / 8 > {type_.varbit_max}) {self.fail('HeaderTooShort')}",
+            *load_header(place, "(data + at)", "(uint32_t)(l_ / 8)"),
+            f"at += {fixed} + (uint32_t)(l_ / 8); }}",
+            *valid,
+        ]
+
+    def _set(self, args: Node) -> list[str]:
+        if args[0]["type"].value != "field":
+            args[0]["type"].fail("the parser can set fields only")
+        ref = self.model.field_ref(args[0]["value"])
+        if ref.field.varbit:
+            return self.primitives.emit(
+                Node({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path), SCOPE
+            )
+        if ref.field.index < 0:
+            args[0].fail("$valid$ cannot be assigned")
+        e = self.builder.data(self._inner(args[1]), SCOPE)
+        return [*self._guarded(e), self.cx.store(self.cx.layout.place(ref.header), ref.field, e)]
+
+    def _verify(self, args: Node) -> list[str]:
+        condition = self.builder.boolean(self._inner(args[0]), SCOPE)
+        if isinstance(args[1].value, int):
+            error = str(args[1].int(0, 2**31 - 1))
+        else:
+            error = f"(uint32_t){self.cx.u64(self.builder.data(self._inner(args[1]), SCOPE))}"
+        check = self.cx.boolean(condition)
+        return [*self._guarded(condition), f"if (!{check}) {{ error = {error}; goto fail; }}"]
+
+    def _advance(self, arg: Node) -> list[str]:
+        e = self.builder.data(self._inner(arg), SCOPE)
+        return [
+            *self._guarded(e),
+            f"{{ uint64_t l_ = {self.cx.u64(e)};",
+            f"if (l_ % 8) {self.fail('ParserInvalidArgument')}",
+            f"if (l_ / 8 > len - at) {self.fail('PacketTooShort')}",
+            "at += (uint32_t)(l_ / 8); }",
+        ]
+
+    # --- transitions --------------------------------------------------------------------------------------
+    def _key(self, state: Node) -> list[Expr]:
+        out = []
+        for part in state.items("transition_key"):
+            kind = part["type"].str()
+            if kind == "field":
+                out.append(field_expr(self.model.field_ref(part["value"]), part))
+            elif kind in ("stack_field", "union_stack_field", "lookahead"):
+                out.append(self.builder.build(part, SCOPE))
+            else:
+                part["type"].fail(f"'{kind}' cannot be in a transition key")
+        return out
+
+    @staticmethod
+    def _width(e: Expr) -> int:
+        return max((e.hi - e.lo).bit_length(), 1)
+
+    def _goto(self, node: Node, names: dict[str, int]) -> str:
+        following = node.get("next_state")
+        if following is None:
+            return f"{{ error = {self.model.error('NoError')}; goto done; }}"
+        return f"goto S{self._state(names, following)};"
+
+    def _transitions(self, state: Node, names: dict[str, int]) -> list[str]:
+        key = self._key(state)
+        widths = [self._width(e) for e in key]
+        size = sum((w + 7) // 8 for w in widths)
+        default = f"{{ error = {self.model.error('NoError')}; goto done; }}"
+        cases: list[tuple[Node, str]] = []
+        for t in state.items("transitions"):
+            value = t.get("value")
+            kind_node = t.get("type")
+            kind = kind_node.str() if kind_node else "hexstr"
+            if kind == "default" or (kind == "hexstr" and (value is None or value.value == "default")):
+                default = self._goto(t, names)
+            elif kind in ("hexstr", "parse_vset"):
+                cases.append((t, kind))
+            else:
+                t["type"].fail(f"'{kind}' is no type of transition")
+        if not key or not cases:
+            return [default]
+        body: list[str] = []
+        for e in key:
+            body += self._guarded(e)
+        has_set = any(kind == "parse_vset" for _, kind in cases)
+        if has_set or size > 16:
+            body += [f"uint8_t kb[{size}];", *self._key_bytes(key, widths)]
+        if size <= 16:
+            body.append(self._key_number(key, widths, 64 if size <= 8 else 128))
+        for t, kind in cases:
+            test = self._vset_test(t, widths, size) if kind == "parse_vset" else self._value_test(t, size)
+            body.append(f"if ({test}) {self._goto(t, names)}")
+        return ["{", *[f"    {line}" for line in body], "}", default]
+
+    def _key_number(self, key: list[Expr], widths: list[int], bits: int) -> str:
+        parts, shift = [], 8 * sum((w + 7) // 8 for w in widths)
+        for e, width in zip(key, widths, strict=True):
+            shift -= 8 * ((width + 7) // 8)
+            code = self.cx.bits(e, bits)
+            if e.lo < 0:
+                code = f"({code} & {literal((1 << width) - 1, bits)})"
+            parts.append(f"{code} << {shift}" if shift else code)
+        return f"{self.cx.ctype(bits)} k = {' | '.join(parts)};"
+
+    def _key_bytes(self, key: list[Expr], widths: list[int]) -> list[str]:
+        out, at = [], 0
+        for e, width in zip(key, widths, strict=True):
+            size = (width + 7) // 8
+            if width <= 64:
+                code = self.cx.bits(e, 64)
+                if e.lo < 0:
+                    code = f"({code} & {literal((1 << width) - 1, 64)})"
+                out.append(f"p4_wr(kb + {at}, {size}, {code});")
+            else:
+                own = 64 * ((width + 63) // 64)
+                out.append(f"memset(kb + {at}, 0, {size});")
+                pad = 8 * (at + size) - width
+                if own == 128:
+                    out.append(f"p4_put_bits128(kb, {pad}, {width}, {self.cx.bits(e, 128)});")
+                else:
+                    name = self.cx.ctype(own)
+                    out.append(f"{{ {name} w_ = {self.cx.bits(e, own)}; p4w_put_bits(kb, {pad}, {width}, w_.w); }}")
+            at += size
+        return out
+
+    def _sized(self, node: Node, size: int, what: str) -> bytes:
+        data = node.hex_bytes()
+        if len(data) != size:
+            node.fail(f"the {what} has {len(data)} bytes, the transition key has {size}")
+        return data
+
+    def _value_test(self, t: Node, size: int) -> str:
+        value = self._sized(t["value"], size, "value")
+        mask_node = t.get("mask")
+        mask = self._sized(mask_node, size, "mask") if mask_node else b"\xff" * size
+        masked = bytes(a & b for a, b in zip(value, mask, strict=True))
+        if size <= 16:
+            bits = 64 if size <= 8 else 128
+            v, m = int.from_bytes(masked, "big"), int.from_bytes(mask, "big")
+            if m == (1 << (8 * size)) - 1:
+                return f"k == {literal(v, bits)}"
+            return f"(k & {literal(m, bits)}) == {literal(v, bits)}"
+        return f"p4_match_bytes(kb, {_bytes(masked)}, {_bytes(mask)}, {size})"
+
+    def _vset_test(self, t: Node, widths: list[int], size: int) -> str:
+        name = t["value"].str()
+        vset = self.model.find(self.model.vsets, t["value"], "value set")
+        if sum(widths) != vset["compressed_bitwidth"].int():
+            t["value"].fail(f"the value set has {vset['compressed_bitwidth'].value} bits, the key {sum(widths)}")
+        if self.vset_widths.setdefault(name, tuple(widths)) != tuple(widths):
+            t["value"].fail(f"the value set '{name}' is used with keys of different parts")
+        mask_node = t.get("mask")
+        mask = _bytes(self._sized(mask_node, size, "mask")) if mask_node else "NULL"
+        return f"p4_vset_contains(&in->vsets[{self.vset_index[name]}], kb, {mask}, {size})"
+
+
+def _bytes(data: bytes) -> str:
+    return f"(const uint8_t[]){{{', '.join(str(b) for b in data)}}}"
+
+
