@@ -1,0 +1,92 @@
+"""Random frames and random control operations: nothing crashes, nothing is lost without being counted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from p4lite.switch.fabric import CloneSession, Fabric, FabricError, LinkSettings
+from p4lite.switch.fabric_types import BurstLoss, QueueLimits, Replica
+from support.hand_program import HEADER, HandProgram
+
+
+def random_frame(rng: random.Random) -> bytes:
+    size = rng.choice([rng.randrange(0, 80), rng.randrange(0, 1600), rng.randrange(0, 9100)])
+    head = bytes([rng.randrange(16), rng.randrange(8), rng.randrange(3), rng.randrange(2), rng.randrange(8)])
+    return (head + rng.randbytes(HEADER) + bytes(size))[:size]
+
+
+def random_settings(rng: random.Random) -> LinkSettings:
+    def chance() -> float:
+        return rng.choice([0.0, 0.0, 0.3])
+
+    return LinkSettings(
+        rate_bps=rng.choice([0, 10**7, 10**9]),
+        delay_ns=rng.randrange(5000),
+        loss=chance(),
+        corrupt=chance(),
+        duplicate=chance(),
+        reorder=chance(),
+        reorder_extra_ns=rng.randrange(5000),
+        burst_loss=rng.choice([None, BurstLoss(0.2, 0.3)]),
+    )
+
+
+@pytest.mark.parametrize("case", range(6))
+def test_random_operations(case: int, seed: int) -> None:
+    rng = random.Random(seed * 100 + case)
+    fabric = Fabric("virtual", seed=case)
+    program = HandProgram()
+    for number in range(3):
+        switch = fabric.add_switch(number, priority_queues=2, cpu_port=7, loop_limit=8)
+        switch.load(program)  # type: ignore[arg-type]
+        for port in range(6):
+            switch.add_port(port)
+    injected = 0
+    for _ in range(1500):
+        switch = fabric.switch(rng.randrange(3))
+        port = switch.port(rng.randrange(6)) if len(switch.ports) == 6 else next(iter(switch.ports.values()))
+        what = rng.randrange(24)
+        try:
+            if what == 0:
+                other = rng.choice(list(fabric.switch(rng.randrange(3)).ports.values()))
+                fabric.link(port, other, random_settings(rng))
+            elif what == 1 and port.link:
+                fabric.unlink(port.link)
+            elif what == 2:
+                port.set_link(outgoing=random_settings(rng), incoming=random_settings(rng))
+            elif what == 3:
+                port.set_up(rng.random() < 0.8, rng.choice(["both", "outgoing", "incoming"]))
+            elif what == 4 and rng.random() < 0.5:
+                switch.set_state(rng.choice(["running", "running", "running", "frozen", "stopped"]))
+            elif what == 5 and rng.random() < 0.3:
+                switch.restart()
+            elif what == 6:
+                switch.set_multicast_group(rng.randrange(1, 8), [Replica(rng.randrange(9), 1) for _ in range(4)])
+            elif what == 7:
+                session = CloneSession(rng.choice([None, 2, 7]), rng.choice([None, 3]), (Replica(1),), 30)
+                switch.set_clone_session(rng.randrange(8), session)
+            elif what == 8:
+                port.set_queue(QueueLimits(rng.randrange(20), rng.randrange(3000)))
+            elif what == 9 and rng.random() < 0.3:
+                switch.load(program)  # type: ignore[arg-type]
+            elif what == 10 and rng.random() < 0.3:
+                number = port.number
+                switch.remove_port(number)
+                switch.add_port(number)
+            elif what == 11:
+                switch.packet_out(random_frame(rng))
+            else:
+                free = [p for p in switch.ports.values() if p.link is None]
+                fabric.inject(rng.choice(free or [port]), random_frame(rng), fabric.now_ns)
+                injected += 1
+        except FabricError:
+            continue
+        fabric.run_until(fabric.now_ns + rng.randrange(3000))
+    fabric.run_until(fabric.now_ns + 10**9)
+    assert injected > 200
+    assert sum(s.stats().received for s in fabric.switches.values()) > 100
+    fabric.remove_switch(1)
+    assert sorted(fabric.switches) == [0, 2]
+    fabric.close()

@@ -1,0 +1,36 @@
+"""The fabric's tests once more, with the core and the program built with the address and undefined sanitizers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def libasan() -> str:
+    """The sanitizer's run-time library, which must be loaded before Python itself."""
+    command = [os.environ.get("CC", "cc"), "-print-file-name=libasan.so"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.slow
+def test_the_fabric_under_sanitizers() -> None:
+    library = libasan()
+    if not os.path.isabs(library):
+        pytest.skip("the C compiler has no address sanitizer")
+    environment = os.environ | {
+        "P4LITE_SANITIZE": "1",
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+    tests = [str(HERE / name) for name in ("test_fabric_target.py", "test_fabric_links.py", "test_fabric_fuzz.py")]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command += ["-k", "not 24_switches"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
