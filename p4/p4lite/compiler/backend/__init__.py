@@ -9,7 +9,7 @@ from p4lite.compiler.backend.document import write
 
 if TYPE_CHECKING:
     from p4lite.compiler.diagnostics import Reporter
-    from p4lite.compiler.typed import TypedProgram
+    from p4lite.compiler.check import TypedProgram
 
 __all__ = ["generate"]
 

@@ -10,6 +10,7 @@ from p4lite.compiler.midend import graph, lir
 from p4lite.compiler.midend.base import Env, Frame, Routine, as_const, bindings
 from p4lite.compiler.midend.instances import count_apply_sites
 from p4lite.compiler.midend.lir import Block, Field, FieldList, Prim
+from p4lite.compiler.midend.optimise import optimise
 from p4lite.compiler.midend.parsers import Parsers, selects_for_branches
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import control_plane_name
@@ -17,7 +18,7 @@ from p4lite.compiler.midend.values import Boolean, Data, Object, Struct, Value
 
 if TYPE_CHECKING:
     from p4lite.compiler.diagnostics import Reporter
-    from p4lite.compiler.typed import TypedProgram
+    from p4lite.compiler.check import TypedProgram
 
 USER_METADATA = "userMetadata"
 CHECKSUMS = {
@@ -271,6 +272,9 @@ class Lowering(Parsers):
             graph.simplify(pipeline.entry)
         for action in self.out.actions:
             graph.simplify(action.body)
+        optimise(self.out, lambda f: f.name.startswith(USER_METADATA + "."))
+        for entry in (*(p.entry for p in self.out.pipelines), *(a.body for a in self.out.actions)):
+            graph.simplify(entry)
 
     def _merge_sites(self, entry: Block) -> None:
         count: dict[int, int] = {}
