@@ -23,10 +23,10 @@ def random_settings(rng: random.Random) -> LinkSettings:
 
     return LinkSettings(
         rate_bps=rng.choice([0, 10**7, 10**9]),
-        delay_ns=rng.randrange(5000),
-        loss=chance(),
+        delay_ns=rng.randrange(1, 5000),
+        loss=0.3,  # more than is duplicated: what goes round must die out
         corrupt=chance(),
-        duplicate=chance(),
+        duplicate=chance() / 3,
         reorder=chance(),
         reorder_extra_ns=rng.randrange(5000),
         burst_loss=rng.choice([None, BurstLoss(0.2, 0.3)]),
@@ -36,7 +36,7 @@ def random_settings(rng: random.Random) -> LinkSettings:
 @pytest.mark.parametrize("case", range(6))
 def test_random_operations(case: int, seed: int) -> None:
     rng = random.Random(seed * 100 + case)
-    fabric = Fabric("virtual", seed=case)
+    fabric = Fabric("virtual", seed=case, memory_limit_bytes=32 << 20)
     program = HandProgram()
     for number in range(3):
         switch = fabric.add_switch(number, priority_queues=2, cpu_port=7, loop_limit=8)
@@ -84,7 +84,7 @@ def test_random_operations(case: int, seed: int) -> None:
         except FabricError:
             continue
         fabric.run_until(fabric.now_ns + rng.randrange(3000))
-    fabric.run_until(fabric.now_ns + 10**9)
+    fabric.run_until(fabric.now_ns + 10**7)
     assert injected > 200
     assert sum(s.stats().received for s in fabric.switches.values()) > 100
     fabric.remove_switch(1)

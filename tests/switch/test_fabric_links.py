@@ -264,6 +264,28 @@ def test_blackhole_and_link_down_per_direction() -> None:
     assert [device for _, device, _, _ in fabric.run_until(50_000)] == [1, 1]
 
 
+def test_packets_that_multiply_stay_within_the_memory_limit() -> None:
+    fabric = Fabric("virtual", seed=3, memory_limit_bytes=4 << 20)
+    switch = fabric.add_switch(1)
+    switch.load(HandProgram())  # type: ignore[arg-type]
+    fabric.link(switch.add_port(1), switch.add_port(2), LinkSettings(delay_ns=100, duplicate=1.0))
+    burst(fabric, switch.add_port(3), 1)
+    fabric.run_until(3000)
+    assert switch.port(2).stats().duplicated > 1000
+    with pytest.raises(FabricError, match="out of memory"):
+        burst(fabric, switch.port(3), 10_000, at_ns=3000)
+
+
+def test_a_loop_without_delay_is_an_error() -> None:
+    fabric = Fabric("virtual")
+    switch = fabric.add_switch(1)
+    switch.load(HandProgram())  # type: ignore[arg-type]
+    fabric.link(switch.add_port(1), switch.add_port(2))
+    burst(fabric, switch.add_port(3), 1)
+    with pytest.raises(FabricError, match="without any delay"):
+        fabric.run_until(1)
+
+
 def clos(seed: int, trace: Path, packets: int) -> list[tuple[int, int, int, bytes]]:
     """24 switches: 16 edges, 8 spines, impaired links; returns the deliveries."""
     fabric = Fabric("virtual", seed=seed)

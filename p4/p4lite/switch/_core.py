@@ -50,6 +50,7 @@ PORT_DROPS = (
     "device",
     "rx_ring",
     "no_peer",
+    "memory",
 )
 SWITCH_DROPS = (
     "ingress",
@@ -62,9 +63,10 @@ SWITCH_DROPS = (
     "no_port",
     "too_long",
     "flushed",
+    "memory",
 )
 
-E_RANGE, E_EXISTS, E_MISSING, E_BUSY, E_PAST, E_SYSTEM, E_CLOCK = -2, -3, -4, -5, -6, -7, -8
+E_RANGE, E_EXISTS, E_MISSING, E_BUSY, E_PAST, E_SYSTEM, E_CLOCK, E_LOOP = -2, -3, -4, -5, -6, -7, -8, -9
 
 
 class CLinkSettings(Structure):
@@ -162,7 +164,11 @@ class CLateness(Structure):
 class CConfig(Structure):
     """struct pf_config."""
 
-    _fields_ = [("abi", c_uint32), ("real_clock", c_uint32), ("seed", c_uint64), ("busy_poll_ns", c_uint64)]
+    _fields_ = [
+        ("abi", c_uint32),
+        ("real_clock", c_uint32),
+        *((name, c_uint64) for name in ("seed", "busy_poll_ns", "memory_limit_bytes")),
+    ]
 
 
 class CSwitchConfig(Structure):

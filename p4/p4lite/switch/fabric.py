@@ -57,12 +57,19 @@ class Fabric:
     "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
     `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
     `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
+    `memory_limit_bytes`: so much packets may take inside; beyond it they are dropped, counted as memory.
     `sanitize` loads the core built with the address and undefined-behaviour sanitizers (preload libasan).
     Usable as a context manager (stops and frees on exit). Raises FabricError when the core cannot be built.
     """
 
     def __init__(
-        self, clock: Clock = "real", seed: int = 0, *, busy_poll_us: int = 0, sanitize: bool | None = None
+        self,
+        clock: Clock = "real",
+        seed: int = 0,
+        *,
+        busy_poll_us: int = 0,
+        memory_limit_bytes: int = 1 << 30,
+        sanitize: bool | None = None,
     ) -> None:
         if clock not in ("real", "virtual"):
             raise FabricError(f"no clock '{clock}'; real or virtual")
@@ -71,7 +78,9 @@ class Fabric:
         self.clock = clock
         self.seed = seed % (1 << 64)
         self.lib = _core.library(sanitize)
-        config = _core.CConfig(_core.ABI, int(clock == "real"), self.seed, max(0, busy_poll_us) * 1000)
+        config = _core.CConfig(
+            _core.ABI, int(clock == "real"), self.seed, max(0, busy_poll_us) * 1000, memory_limit_bytes
+        )
         self.pointer = self.lib.pf_create(ctypes.byref(config))
         if not self.pointer:
             raise FabricError(f"cannot make a fabric: {os.strerror(ctypes.get_errno())}")
@@ -230,6 +239,10 @@ class Fabric:
         batch = self._batch
         result = self.lib.pf_run(self.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
         if result != 0:
+            if result == _core.E_LOOP:
+                raise FabricError(
+                    f"at {self.now_ns} ns packets go round without any delay; give the links a delay or a rate"
+                )
             if result == _core.E_CLOCK:
                 raise FabricError("run_until and advance need the virtual clock")
             raise FabricError(f"cannot run until {limit_ns} ns: it is {self.now_ns} ns already")

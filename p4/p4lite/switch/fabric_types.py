@@ -144,7 +144,7 @@ class PortStats:
 
     Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running
     (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
-    (the kernel's ring overflowed), no_peer (the port leads nowhere). What a link loses counts at its sender.
+    (the kernel's ring overflowed), no_peer (the port leads nowhere), memory. What a link loses counts at its sender.
     """
 
     rx_packets: int
@@ -165,7 +165,7 @@ class SwitchStats:
     """A switch's target. `drops` by reason: ingress, egress (the program dropped it), priority (no
     such queue), mcast_group and clone_session (unknown), loop_limit (resubmitted, recirculated or cloned at
     egress too often), no_program, no_port (number beyond 65535), too_long (beyond 65536 bytes), flushed (waited
-    in a queue when the switch stopped or got another program).
+    in a queue when the switch stopped or got another program), memory (the fabric's limit).
     """
 
     received: int

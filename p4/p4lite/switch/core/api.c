@@ -23,6 +23,7 @@ struct fabric *pf_create(const struct pf_config *config)
     f->real = config->real_clock;
     f->seed = config->seed;
     f->busy_poll_ns = config->busy_poll_ns;
+    f->pool_limit = config->memory_limit_bytes;
     f->switches_tail = &f->switches;
     f->lookahead_ns = PF_NO_TIME;
     f->epoll_fd = f->wake_fd = f->netlink_fd = -1;

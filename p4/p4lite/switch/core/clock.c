@@ -40,11 +40,20 @@ void settle(struct fabric *f)
     devices_flush(f);
 }
 
-static void run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
+#define MAX_EVENTS_PER_INSTANT (1u << 22)
+
+static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
 {
+    uint64_t instant = f->now, at_instant = 0;
     bool stopping = !stop_on_delivery;
     while (f->heap_size && f->heap[0].time <= limit) {
         run_step(f);
+        if (f->now != instant) {
+            instant = f->now;
+            at_instant = 0;
+        } else if (++at_instant > MAX_EVENTS_PER_INSTANT) {
+            return PF_E_LOOP;
+        }
         if (!stopping && f->ndeliveries) {
             /* an answer to the first is under way until first + lookahead: stay before that */
             uint64_t first = f->deliveries[0].time_ns, ahead = f->lookahead_ns ? f->lookahead_ns - 1 : 0;
@@ -58,6 +67,7 @@ static void run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
     for (struct sw *s = f->switches; s; s = s->next)
         if (s->instance)
             s->instance->now_ns = f->now;
+    return PF_OK;
 }
 
 int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
@@ -72,11 +82,11 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
     if (f->deliveries_taken)
         f->ndeliveries = f->delivered_size = 0;
     f->deliveries_taken = false;
-    run_virtual(f, until_ns, stop_on_delivery);
+    int result = run_virtual(f, until_ns, stop_on_delivery);
     f->deliveries_taken = true;
     *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
     pf_unlock(f);
-    return PF_OK;
+    return result;
 }
 
 uint64_t pf_next_event(struct fabric *f)

@@ -21,6 +21,7 @@ enum pf_error {
     PF_E_PAST = -6,     /* a time that the fabric has left behind */
     PF_E_SYSTEM = -7,   /* errno says why */
     PF_E_CLOCK = -8,    /* not on this clock, or the loop runs */
+    PF_E_LOOP = -9,     /* packets go round without any delay: time stands still */
 };
 
 enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
@@ -38,6 +39,7 @@ enum pf_port_drop {
     PF_D_DEVICE,
     PF_D_RX_RING,
     PF_D_NO_PEER,
+    PF_D_MEMORY,
     PF_PORT_DROPS
 };
 
@@ -53,6 +55,7 @@ enum pf_switch_drop {
     PF_S_NO_PORT,
     PF_S_TOO_LONG,
     PF_S_FLUSHED,
+    PF_S_MEMORY,
     PF_SWITCH_DROPS
 };
 
@@ -103,6 +106,7 @@ struct pf_config {
     uint32_t real_clock;
     uint64_t seed;
     uint64_t busy_poll_ns;
+    uint64_t memory_limit_bytes; /* of packets and PHVs; what does not fit is dropped */
 };
 
 struct pf_switch_config {

@@ -141,6 +141,7 @@ struct sw {
     struct p4_phv **phvs; /* free ones */
     uint32_t phvs_free, phvs_made, phvs_capacity;
     struct phv_slab *slabs;
+    uint64_t pool_bytes; /* in them */
     struct port **ports;
     uint32_t ports_size;
     struct port *cpu;
@@ -172,6 +173,7 @@ struct fabric {
     struct packet *free_packets;
     struct buf *free_bufs[BUF_CLASSES];
     struct slab *slabs;
+    uint64_t pool_bytes, pool_limit;
     /* deliveries */
     struct pf_delivery *deliveries;
     uint64_t ndeliveries, deliveries_capacity;
@@ -305,7 +307,7 @@ static inline void port_drop(struct fabric *f, struct port *q, struct packet *p,
     if (f->trace) {
         static const char *const names[PF_PORT_DROPS] = {
             "drop:queue_full", "drop:buffer_full", "drop:link_down", "drop:loss", "drop:burst_loss", "drop:blackhole",
-            "drop:not_running", "drop:host_queue_full", "drop:device", "drop:rx_ring", "drop:no_peer"};
+            "drop:not_running", "drop:host_queue_full", "drop:device", "drop:rx_ring", "drop:no_peer", "drop:memory"};
         trace_packet(f, names[why], q, p);
     }
     packet_drop_phv(q->sw, p);

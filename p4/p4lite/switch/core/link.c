@@ -63,7 +63,7 @@ static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p)
     if (f->trace)
         trace_packet(f, "deliver", q, p);
     if (q->collect && !deliver(f, q, p))
-        q->stats.drops[PF_D_DEVICE]++;
+        q->stats.drops[PF_D_MEMORY]++;
     packet_free(f, p);
 }
 
@@ -191,7 +191,7 @@ void source_fire(struct fabric *f, struct source *s)
         timer_cancel(f, &s->timer);
     struct packet *p = packet_new(f, s->lengths[i]);
     if (!p) {
-        s->port->stats.drops[PF_D_HOST_QUEUE_FULL]++;
+        s->port->stats.drops[PF_D_MEMORY]++;
         return;
     }
     memcpy(p->data, s->frames[i]->mem, s->lengths[i]);

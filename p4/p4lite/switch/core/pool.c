@@ -17,9 +17,12 @@ static const uint32_t class_batch[BUF_CLASSES] = {64, 16, 4};
 
 static void *slab_new(struct fabric *f, size_t bytes)
 {
+    if (f->pool_bytes + bytes > f->pool_limit)
+        return NULL;
     struct slab *s = malloc(sizeof(struct slab) + 64 + bytes);
     if (!s)
         return NULL;
+    f->pool_bytes += bytes;
     s->next = f->slabs;
     f->slabs = s;
     return (void *)(((uintptr_t)(s + 1) + 63) & ~(uintptr_t)63);
@@ -175,6 +178,8 @@ static bool grow_phvs(struct sw *s)
 {
     const uint32_t count = 16;
     size_t stride = ((size_t)s->program->phv_size + 63) & ~(size_t)63;
+    if (s->fabric->pool_bytes + stride * count > s->fabric->pool_limit)
+        return false;
     uint32_t wanted = s->phvs_made + count;
     if (wanted > s->phvs_capacity) {
         struct p4_phv **grown = realloc(s->phvs, 2 * wanted * sizeof *grown);
@@ -195,6 +200,8 @@ static bool grow_phvs(struct sw *s)
         s->phvs[s->phvs_free++] = phv;
     }
     s->phvs_made = wanted;
+    s->fabric->pool_bytes += stride * count;
+    s->pool_bytes += stride * count;
     return true;
 }
 
@@ -217,6 +224,8 @@ void phv_pool_clear(struct sw *s)
         free(s->slabs);
         s->slabs = next;
     }
+    s->fabric->pool_bytes -= s->pool_bytes;
+    s->pool_bytes = 0;
     free(s->phvs);
     s->phvs = NULL;
     s->phvs_free = s->phvs_made = s->phvs_capacity = 0;

@@ -8,7 +8,7 @@ static void switch_drop(struct fabric *f, struct sw *s, const struct port *q, st
 {
     static const char *const names[PF_SWITCH_DROPS] = {
         "drop:ingress", "drop:egress", "drop:priority", "drop:mcast_group", "drop:clone_session",
-        "drop:loop_limit", "drop:no_program", "drop:no_port", "drop:too_long", "drop:flushed"};
+        "drop:loop_limit", "drop:no_program", "drop:no_port", "drop:too_long", "drop:flushed", "drop:memory"};
     s->stats.drops[why]++;
     if (f->trace)
         trace_packet(f, names[why], q, p);
@@ -61,6 +61,7 @@ static struct packet *copy_with_phv(struct fabric *f, struct sw *s, const struct
     if (!copy) {
         if (phv)
             phv_put(s, phv);
+        s->stats.drops[PF_S_MEMORY]++;
         return NULL;
     }
     s->program->phv_copy(phv, p->phv);
@@ -132,6 +133,7 @@ static void clone_at_ingress(struct fabric *f, struct sw *s, struct packet *p, u
     if (!copy) {
         if (phv)
             phv_put(s, phv);
+        s->stats.drops[PF_S_MEMORY]++;
         return;
     }
     s->stats.ingress_clones++;
@@ -189,7 +191,7 @@ static void go_again(struct fabric *f, struct sw *s, struct port *q, struct pack
     }
     struct p4_phv *fresh = phv_get(s);
     if (!fresh) {
-        switch_drop(f, s, q, p, PF_S_TOO_LONG);
+        switch_drop(f, s, q, p, PF_S_MEMORY);
         return;
     }
     program->phv_reset(fresh);
@@ -261,7 +263,7 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
     p->ingress_port = in->number;
     p->loops = 0;
     if (!s->program || !(p->phv = phv_get(s))) {
-        switch_drop(f, s, in, p, PF_S_NO_PROGRAM);
+        switch_drop(f, s, in, p, s->program ? PF_S_MEMORY : PF_S_NO_PROGRAM);
         return;
     }
     s->program->phv_reset(p->phv);
