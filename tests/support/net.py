@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+GIGABIT = 1_000_000_000
 TRIMMABLE = frozenset((4, 8))
 DSCP_TRIMMED, DSCP_LASTHOP = 12, 16
 CONTROL = frozenset((DSCP_TRIMMED, DSCP_LASTHOP, 46))

@@ -27,6 +27,7 @@ from mrc_host.proto.config import (
     WireConfig,
 )
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
+from mrc_host.proto.wire import Codec
 from support.net import Impairment, NetConfig
 from support.workload import Bench, Connection, Mismatch
 
@@ -181,6 +182,11 @@ def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
     doomed = rng.random() < 0.03
     sizes = _sizes(rng, budget * (20 if rng.random() < 0.02 else 1))
     return Scenario(seed, net, endpoint, qps, rng.choice((2, 2, 2, 3, 4)), sizes, flaps, doomed)
+
+
+def wire_sample() -> bytes:
+    """A WRITE packet to mutate."""
+    return Codec().encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, b"four")
 
 
 def _schedule(bench: Bench, what: Scenario) -> None:

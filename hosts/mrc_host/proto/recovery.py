@@ -24,7 +24,7 @@ _NO_BUDGET: Final = 1 << 30
 
 
 class Recovery:
-    """`lost` holds the transmissions to repeat, oldest finding first. `hold_ns`: nothing is sent before that time."""
+    """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time."""
 
     __slots__ = (
         "_progress", "_rto_armed", "_tail_armed", "armed", "budget", "hold_ns", "lost", "refusals", "requestor",
@@ -139,7 +139,11 @@ class Recovery:
                     status=CompletionStatus.RETRY_EXC_ERR,
                 )
                 return
-        self.lost.append(sent)
+        # The oldest goes first: it holds up completions, and on a dead path its budget must run out, not everybody's.
+        if self.lost and sent.psn < self.lost[0].psn:
+            self.lost.appendleft(sent)
+        else:
+            self.lost.append(sent)
         if not self.requestor.waiting:
             qp.context.wake(self.requestor)
 
