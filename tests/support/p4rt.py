@@ -5,14 +5,27 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from p4lite.switch.fabric import Fabric
+from p4lite.switch.programs import load_source
+from p4lite.switch.server import FabricServer
+
 INSERT, MODIFY, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE
+PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
 Config = p4runtime_pb2.SetForwardingPipelineConfigRequest
+
+
+@cache
+def control_config() -> Any:
+    """The ForwardingPipelineConfig of control.p4."""
+    return load_source(PROGRAMS / "control.p4").config()
 
 
 def code_of(call: Any) -> str:
@@ -26,22 +39,24 @@ def code_of(call: Any) -> str:
 
 def batch_codes(call: Any) -> list[str]:
     """The canonical codes of the updates or queries of a batch that fails with UNKNOWN."""
+    failure = None
     try:
         call()
     except grpc.RpcError as error:
-        assert error.code() is grpc.StatusCode.UNKNOWN, f"{error.code()}: {error.details()}"
-        trailers = dict(error.trailing_metadata())
-        status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
-        assert status.code == code_pb2.UNKNOWN
-        assert status.message == error.details()
-        names = []
-        for detail in status.details:
-            message = p4runtime_pb2.Error()
-            assert detail.Unpack(message)
-            names.append(code_pb2.Code.Name(message.canonical_code))
-            assert bool(message.message) == (message.canonical_code != code_pb2.OK)
-        return names
-    return []
+        failure = error
+    if failure is None:
+        return []
+    assert failure.code() is grpc.StatusCode.UNKNOWN, f"{failure.code()}: {failure.details()}"
+    trailers = dict(failure.trailing_metadata())
+    status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    assert (status.code, status.message) == (code_pb2.UNKNOWN, failure.details())
+    names = []
+    for detail in status.details:
+        message = p4runtime_pb2.Error()
+        assert detail.Unpack(message)
+        names.append(code_pb2.Code.Name(message.canonical_code))
+        assert bool(message.message) == (message.canonical_code != code_pb2.OK)
+    return names
 
 
 class Controller:
@@ -217,3 +232,39 @@ class Controller:
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id, entities=entities)
         for response in self.stub.Read(request):
             yield from response.entities
+
+
+class Bench:
+    """A fabric on the virtual clock with one switch (device 1, CPU port 255, ports 1 to 4), served on loopback."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric("virtual", seed=1)
+        self.server = FabricServer(self.fabric, "127.0.0.1:0")
+        self.switch = self.server.add_switch(1, cpu_port=255, priority_queues=8)
+        for number in range(1, 5):
+            self.switch.add_port(number)
+        self.address = self.server.start()
+
+    def close(self) -> None:
+        """End everything."""
+        self.server.stop()
+
+    def send(self, port: int, frame: bytes, after_ns: int = 1000) -> list[tuple[int, bytes]]:
+        """Inject a packet and let virtual time pass; the (port, packet) that came out."""
+        self.fabric.inject(self.switch.port(port), frame)
+        return self.run(after_ns)
+
+    def run(self, duration_ns: int) -> list[tuple[int, bytes]]:
+        """Let virtual time pass; the (port, packet) that came out."""
+        return [(port, data) for _, _, port, data in self.fabric.run_until(self.fabric.now_ns + duration_ns)]
+
+
+def ethernet(dst: int = 2, src: int = 1, kind: int = 0x9999, payload: bytes = b"payload") -> bytes:
+    """An Ethernet frame."""
+    return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + kind.to_bytes(2, "big") + payload
+
+
+def ipv4(dst: int = 0x0A000001, src: int = 0x0A000002, protocol: int = 17, kind: int = 0x0800) -> bytes:
+    """An IPv4 packet in an Ethernet frame, without payload and checksum."""
+    header = bytes([0x45, 0, 0, 20, 0, 0, 0, 0, 64, protocol, 0, 0]) + src.to_bytes(4, "big") + dst.to_bytes(4, "big")
+    return ethernet(kind=kind, payload=header)

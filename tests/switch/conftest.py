@@ -1,0 +1,26 @@
+"""Fixtures of the switch's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.p4rt import Bench, Controller, control_config
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A served switch without pipeline, on the virtual clock."""
+    made = Bench()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def primary(bench: Bench) -> Iterator[Controller]:
+    """The primary controller of `bench`, with the pipeline of control.p4."""
+    with Controller(bench.address) as controller:
+        controller.arbitrate()
+        controller.set_pipeline(control_config())
+        yield controller
