@@ -6,12 +6,13 @@ Targets are names of the topology: links (`p0-t0.1--p0-t1.0`), host ports (`h3:2
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
+from p4lite.switch import target_codec as codec
 from p4lite.switch.fabric_types import LinkSettings, SwitchState
 from p4lite.switch.target import FabricInfo
 
@@ -127,6 +128,37 @@ class Broken:
     device_id: int = 0
     carriers: list[tuple[str, int]] = field(default_factory=list)
 
+    def document(self) -> dict[str, Any]:
+        """As JSON, so that another process can restore it."""
+        return {
+            "action": {**self.action.document(), "text": None},
+            "ports": [
+                {**asdict(port), "outgoing": codec.plain(port.outgoing), "incoming": codec.plain(port.incoming)}
+                for port in self.ports
+            ],
+            "state": self.state.value if self.state else None,
+            "device_id": self.device_id,
+            "carriers": [list(each) for each in self.carriers],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Broken:
+        """What `document` wrote."""
+        action = {key: value for key, value in document["action"].items() if key != "text"}
+        ports = [
+            _PortState(
+                (each["end"][0], each["end"][1]),
+                each["up_outgoing"],
+                each["up_incoming"],
+                codec.link_settings(each["outgoing"], "outgoing"),
+                codec.link_settings(each["incoming"], "incoming"),
+            )
+            for each in document["ports"]
+        ]
+        state = SwitchState(document["state"]) if document["state"] else None
+        carriers = [(host, port) for host, port in document["carriers"]]
+        return cls(Action(**action), ports, state, document["device_id"], carriers)
+
 
 class Failures:
     """What is broken in a lab, by target.
@@ -136,7 +168,7 @@ class Failures:
         refill: fills a switch's tables again after a reboot (by name).
     """
 
-    def __init__(self, topology: Topology, refill: Any) -> None:
+    def __init__(self, topology: Topology, refill: Callable[[str], object]) -> None:
         self.topology = topology
         self.refill = refill
         self.broken: dict[str, Broken] = {}

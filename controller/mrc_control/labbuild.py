@@ -9,6 +9,7 @@ from typing import Any
 
 from mrc_control.p4rt import Device, Match, TableEntry
 from mrc_topo import addressing, rules
+from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EvMode, QueueSpec, RoutingMode
@@ -19,6 +20,8 @@ from p4lite.switch.fabric_types import LinkSettings, QueueLimits
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
 REAL_CLOCK_RTT_NS = 3_000_000
 ETHERNET_BYTES = 14
+#: Clustermapper: between two probes of one target.
+PROBE_INTERVAL_NS = 100_000_000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
 
@@ -214,4 +217,27 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         "generated": generated if lab.ev.mode is EvMode.GENERATED else [],
         "paths": routes,
         "settings": endpoint_settings(topology, clock),
+        "probes": probe_targets(topology, host),
+        "probe_interval_ns": PROBE_INTERVAL_NS,
+        "probe_timeout_ns": max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
     }
+
+
+def probe_targets(topology: Topology, host: Host) -> list[dict[str, Any]]:
+    """What a host's Clustermapper probes: its T0 and every T1 of every plane, there and back to the same port."""
+    paths = Paths(topology)
+    targets = []
+    for plane in range(topology.lab.planes):
+        names: list[tuple[str, int | None]] = [(host.ports[plane].t0, None)]
+        names += [(addressing.switch_name(plane, Tier.T1, t1), t1) for t1 in range(topology.lab.t1_per_plane)]
+        for name, t1 in names:
+            route = paths.probe(host.index, plane, t1)
+            targets.append(
+                {
+                    "name": name,
+                    "port": plane,
+                    "source": addressing.text(route.source),
+                    "destination": addressing.text(route.destination),
+                }
+            )
+    return targets

@@ -1,4 +1,4 @@
-"""The process that holds a real-clock lab: Mininet's hosts, the fabric process, and the agents, until it is told to end.
+"""Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
 
     python -m mrc_control.labd NAME
 

@@ -169,12 +169,12 @@ class RunDir:
         return ended
 
 
-def end_processes(processes: list[Process]) -> list[str]:
+def end_processes(processes: list[Process], grace_s: float = KILL_AFTER_S) -> list[str]:
     """SIGTERM, then SIGKILL for what does not end; returns the roles of those that ran."""
     alive = [process for process in processes if process.alive()]
     for process in alive:
         process.signal(signal.SIGTERM)
-    deadline = time.monotonic() + KILL_AFTER_S
+    deadline = time.monotonic() + grace_s
     while any(process.alive() for process in alive) and time.monotonic() < deadline:
         time.sleep(0.02)
     for process in alive:

@@ -39,6 +39,7 @@ class Happening:
     action: dict[str, Any]
     expected_loss: float
     error: str = ""
+    localised: list[str] = field(default_factory=list)
 
 
 @dataclass

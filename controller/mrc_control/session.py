@@ -42,6 +42,10 @@ class Session(abc.ABC):
         """Counters of the fabric at this moment: per port and in sum."""
 
     @abc.abstractmethod
+    def program_counters(self) -> dict[str, int]:
+        """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
+
+    @abc.abstractmethod
     def fidelity(self) -> dict[str, Any]:
         """How well fabric and hosts kept up since `reset_fidelity`."""
 

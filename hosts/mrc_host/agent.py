@@ -22,7 +22,6 @@ from mrc_host.drivers.raw import RawDriver
 from mrc_host.node import HostNode
 from mrc_host.proto.config import ConfigError
 
-HEADERS_BYTES = 256
 JUMBO_RING_FRAME = 16384
 RING_FRAME = 8192
 
@@ -66,7 +65,7 @@ def main(argv: list[str]) -> int:
         print(f"mrc_host.agent: {config.name}: {error}", file=sys.stderr)
         return 1
     node.providers["fidelity"] = driver.fidelity
-    node.providers["reset_fidelity"] = lambda: driver.reset_fidelity() or {}
+    node.providers["reset_fidelity"] = driver.reset_fidelity
     control = ControlServer(pathlib.Path(argv[1]), driver, node.command)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())

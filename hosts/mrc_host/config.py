@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+from mrc_host.mapper import ProbeTarget
 from mrc_host.proto.config import (
     CcAlgorithm,
     CcConfig,
@@ -23,8 +24,11 @@ from mrc_host.proto.config import (
     Srv6Path,
     WireConfig,
 )
+from mrc_host.proto.roce import RoceConfig
 
 TRANSPORTS = ("mrc", "roce")
+#: Outer IPv6 and SRH, IPv6, UDP, BTH, extension headers, ICRC: 152 bytes at most, rounded up.
+HEADERS_BYTES = 160
 T = TypeVar("T")
 
 
@@ -34,6 +38,7 @@ class NodeConfig:
 
     `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
     `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
+    `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
 
@@ -51,6 +56,9 @@ class NodeConfig:
     generated: list[dict[str, Any]] = field(default_factory=list)
     paths: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probes: list[dict[str, Any]] = field(default_factory=list)
+    probe_interval_ns: int = 100_000_000
+    probe_timeout_ns: int = 200_000_000
 
     def __post_init__(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -91,6 +99,30 @@ class NodeConfig:
                     values["values"] = next(iter(self.profiles.values()))
             built[name] = build(kind, values, name)
         return EndpointConfig(address=self.address_bytes, **built)
+
+    def targets(self) -> list[ProbeTarget]:
+        """What the Clustermapper's prober of this host probes."""
+        return [build(ProbeTarget, each, "probes") for each in self.probes]
+
+    @property
+    def packet_bytes(self) -> int:
+        """The largest packet: path MTU and every header that may stand before it."""
+        return int(build(WireConfig, self.settings.get("wire", {}), "wire").mtu) + HEADERS_BYTES
+
+    def roce(self) -> RoceConfig:
+        """The RoCE baseline's configuration, from the same sections.
+
+        Raises:
+            ConfigError: as `endpoint`.
+        """
+        mrc = self.endpoint()
+        return RoceConfig(
+            address=mrc.address,
+            wire=mrc.wire,
+            ports=mrc.ports,
+            line_rate_bps=mrc.cc.line_rate_bps,
+            timeout=mrc.reliability.timeout,
+        )
 
     def ev_towards(self, default: EvConfig, peer: str) -> EvConfig:
         """The EV profile of a QP to the peer with this address."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mrc_host.config import NodeConfig
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState
@@ -31,6 +32,7 @@ class Job:
         self,
         endpoint: Endpoint | RoceEndpoint,
         cq: CompletionQueue,
+        config: NodeConfig,
         workload: str,
         params: Mapping[str, Any],
         rank: int,
@@ -53,13 +55,18 @@ class Job:
         mine = kind.peers(rank, size, params)
         peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)}
         self.qps: dict[int, list[QueuePair | RoceQueuePair]] = {
-            peer: [endpoint.create_qp(cq, cq) for _ in range(qps_per_peer)]  # type: ignore[arg-type]
-            for peer in sorted(peers)
+            peer: [self._create_qp(cq, config, addresses[peer]) for _ in range(qps_per_peer)] for peer in sorted(peers)
         }
         self.remote: dict[int, tuple[int, int]] = {}
         self._next_wr = 0
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
+
+    def _create_qp(self, cq: CompletionQueue, config: NodeConfig, peer: str) -> QueuePair | RoceQueuePair:
+        endpoint = self.endpoint
+        if isinstance(endpoint, RoceEndpoint):
+            return endpoint.create_qp(cq, cq)
+        return endpoint.create_qp(cq, cq, ev=config.ev_towards(endpoint.config.ev, peer))
 
     def attributes(self) -> dict[str, Any]:
         """What the peers must know: region and QP attributes per peer, as JSON."""

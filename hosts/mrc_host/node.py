@@ -12,11 +12,12 @@ from typing import Any
 
 from mrc_host.config import NodeConfig
 from mrc_host.jobs import Job
+from mrc_host.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.roce import RoceEndpoint
-from mrc_host.samples import Sampler
+from mrc_host.samples import Sampler, condense
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000
@@ -39,6 +40,7 @@ class HostNode:
         self.config = config
         self.name = config.name
         self.ports = config.ports
+        self.packet_bytes = config.packet_bytes
         self.endpoint: Endpoint | RoceEndpoint
         if config.transport == "roce":
             self.endpoint = RoceEndpoint(config.roce(), rng)
@@ -49,7 +51,8 @@ class HostNode:
         self.by_qpn: dict[int, tuple[Job, int]] = {}
         self.events: list[dict[str, Any]] = []
         self.events_dropped = 0
-        self.sampler = Sampler(self, config.sample_ns)
+        self.sampler = Sampler(self.endpoint, config.sample_ns)
+        self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int], None]] = {}
         self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
@@ -61,34 +64,42 @@ class HostNode:
             "progress": self._progress,
             "finish": self._finish,
             "statistics": self._statistics,
+            "summary": self._summary,
             "samples": self._samples,
             "events": self._events,
             "port": self._port,
             "provide": self._provide,
+            "map": self._map,
         }
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
     def receive(self, port: int, packet: bytes, now: int) -> None:
         """A packet arrived."""
+        if len(packet) == PROBE_BYTES and packet[BODY_AT : BODY_AT + len(MAGIC)] == MAGIC:
+            self.mapper.receive(packet, now)
+            return
         self.endpoint.receive_datagram(port, packet, now)
 
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """Packets for a port."""
+        probes = self.mapper.to_send(port)
+        if probes:
+            budget_bytes -= PROBE_BYTES * len(probes)
+            return [*probes, *self.endpoint.datagrams_to_send(port, now, max(budget_bytes, 0))]
         return self.endpoint.datagrams_to_send(port, now, budget_bytes)
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called."""
-        timer, sample = self.endpoint.next_timer(), self.sampler.due
-        if timer is None or (sample is not None and sample < timer):
-            return sample
-        return timer
+        timers = (self.endpoint.next_timer(), self.sampler.due, self.mapper.due)
+        return min((timer for timer in timers if timer is not None), default=None)
 
     def handle_timer(self, now: int) -> None:
         """Does what is due."""
         sample = self.sampler.due
         if sample is not None and sample <= now:
             self.sampler.take(now)
+        self.mapper.handle_timer(now)
         self.endpoint.handle_timer(now)
 
     def settle(self, now: int) -> None:
@@ -186,7 +197,7 @@ class HostNode:
     ) -> dict[str, Any]:
         if job in self.jobs:
             raise ValueError(f"job '{job}' exists; finish it first")
-        made = Job(self.endpoint, self.cq, workload, params, rank, names, addresses, qps_per_peer)
+        made = Job(self.endpoint, self.cq, self.config, workload, params, rank, names, addresses, qps_per_peer)
         self.jobs[job] = made
         for peer, qps in made.qps.items():
             for qp in qps:
@@ -221,10 +232,21 @@ class HostNode:
                 self.by_qpn.pop(qp.number, None)
         made.close(now)
         del self.jobs[job]
+        if not self.jobs:
+            self.sampler.stop()
         return {}
 
     def _statistics(self, now: int) -> dict[str, Any]:
         return self.endpoint.statistics()
+
+    def _summary(self, now: int) -> dict[str, Any]:
+        sample = condense(self.endpoint.statistics(), now)
+        return {
+            "ports_up": sample["ports_up"],
+            "sent": sample["packets"],
+            "received": sum(port["received_packets"] for port in self.endpoint.statistics()["ports"]),
+            "retransmitted": sample["retransmissions"],
+        }
 
     def _samples(self, now: int, since: int = 0) -> dict[str, Any]:
         return {"samples": self.sampler.since(since)}
@@ -237,6 +259,9 @@ class HostNode:
             raise ValueError(f"no port {port}; this host has {self.ports}, numbered from 0")
         self.endpoint.set_port_state(port, up, now)
         return {}
+
+    def _map(self, now: int) -> dict[str, Any]:
+        return {"probes": self.mapper.view()}
 
     def _provide(self, now: int, what: str) -> dict[str, Any]:
         if what not in self.providers:

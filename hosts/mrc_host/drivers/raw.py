@@ -150,11 +150,12 @@ class RawDriver:
             "tx_errors": sum(ring.tx_errors for ring in self.rings),
         }
 
-    def reset_fidelity(self) -> None:
-        """Starts the measurement anew."""
+    def reset_fidelity(self) -> dict[str, Any]:
+        """Starts the measurement anew; an empty answer, since this is a verb."""
         self.lag = LagHistogram()
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
+        return {}
 
     def close(self) -> None:
         """Closes the rings."""

@@ -1,0 +1,78 @@
+"""`mrclab fail` and `mrclab restore`: failures by hand on a running lab."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import typer
+
+from mrc_control.cli.common import the_lab
+from mrc_control.failures import KINDS, Action, Direction, FailureError, default_kind
+from mrc_control.session_real import RealSession
+
+Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`loss=0.2` as a name and a number (or true, false).
+
+    Raises:
+        FailureError: it is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise FailureError(f"'{text}' is no setting; write one as name=value, like loss=0.2")
+    if value in ("true", "false"):
+        return key, value == "true"
+    try:
+        return key, int(value)
+    except ValueError:
+        try:
+            return key, float(value)
+        except ValueError:
+            raise FailureError(f"'{text}': the value must be a number, true or false") from None
+
+
+def fail(
+    target: Annotated[str, typer.Argument(help="a link p0-t0.1--p0-t1.0, a host port h3:2, a switch p0-t1.0")],
+    kind: Annotated[str | None, typer.Option(help=f"one of: {', '.join(KINDS)}")] = None,
+    direction: Annotated[str, typer.Option(help="both, up (away from the host) or down")] = "both",
+    setting: Annotated[list[str] | None, typer.Option("--set", help="a setting of the failure: loss=0.2")] = None,
+    lab: Lab = None,
+) -> None:
+    """Break something."""
+    session = RealSession(the_lab(lab))
+    try:
+        settings = dict(parse_setting(each) for each in setting or [])
+        chosen = kind or ("impair" if settings else default_kind(session.topology, target))
+        action = Action("fail", target, chosen, cast(Direction, direction), settings)
+        session.failures.fail(session, action)
+        session.record_failures()
+        loss = session.failures.expected_loss(session.topology)
+    finally:
+        session.close()
+    typer.echo(f"{action.describe()}; expected loss of capacity of the host that loses most: {loss:.1%}")
+
+
+def restore(
+    target: Annotated[str | None, typer.Argument(help="what was broken; everything if left out")] = None,
+    lab: Lab = None,
+) -> None:
+    """Put back exactly what a failure changed."""
+    session = RealSession(the_lab(lab))
+    try:
+        if target is None:
+            restored = session.failures.restore_all(session)
+        else:
+            session.failures.restore(session, target)
+            restored = [target]
+        session.record_failures()
+    finally:
+        session.close()
+    typer.echo(f"restored: {', '.join(restored)}" if restored else "nothing is broken")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command()(fail)
+    app.command()(restore)

@@ -1,0 +1,129 @@
+"""`mrclab exec`, `sh`, `p4sh`, `capture`: into the hosts, the switches and the wires of a running lab."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Annotated
+
+import typer
+
+from mrc_control.cli.common import the_lab
+from mrc_control.program import fabric_program
+from mrc_control.rundir import RunDir, RunError
+from mrc_control.session_real import RealSession
+
+Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
+
+
+def _enter(lab: str | None, host: str) -> list[str]:
+    state = RunDir(the_lab(lab)).read()
+    if host not in state.hosts:
+        raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
+    return ["mnexec", "-a", str(state.hosts[host]["pid"])]
+
+
+def execute(
+    host: Annotated[str, typer.Argument(help="a host, like h3")],
+    command: Annotated[list[str], typer.Argument(help="what to run in its namespace")],
+    lab: Lab = None,
+) -> None:
+    """Run a command in a host's namespace; its exit code is ours."""
+    raise SystemExit(subprocess.run([*_enter(lab, host), *command], check=False).returncode)
+
+
+def shell(lab: Lab = None) -> None:
+    """Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends."""
+    name = the_lab(lab)
+    hosts = list(RunDir(name).read().hosts)
+    typer.echo(f"lab {name}; hosts: {', '.join(hosts)}; `HOST COMMAND...` runs there, `exit` ends")
+    while True:
+        try:
+            words = shlex.split(input("mrclab> "))
+        except ValueError as error:
+            typer.echo(f"error: {error}", err=True)
+            continue
+        except EOFError:
+            return
+        if not words:
+            continue
+        if words[0] in ("exit", "quit"):
+            return
+        if words[0] == "hosts":
+            typer.echo(" ".join(hosts))
+        elif words[0] in hosts and len(words) > 1:
+            subprocess.run([*_enter(name, words[0]), *words[1:]], check=False)
+        else:
+            verb = subprocess.run(
+                [sys.executable, "-c", "from mrc_control.cli import main; main()", *words], check=False
+            )
+            if verb.returncode == 130:
+                return
+
+
+def p4sh(
+    switch: Annotated[str, typer.Argument(help="a switch, like p0-t0.1")],
+    lab: Lab = None,
+) -> None:
+    """Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed)."""
+    session = RealSession(the_lab(lab))
+    device = session.topology.switch(switch).device_id
+    address = session.address
+    session.close()
+    program = fabric_program()
+    with tempfile.TemporaryDirectory(prefix="mrclab-p4sh-") as folder:
+        info = pathlib.Path(folder) / "fabric.p4info.txtpb"
+        pipeline = pathlib.Path(folder) / "fabric.json"
+        info.write_text(program.p4info)
+        pipeline.write_bytes(program.bmv2)
+        command = [sys.executable, "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
+        command += ["--election-id", "1,0", "--verbose"]
+        raise SystemExit(subprocess.run(command, check=False, env={**os.environ, "P4INFO": str(info)}).returncode)
+
+
+def capture(
+    port: Annotated[str, typer.Argument(help="a host port h3:2, or a switch port p0-t0.1:3")],
+    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcap-ng file")] = pathlib.Path("capture.pcapng"),
+    seconds: Annotated[float, typer.Option(help="how long; 0: until interrupted")] = 0.0,
+    lab: Lab = None,
+) -> None:
+    """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
+    session = RealSession(the_lab(lab))
+    try:
+        node, _, number = port.rpartition(":")
+        if not number.isdigit():
+            raise RunError(f"'{port}' names no port; write h3:2 or p0-t0.1:3")
+        if node.startswith("h"):
+            host = session.topology.host(node)
+            if int(number) >= len(host.ports):
+                raise RunError(f"{node} has ports 0 to {len(host.ports) - 1}")
+            place = host.ports[int(number)]
+            device, switch_port = session.topology.switch(place.t0).device_id, place.t0_port
+        else:
+            switch = session.topology.switch(node)
+            if int(number) not in switch.links:
+                raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
+            device, switch_port = switch.device_id, int(number)
+        session.target.capture(device, switch_port, str(output.resolve()))
+        typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
+        try:
+            signal.sigtimedwait([signal.SIGTERM], seconds) if seconds else signal.pause()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            session.target.capture(device, switch_port, None)
+    finally:
+        session.close()
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    app.command("exec", context_settings={"ignore_unknown_options": True})(execute)
+    app.command("sh")(shell)
+    app.command("p4sh")(p4sh)
+    app.command("capture")(capture)

@@ -1,0 +1,153 @@
+"""`mrclab run` and `mrclab demo`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_control import execute
+from mrc_control.cli.common import need_root, the_lab
+from mrc_control.cli.control import parse_setting
+from mrc_control.execute import Outcome
+from mrc_control.experiment import (
+    Expectation,
+    Experiment,
+    ExperimentError,
+    Workload,
+    known_experiments,
+    load_experiment,
+)
+from mrc_control.rundir import RunDir, all_runs
+from mrc_host.workloads import WORKLOADS
+from mrc_topo.units import format_rate
+
+Clock = Annotated[str | None, typer.Option(help="real (namespaces, root) or virtual (simulated time)")]
+Folder = Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for result, verdict and report")]
+
+
+def show(outcome: Outcome) -> None:
+    """The verdict as tables."""
+    console = Console()
+    if outcome.verdict.recoveries:
+        table = Table(title="what every failure did")
+        for column in ("at", "what", "before", "capacity left", "lowest", "settled", "recovered after"):
+            table.add_column(column, justify="left" if column == "what" else "right")
+        for each in outcome.verdict.recoveries:
+            took = "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms"
+            table.add_row(
+                f"{each.at_s:.2f} s",
+                each.text,
+                format_rate(round(each.before_bps)),
+                f"{min(each.expected, 9.99):.1%}",
+                f"{each.dip:.1%}",
+                f"{each.after:.1%}",
+                took,
+            )
+        console.print(table)
+    table = Table(title=f"verdict: {outcome.experiment.title}")
+    for column in ("check", "expected", "measured", ""):
+        table.add_column(column)
+    for check in outcome.verdict.checks:
+        mark = "[green]good[/]" if check.passed else "[red]missed[/]"
+        table.add_row(check.what, check.expected, check.measured, mark)
+    console.print(table)
+    counters = outcome.document["program_counters"]
+    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
+    console.print(f"the P4 program counted: {shown or 'nothing'}")
+    if not outcome.verdict.valid:
+        for reason in outcome.verdict.reasons:
+            console.print(f"[yellow]not valid[/]: {reason}")
+    word = "[green]passed[/]" if outcome.verdict.passed else "[red]failed[/]"
+    console.print(f"{word}; report: {outcome.folder / 'report.html'}")
+
+
+def _clock(clock: str | None) -> str | None:
+    if clock not in (None, "real", "virtual"):
+        raise ExperimentError(f"clock is real or virtual, not '{clock}'")
+    return clock
+
+
+def _go(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, as_json: bool) -> None:
+    if (clock or experiment.clock) == "real":
+        need_root()
+    console = Console(stderr=True)
+    outcome = execute.execute(
+        experiment, clock, folder=folder, live=not as_json, progress=lambda text: console.print(text, style="dim")
+    )
+    if as_json:
+        typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document()}))
+    else:
+        show(outcome)
+    raise SystemExit(0 if outcome.verdict.passed else 1)
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="an experiment (name or file), or a workload")],
+    param: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
+    ] = None,
+    lab: Annotated[str | None, typer.Option(help="a lab, for a workload; the one that is up if left out")] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="seconds, for a workload; else its iterations bound it")
+    ] = None,
+    transport: Annotated[str, typer.Option(help="mrc or roce, for a workload")] = "mrc",
+    qps: Annotated[int, typer.Option(help="queue pairs per peer, for a workload")] = 1,
+    clock: Clock = None,
+    output: Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+) -> None:
+    """Run an experiment or a workload; exit code 1 if anything expected was missed."""
+    clock = _clock(clock)
+    if name in WORKLOADS:
+        params: dict[str, Any] = dict(parse_setting(each) for each in param or [])
+        running = [each.name for each in all_runs()]
+        chosen = lab or (RunDir(the_lab(None)).read().lab_file if running and clock != "virtual" else "default")
+        experiment = Experiment(
+            name=name,
+            title=f"{name} on {pathlib.Path(chosen).stem}",
+            lab=chosen,
+            clock=("real" if running else "virtual") if clock is None else clock,  # type: ignore[arg-type]
+            transport=transport,  # type: ignore[arg-type]
+            workload=Workload(name=name, params=params, duration=duration, qps_per_peer=qps),
+            expect=Expectation(valid=False),
+        )
+    else:
+        try:
+            experiment = load_experiment(name)
+        except ExperimentError as error:
+            if pathlib.Path(name).exists() or name in known_experiments():
+                raise
+            raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
+    _go(experiment, clock, output, as_json)
+
+
+def demo(clock: Clock = None, output: Folder = None) -> None:
+    """The demonstration: a ring all-reduce goes on while a link and a NIC port die and return.
+
+    On the real clock where that is possible (root), else in simulated time.
+    """
+    clock = _clock(clock) or ("real" if os.geteuid() == 0 else "virtual")
+    _go(load_experiment("demo"), clock, output, as_json=False)
+
+
+def experiments() -> None:
+    """List the experiments that come with mrclab."""
+    table = Table(box=None)
+    for column in ("experiment", "what it shows", "lab", "clock"):
+        table.add_column(column)
+    for name in known_experiments():
+        experiment = load_experiment(name)
+        table.add_row(name, experiment.title, experiment.lab, experiment.clock)
+    Console().print(table)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verbs."""
+    for verb in (run, demo, experiments):
+        app.command()(verb)

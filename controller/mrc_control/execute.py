@@ -1,0 +1,137 @@
+"""Runs an experiment on either clock, from lab to verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_control import clustermapper, lifecycle, report, verdict
+from mrc_control.experiment import Experiment, ExperimentError
+from mrc_control.failures import FailureError, Failures
+from mrc_control.live import LiveView
+from mrc_control.rundir import RunDir, RunError
+from mrc_control.runner import Observer, Run, RunResult
+from mrc_control.session import Session
+from mrc_control.session_real import RealSession
+from mrc_control.session_virtual import VirtualSession
+from mrc_control.verdict import Verdict
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology, UnknownElement
+
+RESULTS = pathlib.Path("results")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished experiment."""
+
+    experiment: Experiment
+    topology: Topology
+    document: dict[str, Any]
+    verdict: Verdict
+    folder: pathlib.Path
+
+
+@contextlib.contextmanager
+def session_for(
+    lab: str, clock: str, transport: str, progress: Callable[[str], None] = lambda text: None
+) -> Iterator[Session]:
+    """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
+
+    Raises:
+        RunError: not root, or the lab that is up has another transport.
+    """
+    topology = load_lab(lab)
+    if clock == "virtual":
+        progress("building the simulation")
+        session: Session = VirtualSession(topology, transport)
+        try:
+            yield session
+        finally:
+            session.close()
+        return
+    run = RunDir(topology.lab.name)
+    ours = not run.exists() or lifecycle.is_dead(run)
+    if ours:
+        if os.geteuid() != 0:
+            raise RunError("a real-clock lab needs root (namespaces, raw sockets): use sudo, or --clock virtual")
+        lifecycle.up(lab, transport, progress)
+    elif run.read().transport != transport:
+        raise RunError(f"lab '{run.name}' is up with transport {run.read().transport}; `mrclab down {run.name}` first")
+    try:
+        session = RealSession(topology.lab.name)
+        try:
+            yield session
+        finally:
+            session.failures.restore_all(session)
+            session.close()
+    finally:
+        if ours:
+            lifecycle.down(topology.lab.name)
+
+
+def check(experiment: Experiment, topology: Topology) -> None:
+    """Checks every step against the lab before anything runs.
+
+    Raises:
+        ExperimentError: a step that cannot be done there.
+    """
+    failures = Failures(topology, lambda name: None)
+    for _, action in experiment.actions():
+        try:
+            failures.check(action)
+        except (UnknownElement, FailureError) as error:
+            raise ExperimentError(f"experiment {experiment.name}: {action.describe()}: {error}") from error
+
+
+def run_on(session: Session, experiment: Experiment, observe: Observer | None = None) -> RunResult:
+    """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
+
+    def watch(result: RunResult) -> None:
+        _note_findings(session, result)
+        if observe is not None:
+            observe(result)
+
+    return Run(session, experiment.workload.spec(), experiment.actions(), watch).go()
+
+
+def _note_findings(session: Session, result: RunResult) -> None:
+    """What the hosts' probes say is broken, noted beside the latest happening until the next one."""
+    if not result.happenings:
+        return
+    latest = result.happenings[-1]
+    found = clustermapper.view_of(session.topology, session.hosts)
+    latest.localised = sorted(found)
+
+
+def execute(
+    experiment: Experiment,
+    clock: str | None = None,
+    *,
+    folder: pathlib.Path | None = None,
+    live: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder."""
+    clock = clock or experiment.clock
+    topology = load_lab(experiment.lab)
+    check(experiment, topology)
+    with session_for(experiment.lab, clock, experiment.transport, progress) as session:
+        progress("running")
+        with LiveView(topology) if live else contextlib.nullcontext(None) as view:
+            result = run_on(session, experiment, view)
+        document = result.document()
+        document["program_counters"] = session.program_counters()
+    judged = verdict.judge(document, topology, experiment.expect)
+    folder = folder or RESULTS / f"{experiment.name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(document))
+    (folder / "verdict.json").write_text(json.dumps(judged.document(), indent=1))
+    report.write(folder / "report.html", document, topology, judged, experiment.title)
+    return Outcome(experiment, topology, document, judged, folder)

@@ -1,0 +1,49 @@
+"""The fabric's counters, condensed for samples and status."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from mrc_topo import rules
+from mrc_topo.topology import Topology
+from p4lite.switch.target import DeviceStats
+
+
+class StatsSource(Protocol):
+    """Where statistics come from (`TargetClient` has both)."""
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """All switches."""
+
+    def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
+        """Cells of a counter of the program."""
+
+
+def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
+    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops."""
+    ports: dict[str, dict[str, int]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            data = next((queue for queue in port.queues if queue.priority == rules.DATA_PRIORITY), None)
+            ports[f"{name}:{number}"] = {
+                "tx_bytes": port.tx_bytes,
+                "depth_bytes": data.depth_bytes if data else 0,
+                "max_bytes": data.max_bytes if data else 0,
+                "drops": sum(port.drops.values()),
+            }
+    return {"ports": ports}
+
+
+def program_counters(topology: Topology, source: StatsSource) -> dict[str, int]:
+    """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason."""
+    found: dict[str, int] = {}
+    for switch in topology.switches:
+        for key in ("marked", "trimmed", "queue_drops"):
+            cells = source.read_counter(switch.device_id, rules.COUNTERS[key])
+            found[key] = found.get(key, 0) + sum(packets for packets, _ in cells)
+        cells = source.read_counter(switch.device_id, rules.COUNTERS["drops"])
+        for index, reason in rules.DROP_REASONS.items():
+            packets = cells[index][0] if index < len(cells) else 0
+            found[f"drop_{reason}"] = found.get(f"drop_{reason}", 0) + packets
+    return found

@@ -1,0 +1,43 @@
+"""How far a result can be trusted: what the machine did while a run was going, and whether it kept up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from p4lite.switch.fabric_types import Lateness
+
+#: A loop that is this late in one of a hundred rounds distorts round-trip times (share of the base RTT).
+HOST_LAG_SHARE = 1.0
+FABRIC_LAG_SHARE = 0.25
+#: Beyond this share of one core a process has no room left to catch up.
+CPU_LIMIT = 0.95
+
+
+def lateness_document(lateness: Lateness) -> dict[str, Any]:
+    """The fabric's part, as JSON."""
+    return asdict(lateness)
+
+
+def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
+    """Reasons for which a run is not valid; none: the machine kept up.
+
+    `measured` has `fabric` (lateness) and `hosts` (by name: loop_lag, cpu_share, rx_ring_drops).
+    """
+    reasons = []
+    fabric = measured.get("fabric") or {}
+    late = fabric.get("loop", {}).get("p99_ns", 0)
+    if late > FABRIC_LAG_SHARE * base_rtt_ns:
+        reasons.append(f"the fabric's loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
+    if fabric.get("cpu_share", 0) > CPU_LIMIT:
+        reasons.append(f"the fabric took {fabric['cpu_share']:.0%} of a core")
+    for name, host in measured.get("hosts", {}).items():
+        late = host["loop_lag"]["p99_ns"]
+        if late > HOST_LAG_SHARE * base_rtt_ns:
+            reasons.append(f"{name}'s loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
+        if host["cpu_share"] > CPU_LIMIT:
+            reasons.append(f"{name} took {host['cpu_share']:.0%} of a core")
+        if host["rx_ring_drops"]:
+            reasons.append(f"{name} lost {host['rx_ring_drops']} frames that the fabric delivered")
+    return reasons

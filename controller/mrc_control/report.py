@@ -1,0 +1,248 @@
+"""The HTML report of a run: one self-contained file with the verdict, interactive plots and the lab's picture."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from mrc_control import analysis, labbuild
+from mrc_control.verdict import Verdict
+from mrc_topo import draw
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate, format_time
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #222; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+table { border-collapse: collapse; margin: .6rem 0; } td, th { padding: .25rem .8rem .25rem 0; text-align: left;
+border-bottom: 1px solid #ddd; vertical-align: top; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
+.good { color: #0a7a3d; font-weight: 600; } .bad { color: #b3261e; font-weight: 600; }
+.note { color: #555; } .plot { height: 330px; } svg { max-width: 100%; height: auto; }
+.warn { background: #fff3cd; padding: .5rem .8rem; border-radius: 4px; }
+"""
+PALETTE = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
+EV_COLOURS = {"GOOD": "#059669", "SKIP": "#d97706", "ASSUMED_BAD": "#dc2626", "DENIED": "#525252"}
+
+
+def write(path: Any, document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> None:
+    """Writes the report of a run's result (`runner.RunResult.document`) to a file."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(render(document, topology, verdict, title))
+
+
+def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> str:
+    """The report as HTML."""
+    edges = analysis.grid(document)
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        _summary(document, topology, verdict),
+        "<h2>Verdict</h2>",
+        _checks(verdict),
+        "<h2>What every failure did</h2>" if verdict.recoveries else "",
+        _recoveries(verdict) if verdict.recoveries else "",
+        "<h2>Goodput over time</h2>",
+        "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric.</p>",
+        _plot("goodput", _goodput(document, edges), document, "Mb/s"),
+        "<h2>Load of each plane</h2>",
+        "<p class=note>What all hosts send into a plane. MRC loads planes equally while all ports are up.</p>",
+        _plot("planes", _planes(document, topology, edges), document, "Mb/s"),
+        "<h2>Entropy values by state</h2>",
+        "<p class=note>Over all queue pairs. GOOD: in use or in reserve; SKIP: rested once after a mark or trim;"
+        " ASSUMED_BAD: out until probes succeed.</p>",
+        _plot("evs", _evs(document, edges), document, "EVs"),
+        "<h2>Queues</h2>",
+        "<p class=note>Bytes that wait in the data queues of a plane's switches: the sum over its ports.</p>",
+        _plot("queues", _queues(document, topology), document, "KiB"),
+        "<h2>Window and round-trip time</h2>",
+        _plot("cwnd", _levels(document, edges, "cwnd", 1 / 1024), document, "KiB (mean over hosts)"),
+        _plot("rtt", _levels(document, edges, "rtt_ns", 1e-6), document, "ms (mean over hosts)"),
+        "<h2>Hosts</h2>",
+        _hosts(document),
+        "<h2>The lab</h2>",
+        draw.to_svg(topology),
+        "<h2>Fidelity</h2>",
+        _fidelity(document),
+    ]
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    top = "".join(f"<th>{each}</th>" for each in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def _mark(passed: bool) -> str:
+    return "<span class=good>good</span>" if passed else "<span class=bad>missed</span>"
+
+
+def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> str:
+    lab = topology.lab
+    totals = analysis.totals(document)
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    edges = analysis.grid(document)
+    mean = float(analysis.goodput_bps(document, edges).mean())
+    simulated = " (simulated time)" if document["clock"] == "virtual" else ""
+    word = "<span class=good>passed</span>" if verdict.passed else "<span class=bad>failed</span>"
+    rows = [
+        ["verdict", word],
+        ["lab", f"{html.escape(lab.name)}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
+                f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
+        ["workload", html.escape(f"{document['workload']} {document['params']} on {len(document['ranks'])} hosts")],
+        ["clock", f"{document['clock']}{simulated}, {seconds:.1f} s, seed {document['seed']}"],
+        ["base RTT, ACK timeout", f"{format_time(labbuild.base_rtt_ns(topology, document['clock']))}, "
+                                  f"{format_time(labbuild.ack_timeout_ns(topology))}"],
+        ["mean goodput", format_rate(round(mean))],
+        ["retransmissions, trims, marks, timeouts",
+         ", ".join(str(totals[key]) for key in ("retransmissions", "trims", "marks", "timeouts"))],
+    ]  # fmt: skip
+    warning = ""
+    if not verdict.valid:
+        reasons = "".join(f"<li>{html.escape(reason)}</li>" for reason in verdict.reasons)
+        warning = f"<div class=warn>The machine did not keep up; the figures are not valid:<ul>{reasons}</ul></div>"
+    return warning + _table(["", ""], rows)
+
+
+def _checks(verdict: Verdict) -> str:
+    rows = [
+        [html.escape(check.what), html.escape(check.expected), html.escape(check.measured), _mark(check.passed)]
+        for check in verdict.checks
+    ]
+    return _table(["check", "expected", "measured", ""], rows)
+
+
+def _recoveries(verdict: Verdict) -> str:
+    rows = []
+    for each in verdict.recoveries:
+        took = "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms"
+        rows.append(
+            [
+                f"{each.at_s:.2f} s",
+                html.escape(each.text),
+                format_rate(round(each.before_bps)),
+                f"{min(each.expected, 9.99):.1%}",
+                f"{each.dip:.1%}",
+                f"{each.after:.1%}",
+                took,
+            ]
+        )
+    head = ["at", "what", "goodput before", "capacity left", "lowest", "settled at", "back to 95 % of that after"]
+    return _table(head, rows)
+
+
+def _plot(name: str, traces: Sequence[Any], document: Mapping[str, Any], unit: str) -> str:
+    figure = go.Figure(data=list(traces))
+    for happening in document["happenings"]:
+        at = (happening["done_ns"] - document["started_ns"]) / 1e9
+        broke = happening["action"]["verb"] == "fail"
+        figure.add_vline(
+            x=at,
+            line={"dash": "dash", "width": 1, "color": "#b3261e" if broke else "#0a7a3d"},
+            annotation={"text": happening["action"]["text"], "textangle": -90, "font": {"size": 10}, "yanchor": "top"},
+        )
+    figure.update_layout(
+        margin={"l": 60, "r": 20, "t": 10, "b": 40},
+        xaxis_title="s",
+        yaxis_title=unit,
+        yaxis_rangemode="tozero",
+        template="plotly_white",
+        legend={"orientation": "h", "y": 1.08},
+        hovermode="x unified",
+    )
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, default_height="330px"))
+
+
+def _line(name: str, x: Any, y: Any, colour: str, **more: Any) -> Any:
+    points = {"x": [round(float(each), 4) for each in x], "y": [round(float(each), 4) for each in y]}
+    return go.Scatter(name=name, mode="lines", line={"color": colour, "width": 1.6}, **points, **more)
+
+
+def _goodput(document: Mapping[str, Any], edges: analysis.Series) -> list[Any]:
+    return [_line("all hosts", edges[:-1], analysis.goodput_bps(document, edges) / 1e6, PALETTE[0])]
+
+
+def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Series) -> list[Any]:
+    loads = analysis.plane_load_bps(document, edges, topology.lab.planes)
+    return [
+        _line(f"plane {plane}", edges[:-1], load / 1e6, PALETTE[plane % len(PALETTE)])
+        for plane, load in enumerate(loads)
+    ]
+
+
+def _evs(document: Mapping[str, Any], edges: analysis.Series) -> list[Any]:
+    traces = []
+    hosts = [name for name, samples in document["samples"].items() if samples and samples[0]["ev"]]
+    for state, colour in EV_COLOURS.items():
+        counts = analysis.levels(document, hosts, "ev", state, edges)
+        traces.append(_line(state, edges, counts, colour))
+    return traces
+
+
+def _queues(document: Mapping[str, Any], topology: Topology) -> list[Any]:
+    plane_of = {switch.name: switch.plane for switch in topology.switches}
+    times = [(each["t_ns"] - document["started_ns"]) / 1e9 for each in document["fabric"]]
+    depths = np.zeros((topology.lab.planes, len(times)))
+    for index, sample in enumerate(document["fabric"]):
+        for port, values in sample["ports"].items():
+            depths[plane_of[port.rpartition(":")[0]], index] += values["depth_bytes"] / 1024
+    return [
+        _line(f"plane {plane}", times, depths[plane], PALETTE[plane % len(PALETTE)])
+        for plane in range(topology.lab.planes)
+    ]
+
+
+def _levels(document: Mapping[str, Any], edges: analysis.Series, key: str, scale: float) -> list[Any]:
+    hosts = [name for name, samples in document["samples"].items() if samples and key in samples[0]["cc"]]
+    if not hosts:
+        return []
+    total = analysis.levels(document, hosts, "cc", key, edges)
+    return [_line(key.removesuffix("_ns"), edges, total * scale / len(hosts), PALETTE[4])]
+
+
+def _hosts(document: Mapping[str, Any]) -> str:
+    rows = []
+    for name in document["ranks"]:
+        progress = document["progress"].get(name)
+        samples = document["samples"].get(name, [])
+        if progress is None or not samples:
+            rows.append([html.escape(name), "<span class=bad>no word</span>", "", "", "", ""])
+            continue
+        last = samples[-1]
+        rows.append(
+            [
+                html.escape(name),
+                str(progress["iterations"]),
+                f"{progress['bytes_verified'] / 1e6:.1f} MB",
+                f"{last['packets']}",
+                f"{last['retransmissions']}",
+                html.escape(progress["failure"]) or "-",
+            ]
+        )
+    return _table(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
+
+
+def _fidelity(document: Mapping[str, Any]) -> str:
+    fidelity = document["fidelity"]
+    if fidelity.get("simulated"):
+        return "<p>Simulated time: the fabric's and the hosts' clocks wait for the machine, so nothing can be late.</p>"
+    rows = []
+    fabric = fidelity.get("fabric", {})
+    if fabric:
+        loop = fabric["loop"]
+        share = f"{fabric['cpu_share']:.0%}"
+        rows.append(["fabric", *(f"{loop[key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")), share, ""])
+    for name, host in fidelity.get("hosts", {}).items():
+        lag = [f"{host['loop_lag'][key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")]
+        rows.append([html.escape(name), *lag, f"{host['cpu_share']:.0%}", str(host["rx_ring_drops"])])
+    head = ["process", "loop late p50, ms", "p99, ms", "max, ms", "CPU of one core", "frames lost by the host"]
+    return _table(head, rows)

@@ -1,0 +1,107 @@
+"""A lab on the real clock, brought up by `mrclab up`: its agents, its fabric process, its namespaces."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import time
+from typing import Any
+
+import grpc
+
+from mrc_control import fabric_view, fidelity, labbuild
+from mrc_control.failures import Broken, Failures
+from mrc_control.hostclient import HostClient, HostError
+from mrc_control.hostnet import switch_interfaces
+from mrc_control.p4rt import Device
+from mrc_control.program import fabric_program
+from mrc_control.rundir import RunDir, RunError
+from mrc_control.session import Session
+from mrc_topo.labfile import load_lab
+from p4lite.switch.target import TargetClient
+
+
+class RealSession(Session):
+    """Connects to the lab of a name.
+
+    Raises:
+        RunError: it is not up.
+    """
+
+    clock = "real"
+
+    def __init__(self, name: str) -> None:
+        self.run = RunDir(name)
+        state = self.run.read()
+        if state.phase != "up":
+            raise RunError(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
+        daemon = next((each for each in state.processes if each.role == "labd"), None)
+        if daemon is None or not daemon.alive():
+            raise RunError(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
+        self.topology = load_lab(pathlib.Path(state.lab_file))
+        self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
+        self.hosts = self.clients
+        self.target = TargetClient(state.grpc_address)
+        self.fabric = self.target
+        self.address = state.grpc_address
+        self.failures = Failures(self.topology, self._refill)
+        self.failures.broken = {key: Broken.from_document(each) for key, each in state.broken.items()}
+        self._interfaces = switch_interfaces(self.topology)
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        # The far end of the veth pair: taking it down is what the host's kernel sees as a lost carrier.
+        place = self.topology.host(host).ports[port]
+        interface = self._interfaces[place.t0, place.t0_port]
+        command = ["ip", "link", "set", "dev", interface, "up" if up else "down"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RunError(f"{interface}: {done.stderr.strip()}")
+
+    def record_failures(self) -> None:
+        """Writes what is broken into the lab's record, so that a later command can restore it."""
+        with self.run.change() as state:
+            state.broken = {key: each.document() for key, each in self.failures.broken.items()}
+
+    def _refill(self, name: str) -> None:
+        switch = self.topology.switch(name)
+        program = fabric_program()
+        with grpc.insecure_channel(self.address) as channel:
+            device = Device(channel, switch.device_id, name, program.p4info)
+            # The daemon is primary with election id 1; a higher one takes over for this.
+            device.become_primary(election_id=time.time_ns())
+            device.set_pipeline(program.bmv2)
+            labbuild.push_rules(self.topology, switch, device)
+            device.close()
+
+    def fabric_sample(self) -> dict[str, Any]:
+        return fabric_view.sample(self.topology, self.target)
+
+    def fidelity(self) -> dict[str, Any]:
+        hosts = {}
+        for name, client in self.clients.items():
+            try:
+                hosts[name] = client.request("provide", what="fidelity")
+            except HostError:
+                continue
+        measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
+        reasons = fidelity.judge(measured, labbuild.base_rtt_ns(self.topology, self.clock))
+        return {**measured, "valid": not reasons, "reasons": reasons}
+
+    def reset_fidelity(self) -> None:
+        self.target.lateness(reset=True)
+        for client in self.clients.values():
+            client.request("provide", what="reset_fidelity")
+
+    def program_counters(self) -> dict[str, int]:
+        return fabric_view.program_counters(self.topology, self.target)
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        self.target.close()

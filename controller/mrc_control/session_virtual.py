@@ -1,0 +1,124 @@
+"""A lab on the virtual clock: fabric, hosts and controller in one process, deterministic, without root.
+
+It is a simulation: the same programs, tables, packets and protocol core as on the real clock, but time is simulated.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import grpc
+
+from mrc_control import fabric_view, labbuild
+from mrc_control.failures import Failures
+from mrc_control.hostclient import HostError
+from mrc_control.p4rt import Device
+from mrc_control.program import fabric_program
+from mrc_control.session import Session
+from mrc_host.config import load
+from mrc_host.drivers.virtual import NodePort, VirtualDriver
+from mrc_host.node import CommandError, HostNode
+from mrc_topo.topology import Host, Topology
+from p4lite.switch.fabric import Port
+from p4lite.switch.server import FabricServer
+from p4lite.switch.target import TargetClient
+
+
+class VirtualHost:
+    """A host that is commanded by a call."""
+
+    def __init__(self, session: VirtualSession, node: HostNode) -> None:
+        self.session = session
+        self.node = node
+        self.name = node.name
+        self.dead = False
+
+    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """See `hostclient.HostControl`."""
+        if self.dead:
+            raise HostError(f"host {self.name}: its agent is gone (stopped)")
+        try:
+            answer = self.node.command(verb, arguments, self.session.now_ns())
+        except CommandError as error:
+            raise HostError(str(error)) from error
+        self.session.driver.touch(self.name)
+        return answer
+
+
+class VirtualSession(Session):
+    """Builds the lab; `close` frees it. `transport` is mrc or roce."""
+
+    clock = "virtual"
+
+    def __init__(self, topology: Topology, transport: str = "mrc") -> None:
+        self.topology = topology
+        plan = labbuild.FabricPlan("127.0.0.1:0", "virtual", {})
+        self.server = FabricServer.from_description(labbuild.fabric_description(topology, plan))
+        address = self.server.start()
+        self.target = TargetClient(address)
+        self.fabric = self.target
+        self._program = fabric_program()
+        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        self._devices: dict[str, Device] = {}
+        for switch in topology.switches:
+            device = Device(self._channel, switch.device_id, switch.name, self._program.p4info)
+            device.become_primary()
+            self._devices[switch.name] = device
+            self._refill(switch.name)
+        self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
+        ports = {
+            host.name: [self._port(host, plane) for plane in range(topology.lab.planes)] for host in topology.hosts
+        }
+        self.driver: VirtualDriver[Port] = VirtualDriver(
+            self.server.fabric, self.nodes, ports, topology.lab.interface_mtu
+        )
+        self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
+        self.hosts = self.virtual_hosts
+        self.failures = Failures(topology, self._refill)
+
+    def _node(self, host: Host, transport: str) -> HostNode:
+        config = load(labbuild.host_config(self.topology, host, self.clock, transport))
+        return HostNode(config, random.Random(config.seed))
+
+    def _port(self, host: Host, plane: int) -> NodePort[Port]:
+        port = host.ports[plane]
+        switch = self.topology.switch(port.t0)
+        header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
+        fabric_port = self.server.fabric.switch(switch.device_id).port(port.t0_port)
+        return NodePort(fabric_port, (switch.device_id, port.t0_port), header)
+
+    def _refill(self, name: str) -> None:
+        device = self._devices[name]
+        device.set_pipeline(self._program.bmv2)
+        labbuild.push_rules(self.topology, self.topology.switch(name), device)
+
+    def now_ns(self) -> int:
+        return self.driver.now
+
+    def advance(self, seconds: float) -> None:
+        self.driver.run_until(self.driver.now + round(seconds * 1e9))
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        self.nodes[host].set_carrier(port, up, self.driver.now)
+        self.driver.touch(host)
+
+    def fabric_sample(self) -> dict[str, Any]:
+        return fabric_view.sample(self.topology, self.target)
+
+    def fidelity(self) -> dict[str, Any]:
+        # Simulated time waits for the machine; there is nothing to be late for.
+        return {"valid": True, "reasons": [], "simulated": True}
+
+    def reset_fidelity(self) -> None:
+        return None
+
+    def program_counters(self) -> dict[str, int]:
+        return fabric_view.program_counters(self.topology, self.target)
+
+    def close(self) -> None:
+        for device in self._devices.values():
+            device.close()
+        self.target.close()
+        self._channel.close()
+        self.server.stop()

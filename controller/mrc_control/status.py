@@ -1,0 +1,55 @@
+"""`mrclab status`: the truth from the fabric, and beside it what the hosts see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mrc_control import clustermapper
+from mrc_control.hostclient import HostError
+from mrc_control.session_real import RealSession
+
+
+def lab_status(session: RealSession) -> dict[str, Any]:
+    """Everything about a running lab as plain data: switches, hosts, what is broken, and what the hosts see."""
+    info, stats = session.target.info(), session.target.stats()
+    switches = []
+    for ident, switch in info.switches.items():
+        ports = switch.ports.values()
+        switches.append(
+            {
+                "name": switch.name,
+                "state": switch.state.value,
+                "ports": len(switch.ports),
+                "ports_up": sum(port.up_outgoing and port.up_incoming for port in ports),
+                "tx_packets": sum(port.tx_packets for port in stats[ident].ports.values()),
+                "drops": sum(sum(port.drops.values()) for port in stats[ident].ports.values()),
+            }
+        )
+    hosts: list[dict[str, Any]] = []
+    for name, client in session.clients.items():
+        row: dict[str, Any] = {"name": name, "alive": True}
+        try:
+            counters = client.request("summary")
+            row |= {key: counters[key] for key in ("ports_up", "sent", "received", "retransmitted")}
+        except HostError as error:
+            row |= {"alive": False, "error": str(error)}
+        hosts.append(row)
+    return {
+        "lab": session.topology.lab.name,
+        "grpc_address": session.address,
+        "switches": switches,
+        "hosts": hosts,
+        "hosts_alive": sum(host["alive"] for host in hosts),
+        "broken": {name: broken.action.describe() for name, broken in session.failures.broken.items()},
+        "health": _health(session),
+    }
+
+
+def _health(session: RealSession) -> list[dict[str, str]]:
+    """Every element that is broken, or that the hosts take for broken."""
+    truth = {name: broken.action.describe() for name, broken in session.failures.broken.items()}
+    seen = clustermapper.view_of(session.topology, session.hosts)
+    return [
+        {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}
+        for name in sorted(set(truth) | set(seen))
+    ]

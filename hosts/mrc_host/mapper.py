@@ -1,0 +1,133 @@
+"""The host's part of the Clustermapper (`mrc-protocol.md §10`): probes to its own T0s and to T1s, and back to itself.
+
+A probe is steered by SRv6 through the fabric to the very port it left from, so no other host takes part, and its
+loss says something about the few links and switches on its way. It travels as control traffic: congestion delays data,
+not probes. Conclusions are the controller's (`mrc_control.clustermapper`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MAGIC: Final = b"MRCMAP01"
+UDP_PORT: Final = 4794
+DSCP_CONTROL: Final = 46
+HOP_LIMIT: Final = 64
+NEXT_IPV6: Final = 41
+NEXT_UDP: Final = 17
+IPV6: Final = struct.Struct("!IHBB16s16s")
+UDP: Final = struct.Struct("!HHHH")
+BODY: Final = struct.Struct("!8sIIQ")
+PROBE_BYTES: Final = 2 * IPV6.size + UDP.size + BODY.size
+BODY_AT: Final = PROBE_BYTES - BODY.size
+#: How many of the latest probes of a target are remembered.
+HISTORY: Final = 20
+
+
+@dataclass(frozen=True)
+class ProbeTarget:
+    """A switch to probe: its name, the port to use, and the outer addresses that lead there and back."""
+
+    name: str
+    port: int
+    source: str
+    destination: str
+
+
+@dataclass
+class _Track:
+    target: ProbeTarget
+    packet: bytearray
+    history: deque[bool] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    sent: int = 0
+    lost: int = 0
+    rtt_ns: int = 0
+
+
+class Mapper:
+    """Probes every target once per interval, evenly spread.
+
+    Args:
+        address: the host's address, inner source and destination.
+        targets: what to probe.
+        interval_ns: between two probes of one target.
+        timeout_ns: after which a probe counts as lost.
+    """
+
+    def __init__(self, address: str, targets: Sequence[ProbeTarget], interval_ns: int, timeout_ns: int) -> None:
+        inner = ipaddress.IPv6Address(address).packed
+        self.tracks = [_Track(target, self._template(target, inner)) for target in targets]
+        self.timeout_ns = timeout_ns
+        self.gap_ns = max(interval_ns // max(len(targets), 1), 1)
+        self.due: int | None = 0 if targets else None
+        self._next = 0
+        self._sequence = 0
+        self._outstanding: dict[int, tuple[int, int]] = {}
+        self._queues: dict[int, list[bytes]] = {}
+
+    @staticmethod
+    def _template(target: ProbeTarget, inner: bytes) -> bytearray:
+        first_word = 6 << 28 | DSCP_CONTROL << 22
+        source = ipaddress.IPv6Address(target.source).packed
+        destination = ipaddress.IPv6Address(target.destination).packed
+        udp_bytes = UDP.size + BODY.size
+        packet = IPV6.pack(first_word, IPV6.size + udp_bytes, NEXT_IPV6, HOP_LIMIT, source, destination)
+        packet += IPV6.pack(first_word, udp_bytes, NEXT_UDP, HOP_LIMIT, inner, inner)
+        packet += UDP.pack(UDP_PORT, UDP_PORT, udp_bytes, 0)
+        return bytearray(packet + bytes(BODY.size))
+
+    def handle_timer(self, now: int) -> None:
+        """Sends the next probe when it is due, and gives up on old ones."""
+        if self.due is None or now < self.due:
+            return
+        self._expire(now)
+        index = self._next
+        self._next = (index + 1) % len(self.tracks)
+        track = self.tracks[index]
+        self._sequence += 1
+        BODY.pack_into(track.packet, BODY_AT, MAGIC, index, self._sequence & 0xFFFFFFFF, now)
+        self._outstanding[self._sequence] = (index, now)
+        self._queues.setdefault(track.target.port, []).append(bytes(track.packet))
+        track.sent += 1
+        # A loop that is late does not send a burst to catch up.
+        self.due = max(self.due + self.gap_ns, now + self.gap_ns // 2)
+
+    def _expire(self, now: int) -> None:
+        while self._outstanding:
+            sequence, (index, sent_ns) = next(iter(self._outstanding.items()))
+            if now - sent_ns < self.timeout_ns:
+                return
+            del self._outstanding[sequence]
+            self.tracks[index].history.append(False)
+            self.tracks[index].lost += 1
+
+    def to_send(self, port: int) -> list[bytes]:
+        """Probes that wait for a port."""
+        return self._queues.pop(port, [])
+
+    def receive(self, packet: bytes, now: int) -> None:
+        """One of our probes is back; anything else that looks like one is ignored."""
+        _magic, index, sequence, sent_ns = BODY.unpack_from(packet, BODY_AT)
+        if self._outstanding.pop(sequence, None) == (index, sent_ns):
+            track = self.tracks[index]
+            track.history.append(True)
+            track.rtt_ns = now - sent_ns
+
+    def view(self) -> list[dict[str, Any]]:
+        """What this host knows: per target the latest answers (newest last), counts and RTT."""
+        return [
+            {
+                "target": track.target.name,
+                "port": track.target.port,
+                "history": [int(answered) for answered in track.history],
+                "sent": track.sent,
+                "lost": track.lost,
+                "rtt_ns": track.rtt_ns,
+            }
+            for track in self.tracks
+        ]

@@ -1,0 +1,96 @@
+"""A host's time series: counters and levels, taken at a fixed interval from the endpoint's statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+MAX_SAMPLES = 20_000
+
+
+class Source(Protocol):
+    """What is sampled: MRC or RoCE endpoint."""
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot."""
+
+
+def condense(statistics: Mapping[str, Any], now: int) -> dict[str, Any]:
+    """One sample. Cumulative: bytes per port, delivered payload, retransmissions, losses, trims, marks,
+    timeouts. Levels: EVs by state, cwnd and inflight (sums over peers), smoothed RTT (mean over peers)."""
+    ports = statistics["ports"]
+    sample: dict[str, Any] = {
+        "t_ns": now,
+        "tx_bytes": [port["sent_bytes"] for port in ports],
+        "rx_bytes": [port["received_bytes"] for port in ports],
+        "ports_up": sum(port["up"] for port in ports),
+    }
+    if statistics.get("transport") == "roce":
+        counters = statistics["endpoint"]
+        return sample | {
+            "delivered_bytes": counters.get("payload_bytes_placed", 0),
+            "packets": sum(qp["packets_sent"] for qp in statistics["qps"]),
+            "retransmissions": sum(qp["retransmissions"] for qp in statistics["qps"]),
+            "losses": counters.get("naks_sent", 0),
+            "trims": 0,
+            "marks": counters.get("ecn_marked", 0),
+            "timeouts": counters.get("timeouts", 0),
+            "ev": {},
+            "cc": {"rate_bps": sum(qp["rate_bps"] for qp in statistics["qps"])},
+        }
+    requestors = [qp["requestor"] for qp in statistics["qps"]]
+    responders = [qp["responder"] for qp in statistics["qps"]]
+    losses = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
+    states: dict[str, int] = {}
+    for qp in statistics["qps"]:
+        for state, count in qp["ev_states"].items():
+            states[state] = states.get(state, 0) + count
+    peers = [peer["cc"] for peer in statistics["peers"]]
+    measured = [peer["srtt_ns"] for peer in peers if peer["srtt_ns"]]
+    return sample | {
+        "delivered_bytes": sum(each["payload_bytes_placed"] for each in responders),
+        "packets": sum(each["packets_sent"] for each in requestors),
+        "retransmissions": sum(each["retransmissions"] for each in requestors),
+        "losses": sum(each[key] for each in requestors for key in losses),
+        "trims": sum(each["trimmed"] for each in responders),
+        "marks": sum(each["ecn_marked"] for each in responders),
+        "timeouts": sum(each["lost_timeout"] for each in requestors),
+        "ev": states,
+        "cc": {
+            "cwnd": sum(peer["cwnd"] for peer in peers),
+            "inflight": sum(peer["inflight"] for peer in peers),
+            "rtt_ns": sum(measured) // len(measured) if measured else 0,
+        },
+    }
+
+
+class Sampler:
+    """Takes a sample every `interval_ns` once started; keeps the newest `MAX_SAMPLES`."""
+
+    def __init__(self, source: Source, interval_ns: int) -> None:
+        self.source = source
+        self.interval_ns = interval_ns
+        self.samples: list[dict[str, Any]] = []
+        self.due: int | None = None
+
+    def start(self, now: int) -> None:
+        """Takes the first sample and plans the next."""
+        self.take(now)
+
+    def take(self, now: int) -> None:
+        """Takes a sample now."""
+        self.samples.append(condense(self.source.statistics(), now))
+        if len(self.samples) > MAX_SAMPLES:
+            del self.samples[: MAX_SAMPLES // 2]
+        self.due = now + self.interval_ns
+
+    def stop(self) -> None:
+        """Takes no more samples."""
+        self.due = None
+
+    def since(self, time_ns: int) -> list[dict[str, Any]]:
+        """Samples taken at `time_ns` or later, oldest first."""
+        first = len(self.samples)
+        while first and self.samples[first - 1]["t_ns"] >= time_ns:
+            first -= 1
+        return self.samples[first:]
