@@ -78,7 +78,11 @@ class Calculations:
             lines.append(f"    uint8_t buffer[{size}];")
         lines += self._aligned(parts) if aligned else self._unaligned(parts, size)
         if payload:
-            lines += ["    if (payload_len)", "        memcpy(buffer + n, payload, payload_len);", "    n += payload_len;"]
+            lines += [
+                "    if (payload_len)",
+                "        memcpy(buffer + n, payload, payload_len);",
+                "    n += payload_len;",
+            ]
         lines += [f"    return {hash_code};", "}"]
         self.code += lines
         return Calculation(function, payload)
@@ -218,7 +222,11 @@ class Calculations:
         if f"static uint64_t {name}(const struct phv *p)" not in self.code:
             place = self.cx.layout.place(header)
             size = header.type.fixed_bits // 8 + header.type.varbit_max
-            self.code += [f"static uint64_t {name}(const struct phv *p)", "{", f"    uint8_t buffer[{size + 12}] = {{0}};"]
+            self.code += [
+                f"static uint64_t {name}(const struct phv *p)",
+                "{",
+                f"    uint8_t buffer[{size + 12}] = {{0}};",
+            ]
             self.code += [f"    {line}" for line in store_header(place, "buffer")]
             self.code += ["    buffer[10] = buffer[11] = 0;"]
             self.code += [f"    return p4_hash_csum16(buffer, {header_bytes(place)});", "}"]

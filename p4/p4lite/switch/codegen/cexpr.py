@@ -8,7 +8,7 @@ W in which `e`'s interval fits, signed if it has negative values. Both follow BM
 from __future__ import annotations
 
 from p4lite.switch.codegen.expr import COMPARISON, Expr, cast
-from p4lite.switch.codegen.layout import HeaderPlace, Layout, limbs
+from p4lite.switch.codegen.layout import HeaderPlace, Layout, c_type, limbs
 from p4lite.switch.codegen.model import FieldType, Header, HeaderType, Stack, Union, UnionStack
 
 MASK64 = (1 << 64) - 1
@@ -217,7 +217,9 @@ class CExpr:
             n = amount.number & 0xFFFFFFFF
             if signed:
                 n = min(n, width - 1)
-                shifted = f"((uint64_t)((int64_t)({code}) >> {n}))" if width == 64 else f"((u128)((i128)({code}) >> {n}))"
+                shifted = (
+                    f"((uint64_t)((int64_t)({code}) >> {n}))" if width == 64 else f"((u128)((i128)({code}) >> {n}))"
+                )
             elif n >= width:
                 shifted = literal(0, width)
             else:
@@ -430,7 +432,9 @@ class CExpr:
             for cb, y in self._unions(b):
                 for i, (hx, hy) in enumerate(zip(x.headers, y.headers, strict=False)):
                     same = self._fields_equal(self.layout.place(hx), self.layout.place(hy))
-                    parts.append(f"({ca} && {cb} && p->un[{x.slot}] == {i + 1} && p->un[{y.slot}] == {i + 1} && {same})")
+                    parts.append(
+                        f"({ca} && {cb} && p->un[{x.slot}] == {i + 1} && p->un[{y.slot}] == {i + 1} && {same})"
+                    )
         return "(" + " || ".join(parts or ["0"]) + ")"
 
     # --- stores -------------------------------------------------------------------------------------------
@@ -443,11 +447,11 @@ class CExpr:
         target = place.field(f)
         if width > 128:
             return f"{self._w(width)}_store({target}, {code}, {f.width}); {place.touch()}"
-        fits = 0 <= e.lo and e.hi < (1 << f.width)
+        fits = e.lo >= 0 and e.hi < (1 << f.width)
         natural = f.width in (8, 16, 32, 64, 128)  # the narrowing assignment truncates
         if not fits and not natural:
             code = f"({code} & {literal((1 << f.width) - 1, width)})"
-        ctype = "uint8_t uint16_t uint32_t uint64_t".split()[max(3, (f.width - 1).bit_length()) - 3] if width == 64 else "u128"
+        ctype = c_type(f.width)
         return f"{target} = ({ctype})({code}); {place.touch()}"
 
 

@@ -166,7 +166,7 @@ class Builder:
         if kind == "lookahead" and scope.parser:
             offset, width = value[0].int(0, MAX_BITS), value[1].int(1, MAX_BITS)
             return Expr(DATA, "lookahead", lo=0, hi=(1 << width) - 1, ref=(offset, width))
-        node["type"].fail(f"'{kind}' is no type of an expression that is known here")
+        raise node["type"].error(f"'{kind}' is no type of an expression that is known here")
 
     def _own_field(self, place: Any, index: int, value: Node) -> Expr:
         if index >= len(place.type.fields) or place.type.fields[index].varbit:
@@ -257,7 +257,7 @@ class Builder:
             return Expr(DATA, "~", [d], ~d.hi, ~d.lo)
         if op in "+-":
             return self._binary(op, const(0), d, value)
-        value["op"].fail(f"'{op}' is no unary operator")
+        raise value["op"].error(f"'{op}' is no unary operator")
 
     def _bool(self, e: Expr, value: Node) -> Expr:
         if e.kind == DATA:

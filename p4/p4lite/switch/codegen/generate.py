@@ -202,7 +202,8 @@ class Generator:
 
     def _digests(self) -> list[str]:
         out = [
-            "static int64_t digest(uint32_t id, const struct p4_phv *phv, uint8_t *out P4_UNUSED, uint32_t cap P4_UNUSED)",
+            "static int64_t digest(uint32_t id, const struct p4_phv *phv, uint8_t *out P4_UNUSED,",
+            "    uint32_t cap P4_UNUSED)",
             "{",
             "    const struct phv *p P4_UNUSED = (const struct phv *)(const void *)phv;",
             "    uint32_t n P4_UNUSED = 0;",
@@ -281,9 +282,11 @@ class Generator:
         vsets = [f"    {{{c_string(n)}, {self.vset_bytes(n)}u, {self.vset_size(n)}u}}," for n in m.vsets]
         out += self._array("p4_vset_desc", "vset_descs", vsets)
         fields, present = self._target_fields()
-        return out + [
+        return [
+            *out,
             "static const struct p4_state_desc state_desc = {",
-            f"    &program, {len(tables)}, {len(profiles)}, {len(counters)}, {len(meters)}, {len(registers)}, {len(vsets)},",
+            f"    &program, {len(tables)}, {len(profiles)}, {len(counters)},",
+            f"    {len(meters)}, {len(registers)}, {len(vsets)},",
             "    table_descs, profile_descs, counter_descs, meter_descs, register_descs, vset_descs, load_initial,",
             "};",
             "static struct p4_instance *create(const struct p4_config *config)",
@@ -329,7 +332,7 @@ class Generator:
         return self.parsers.vset_widths.get(name) or (self.model.vsets[name]["compressed_bitwidth"].int(1, 1 << 16),)
 
     def vset_bytes(self, name: str) -> int:
-        return sum((w + 7) // 8 for w in self.vset_widths(name))
+        return (self.model.vsets[name]["compressed_bitwidth"].int(1, 1 << 16) + 7) // 8
 
     def vset_size(self, name: str) -> int:
         node = self.model.vsets[name].get("max_size")

@@ -129,9 +129,7 @@ class HeaderOps:
 
     def assign_header(self, args: list[Node], scope: Scope) -> list[str]:
         to, source = self._header(args[0], scope), self._header(args[1], scope)
-        return self.each(
-            source, "s_", lambda s: self.each(to, "d_", lambda d: self._copy_away(d, s, args[1]))
-        )
+        return self.each(source, "s_", lambda s: self.each(to, "d_", lambda d: self._copy_away(d, s, args[1])))
 
     def _copy_away(self, to: Target, source: Target, node: Node) -> list[str]:
         """A copy that survives source and destination being members of one union, or one element."""
@@ -237,10 +235,11 @@ class HeaderOps:
             for j, w in enumerate(us.unions):
                 if i == j:
                     continue
-                swap.append(f"case {j}: {{ uint8_t b = p->un[{u.slot}]; p->un[{u.slot}] = p->un[{w.slot}]; p->un[{w.slot}] = b; }}")
-                for x, y in zip(u.headers, w.headers, strict=True):
-                    a, b = (self.cx.layout.place(h) for h in (x, y))
-                    kind = f"struct t{x.type.index}"
+                x, y = f"p->un[{u.slot}]", f"p->un[{w.slot}]"
+                swap.append(f"case {j}: {{ uint8_t b = {x}; {x} = {y}; {y} = b; }}")
+                for h, k in zip(u.headers, w.headers, strict=True):
+                    a, b = self.cx.layout.place(h), self.cx.layout.place(k)
+                    kind = f"struct t{h.type.index}"
                     swap.append(f"{{ {kind} v = {a.struct}; {a.struct} = {b.struct}; {b.struct} = v; }}")
                     swap.append(f"{{ uint8_t b = {a.state}; {a.state} = {b.state}; {b.state} = b; }}")
                 swap.append("break;")

@@ -338,8 +338,10 @@ def _assign_slots(m: Model) -> None:
         if header.slot < 0 and not header.metadata:
             header.slot = slot
             slot += 1
-    for i, s in enumerate([*m.stacks.values(), *m.union_stacks.values()]):
-        s.slot = i
+    for i, stack in enumerate(m.stacks.values()):
+        stack.slot = i
+    for i, union_stack in enumerate(m.union_stacks.values()):
+        union_stack.slot = len(m.stacks) + i
     for i, union in enumerate(m.unions.values()):
         union.slot = i
 

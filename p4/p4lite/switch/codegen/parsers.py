@@ -51,7 +51,10 @@ class Parsers:
             "    p->head.checksum_error = 0;",
         ]
         if verify:
-            out += ["    const uint8_t *payload P4_UNUSED = data + at;", "    uint32_t payload_len P4_UNUSED = len - at;"]
+            out += [
+                "    const uint8_t *payload P4_UNUSED = data + at;",
+                "    uint32_t payload_len P4_UNUSED = len - at;",
+            ]
             out += verify
         return [*out, "    (void)data;", "    (void)len;", "}"]
 
@@ -73,7 +76,8 @@ class Parsers:
         for i, state in enumerate(states):
             out.append(f"S{i}: P4_UNUSED; /* {comment(state['name'].str())} */")
             if i in looping:
-                out.append(f"if (++steps > P4_MAX_PARSER_STEPS) {{ in->head.faults.parser_loop++; {self.fail('ParserTimeout')} }}")
+                stop = f"in->head.faults.parser_loop++; {self.fail('ParserTimeout')}"
+                out.append(f"if (++steps > P4_MAX_PARSER_STEPS) {{ {stop} }}")
             for op in state.items("parser_ops"):
                 out += self._operation(op)
             out += self._transitions(state, names)
@@ -122,7 +126,7 @@ class Parsers:
             return self._advance(args[0])
         if op == "primitive":
             return self.primitives.emit(args[0], SCOPE)
-        node["op"].fail(f"the parser operation '{op}' is not supported")
+        raise node["op"].error(f"the parser operation '{op}' is not supported")
 
     @staticmethod
     def _inner(node: Node) -> Node:
@@ -163,7 +167,7 @@ class Parsers:
                 target = self.primitives.headers.target(union.headers[member])
                 out += [f"case {i}: {{", *self._extract_to(target, length, arg), "break; }"]
             return [*out, f"default: {self.fail('StackOutOfBounds')}", "}", f"p->next[{us.slot}]++;"]
-        arg["type"].fail(f"'{kind}' cannot be extracted")
+        raise arg["type"].error(f"'{kind}' cannot be extracted")
 
     def _extract_to(self, target: Target, length: Expr | None, arg: Node) -> list[str]:
         place = target.place
@@ -272,12 +276,14 @@ class Parsers:
         for e in key:
             body += self._guarded(e)
         has_set = any(kind == "parse_vset" for _, kind in cases)
-        if has_set or size > 16:
-            body += [f"uint8_t kb[{size}];", *self._key_bytes(key, widths)]
+        if has_set:  # the set holds the parts without padding between them
+            body += self._key_bytes("ks", key, widths, widths)
+        if size > 16:
+            body += self._key_bytes("kb", key, widths, [8 * ((w + 7) // 8) for w in widths])
         if size <= 16:
             body.append(self._key_number(key, widths, 64 if size <= 8 else 128))
         for t, kind in cases:
-            test = self._vset_test(t, widths, size) if kind == "parse_vset" else self._value_test(t, size)
+            test = self._vset_test(t, widths) if kind == "parse_vset" else self._value_test(t, size)
             body.append(f"if ({test}) {self._goto(t, names)}")
         return ["{", *[f"    {line}" for line in body], "}", default]
 
@@ -291,25 +297,20 @@ class Parsers:
             parts.append(f"{code} << {shift}" if shift else code)
         return f"{self.cx.ctype(bits)} k = {' | '.join(parts)};"
 
-    def _key_bytes(self, key: list[Expr], widths: list[int]) -> list[str]:
-        out, at = [], 0
-        for e, width in zip(key, widths, strict=True):
-            size = (width + 7) // 8
-            if width <= 64:
-                code = self.cx.bits(e, 64)
-                if e.lo < 0:
-                    code = f"({code} & {literal((1 << width) - 1, 64)})"
-                out.append(f"p4_wr(kb + {at}, {size}, {code});")
+    def _key_bytes(self, name: str, key: list[Expr], widths: list[int], room: list[int]) -> list[str]:
+        """Bytes of the key with each part right-aligned in its `room` bits, all right-aligned."""
+        size = (sum(room) + 7) // 8
+        out = [f"uint8_t {name}[{size}] = {{0}};"]
+        at = 8 * size - sum(room)
+        for e, width, bits in zip(key, widths, room, strict=True):
+            start = at + bits - width
+            if width <= 128:
+                out.append(f"p4_put_bits128({name}, {start}, {width}, {self.cx.bits(e, 128)});")
             else:
                 own = 64 * ((width + 63) // 64)
-                out.append(f"memset(kb + {at}, 0, {size});")
-                pad = 8 * (at + size) - width
-                if own == 128:
-                    out.append(f"p4_put_bits128(kb, {pad}, {width}, {self.cx.bits(e, 128)});")
-                else:
-                    name = self.cx.ctype(own)
-                    out.append(f"{{ {name} w_ = {self.cx.bits(e, own)}; p4w_put_bits(kb, {pad}, {width}, w_.w); }}")
-            at += size
+                code = self.cx.bits(e, own)
+                out.append(f"{{ {self.cx.ctype(own)} w_ = {code}; p4w_put_bits({name}, {start}, {width}, w_.w); }}")
+            at += bits
         return out
 
     def _sized(self, node: Node, size: int, what: str) -> bytes:
@@ -331,19 +332,17 @@ class Parsers:
             return f"(k & {literal(m, bits)}) == {literal(v, bits)}"
         return f"p4_match_bytes(kb, {_bytes(masked)}, {_bytes(mask)}, {size})"
 
-    def _vset_test(self, t: Node, widths: list[int], size: int) -> str:
+    def _vset_test(self, t: Node, widths: list[int]) -> str:
         name = t["value"].str()
         vset = self.model.find(self.model.vsets, t["value"], "value set")
         if sum(widths) != vset["compressed_bitwidth"].int():
             t["value"].fail(f"the value set has {vset['compressed_bitwidth'].value} bits, the key {sum(widths)}")
-        if self.vset_widths.setdefault(name, tuple(widths)) != tuple(widths):
-            t["value"].fail(f"the value set '{name}' is used with keys of different parts")
+        self.vset_widths.setdefault(name, tuple(widths))
+        size = (sum(widths) + 7) // 8
         mask_node = t.get("mask")
         mask = _bytes(self._sized(mask_node, size, "mask")) if mask_node else "NULL"
-        return f"p4_vset_contains(&in->vsets[{self.vset_index[name]}], kb, {mask}, {size})"
+        return f"p4_vset_contains(&in->vsets[{self.vset_index[name]}], ks, {mask}, {size})"
 
 
 def _bytes(data: bytes) -> str:
     return f"(const uint8_t[]){{{', '.join(str(b) for b in data)}}}"
-
-

@@ -365,5 +365,3 @@ def _split_format(text: str) -> list[str]:
             current += text[i]
             i += 1
     return [*pieces, current]
-
-

@@ -7,7 +7,14 @@ from typing import Any, NoReturn
 
 from p4lite.switch.errors import ProgramError
 
-_KINDS = {dict: "an object", list: "an array", str: "a string", int: "an integer", bool: "a boolean", type(None): "null"}
+_KINDS = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "an integer",
+    bool: "a boolean",
+    type(None): "null",
+}
 
 
 class Node:
@@ -20,11 +27,14 @@ class Node:
         self.source = source
         self.path = path
 
-    def __bool__(self) -> bool:  # type: ignore[valid-type]
+    def __bool__(self) -> bool:
         return True  # an empty array is still there
 
+    def error(self, message: str) -> ProgramError:
+        return ProgramError(f"{self.source}: {self.path or 'top level'}: {message}")
+
     def fail(self, message: str) -> NoReturn:
-        raise ProgramError(f"{self.source}: {self.path or 'top level'}: {message}")
+        raise self.error(message)
 
     def _wrong(self, wanted: str) -> NoReturn:
         self.fail(f"expected {wanted}, found {_KINDS.get(type(self.value), type(self.value).__name__)}")

@@ -93,8 +93,7 @@ def _table(t: Table, actions: dict[int, ActionInfo]) -> TableInfo:
     if default is not None:
         action = actions[default["action_id"].int()]
         args = tuple(
-            d.hex() & ((1 << p.width) - 1)
-            for d, p in zip(default["action_data"].items(), action.params, strict=True)
+            d.hex() & ((1 << p.width) - 1) for d, p in zip(default["action_data"].items(), action.params, strict=True)
         )
         call = ActionCall(action.name, args)
     return TableInfo(
@@ -132,5 +131,3 @@ def _field_lists(model: Model) -> dict[int, tuple[Field, ...]]:
         refs = [model.field_ref(e["value"]) for e in node["elements"].items() if e["type"].value == "field"]
         out[node["id"].int()] = tuple(Field(r.header.name, r.field.name, r.field.width) for r in refs)
     return out
-
-
