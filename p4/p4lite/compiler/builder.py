@@ -236,7 +236,7 @@ class Builder(lark.Transformer[Any, Any]):
         return ast.Transition(ch[1].pos, ch[1].value)
 
     def transition_select(self, ch: Children) -> ast.Transition:
-        select = ast.Select(ch[1].pos, ch[3], _nodes(ch))
+        select = ast.Select(ch[1].pos, ch[3] if isinstance(ch[3], list) else [], _nodes(ch))
         return ast.Transition(ch[0].pos, None, select)
 
     def select_case(self, ch: Children) -> ast.SelectCase:

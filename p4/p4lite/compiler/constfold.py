@@ -1,7 +1,7 @@
 """Compile-time evaluation with the arithmetic of the language specification (§8).
 
-Values of `bit<W>`, `int<W>` and serializable enums are Python ints in the range of their type; results wrap, saturate or
-widen as P4 says. `ConstError` tells what has no value: division by zero, a shift by a negative amount, ...
+Values of `bit<W>`, `int<W>` and serializable enums are Python ints in the range of their type; results wrap, saturate
+or widen as P4 says. `ConstError` tells what has no value: division by zero, a shift by a negative amount, ...
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def compare(op: str, a: Value, b: Value) -> bool:
         return a == b
     if op == "!=":
         return a != b
-    assert isinstance(a, int) and isinstance(b, int)
+    assert isinstance(a, int)
+    assert isinstance(b, int)
     return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
 
 
@@ -97,7 +98,8 @@ def binary(op: str, a: Value, b: Value, left: Type, right: Type) -> Value:
         return bool(a) or bool(b)
     if op == "++" and isinstance(a, str) and isinstance(b, str):
         return a + b
-    assert isinstance(a, int) and isinstance(b, int)
+    assert isinstance(a, int)
+    assert isinstance(b, int)
     t = underlying_bits(left)
     if op == "++":
         u = underlying_bits(right)

@@ -1,7 +1,7 @@
 """Errors and warnings of the compiler: `file:line:col: error: message`, the source line, a caret.
 
-A pass reports through a `Reporter` and goes on where it can, so that one run shows many errors; `Reporter.check()` raises
-`CompileError` when there were any. `CompileError` is the only exception that a user's program can cause.
+A pass reports through a `Reporter` and goes on where it can, so that one run shows many errors; `Reporter.check()`
+raises `CompileError` when there were any. `CompileError` is the only exception that a user's program can cause.
 """
 
 from __future__ import annotations

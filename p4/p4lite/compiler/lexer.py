@@ -1,7 +1,8 @@
 """The P4_16 lexer (language specification §6.4), with the context that the LALR(1) grammar needs.
 
-P4's grammar is not context free: whether a name is a type, and whether `<` opens type arguments or compares, depends on
-declarations before it. One pass over the tokens, `_Classifier`, decides both, so that the parser sees distinct terminals:
+P4's grammar is not context free: whether a name is a type, and whether `<` opens type arguments or compares, depends
+on declarations before it. One pass over the tokens, `_Classifier`, decides both, so that the parser sees distinct
+terminals:
 
 * ID / TYPE_ID: the name of a type in scope (also a name that stands where only a type can: `Foo x`);
 * LANGLE, RANGLE: brackets of type parameters and arguments; LT, `>`, `>>` are the operators;
@@ -458,14 +459,12 @@ class _Classifier:
         if known and prev == "_RPAREN" and nxt == "_SEMI":
             # An instance, `C() C;`: a cast would need an operand that is no type.
             self.scopes[-1].names[value] = False
-        elif known:
-            t.type = "TYPE_ID"
-        elif known is None and self.must_be_type(i, prev, nxt):
+        elif known or (known is None and self.must_be_type(i, prev, nxt)):
             t.type = "TYPE_ID"
         return i
 
     def must_be_type(self, i: int, prev: str, nxt: str) -> bool:
-        """An undeclared name where only a type can stand: the checker says better than the parser that it is unknown."""
+        """An undeclared name where only a type can stand: the checker says better than the parser what is wrong."""
         if self.brackets and self.brackets[-1] == "LANGLE" and nxt in ("_COMMA", "GT", "LT"):
             k = len(self.out) - 1
             depth = 0

@@ -1,8 +1,8 @@
 """The parser: tokens to `ast.Program`, with several syntax errors per run, in P4's words.
 
-lark makes the LALR(1) tables of grammar.lark; they are kept in the user's cache directory, because making them takes longer
-than compiling a program. After a syntax error the parser pops to the closest construct that may be left out (grammar
-terminal BAD: a declaration, a statement, a property, ...), skips to its end, and goes on.
+lark makes the LALR(1) tables of grammar.lark; they are kept in the user's cache directory, because making them takes
+longer than compiling a program. After a syntax error the parser pops to the closest construct that may be left out
+(grammar terminal BAD: a declaration, a statement, a property, ...), skips to its end, and goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import lark
 from lark.exceptions import UnexpectedToken
 from lark.lexer import Lexer
+from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
 from p4lite.compiler.ast import Pos
@@ -90,9 +91,9 @@ def load_tables() -> Any:
     tables = {"data": data, "memo": memo}
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as f:
-            pickle.dump(tables, f, protocol=pickle.HIGHEST_PROTOCOL)
-        os.replace(f.name, cache)
+        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as out:
+            pickle.dump(tables, out, protocol=pickle.HIGHEST_PROTOCOL)
+        os.replace(out.name, cache)
     except OSError:
         pass  # a read-only home only costs time
     return tables
@@ -162,7 +163,8 @@ class _Driver:
         state = self.ip.parser_state
         states = state.parse_conf.states
         while state.state_stack:
-            if "BAD" in states[state.state_stack[-1]]:
+            action = states[state.state_stack[-1]].get("BAD")
+            if action is not None and action[0] is Shift:
                 break
             state.state_stack.pop()
             if state.value_stack:

@@ -1,7 +1,7 @@
 """The C preprocessor in front of the P4 lexer (language specification §4.1), by pcpp, with exact positions.
 
-`preprocess` gives the expanded text and a `SourceMap` from offsets in it back to file, line and column. Text that a macro
-made is at the place where the macro was used.
+`preprocess` gives the expanded text and a `SourceMap` from offsets in it back to file, line and column. Text that a
+macro made is at the place where the macro was used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Calls: overloads, arguments to parameters, type arguments, what each kind of call may do (specification §§6.7, 8.20)."""
+"""Calls: overloads, arguments to parameters, type arguments, what a call may do (specification §§6.7, 8.20)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
@@ -11,7 +12,7 @@ from p4lite.compiler.check.coerce import is_or_holds_int, show
 from p4lite.compiler.check.expressions import Expressions
 from p4lite.compiler.types import Type
 
-Callable_ = ast.FunctionDecl | ast.Method
+CalleeT = TypeVar("CalleeT", ast.FunctionDecl, ast.Method)
 
 _SIZE_METHODS = {
     "minSizeInBits": (False, 1), "maxSizeInBits": (True, 1), "minSizeInBytes": (False, 8), "maxSizeInBytes": (True, 8),
@@ -92,7 +93,7 @@ class Calls(Expressions):
         assert isinstance(e, ast.Name)
         return e
 
-    def _pick(self, e: ast.Call, candidates: Sequence[ast.FunctionDecl | ast.Method]) -> Callable_ | None:
+    def _pick(self, e: ast.Call, candidates: Sequence[CalleeT]) -> CalleeT | None:
         """The overload that takes this number (these names) of arguments."""
         fitting = [c for c in candidates if _accepts(c.params, e.args)]
         if len(fitting) == 1 or (fitting and not candidates[1:]):
@@ -105,7 +106,9 @@ class Calls(Expressions):
         self.error(e.pos, f"call of '{candidates[0].name}' is ambiguous: {len(fitting)} declarations fit")
         return None
 
-    def _call_function(self, e: ast.Call, decl: Callable_, outer: dict[ty.TypeVar, Type], want: Type | None) -> None:
+    def _call_function(
+        self, e: ast.Call, decl: ast.FunctionDecl | ast.Method, outer: dict[ty.TypeVar, Type], want: Type | None
+    ) -> None:
         """Binds arguments and infers type arguments; `outer` are those of the extern object."""
         e.target = decl
         what = f"'{decl.name}'"
@@ -241,7 +244,7 @@ class Calls(Expressions):
         self._no_arguments(e)
         e.kind, e.target = CallKind.TABLE_APPLY, t.decl
         e.type = ty.ApplyResultType(t.decl)
-        if self.context.kind != "apply":
+        if self.context.kind not in ("apply", "table"):
             self.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
         return e
 
@@ -310,7 +313,6 @@ class Calls(Expressions):
             return e
         decl = t.decl
         e.target, e.method = decl, decl.name
-        explicit = isinstance(func.node, ast.NamedTypeNode) and bool(func.node.args)
         params: Sequence[ast.Param]
         if isinstance(decl, ast.ExternDecl):
             constructors = decl.constructors()
@@ -338,6 +340,7 @@ class Calls(Expressions):
             self.error(e.pos, f"type {t} has no constructor")
             return e
         type_params = decl.type_params
+        explicit = bool(t.args) and t.args != tuple(p.var for p in type_params)
         env: dict[ty.TypeVar, Type] = {}
         outer: dict[ty.TypeVar, Type] = {}
         if explicit:
@@ -352,7 +355,7 @@ class Calls(Expressions):
                 self.error(e.pos, f"cannot infer type {var} of '{decl.name}': give it, as in {decl.name}<bit<8>>(...)")
         env.update(outer)
         e.types = tuple(env[p.var] for p in type_params if p.var is not None)
-        e.type = type(t)(decl, e.types)
+        e.type = ty.substitute(decl.type or ty.UNKNOWN, env)
         if not self.reporter.failed:
             e.const = constfold.instance_value(e)
         return e

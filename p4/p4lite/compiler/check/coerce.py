@@ -278,6 +278,6 @@ class Coercion(CheckerBase):
 
 def _hint(source: Type, target: Type) -> str:
     a, b = ty.underlying_bits(source), ty.underlying_bits(target)
-    if a is not None and b is not None or {type(source), type(target)} == {ty.BoolType, ty.BitType}:
+    if (a is not None and b is not None) or {type(source), type(target)} == {ty.BoolType, ty.BitType}:
         return f"; cast with ({target})"
     return ""

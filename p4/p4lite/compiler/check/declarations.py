@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
@@ -108,7 +109,7 @@ class Declarations(Tables):
     # -- parameters
 
     def params(self, params: Sequence[ast.Param], where: str) -> None:
-        """Checks parameters and declares them; `where`: "function", "action", "parser", "control", "constructor", ..."""
+        """Checks parameters and declares them; `where`: "function", "action", "parser", "constructor", ..."""
         directionless = True
         for p in params:
             p.type = self.resolve(p.type_node)
@@ -369,7 +370,7 @@ def main_instance(scope_names: Sequence[ast.Declaration]) -> ast.Instance | None
     return None
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.Node], Callable[..., Any]] = {
     ast.TypedefDecl: Declarations.typedef,
     ast.StructDecl: Declarations.struct,
     ast.EnumDecl: Declarations.enum,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
+from typing import Any
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
@@ -180,9 +182,9 @@ class Expressions(Coercion):
         if not isinstance(ty.strip_newtypes(t.element), ty.HeaderType | ty.UnionType | ty.TypeVar):
             self.error(e.pos, f"'{e.name}' is for header stacks only, not for an array of {t.element}")
             return
-        if e.name == "next" and self.context.kind != "state":
-            self.error(e.pos, f"'{e.name}' of a header stack is for parsers only")
-        elif e.name in ("last", "lastIndex") and self.context.kind not in ("state", "function"):
+        if (e.name == "next" and self.context.kind != "state") or (
+            e.name in ("last", "lastIndex") and self.context.kind not in ("state", "function")
+        ):
             self.error(e.pos, f"'{e.name}' of a header stack is for parsers only")
         e.type = ty.bit(32) if e.name == "lastIndex" else t.element
 
@@ -446,9 +448,9 @@ class Expressions(Coercion):
         if tt != ot:
             if isinstance(ot, ty.IntType | ty.TupleType | ty.AnonStructType):
                 e.other = self.coerce(e.other, tt)
-            elif isinstance(tt, ty.IntType | ty.TupleType | ty.AnonStructType):
-                e.then = self.coerce(e.then, ot)
-            elif isinstance(tt, ty.SerEnumType) and tt.base == ot:
+            elif isinstance(tt, ty.IntType | ty.TupleType | ty.AnonStructType) or (
+                isinstance(tt, ty.SerEnumType) and tt.base == ot
+            ):
                 e.then = self.coerce(e.then, ot)
             elif isinstance(ot, ty.SerEnumType) and ot.base == tt:
                 e.other = self.coerce(e.other, tt)
@@ -574,7 +576,7 @@ def castable(source: Type, target: Type) -> bool:
     return False
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.Node], Callable[..., Any]] = {
     ast.IntLiteral: Expressions.int_literal,
     ast.BoolLiteral: Expressions.bool_literal,
     ast.StringLiteral: Expressions.string_literal,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.calls import Calls, is_lvalue
@@ -296,19 +299,33 @@ class Statements(Calls):
         if len(keys) == 1 and isinstance(keys[0], ast.DontCare):
             keys[0].type = ty.DONT_CARE
             return keys
+        if len(keys) == 1 and isinstance(keys[0], ast.Name | ast.Member):
+            keys[0] = self.expr(keys[0])
+            if isinstance(keys[0].type, ty.SetType):
+                self._value_set_key(keys[0], keys[0].type.element, kinds, what)
+                return keys
         if len(keys) == 1 and len(kinds) != 1:
             # `(a, b)` in a variable or list: a tuple for all keys, or a value set.
             only = keys[0]
             if isinstance(only, ast.ListExpr):
                 keys = list(only.items)
-            elif isinstance(only, ast.Name):
-                checked = self.expr(only)
-                if isinstance(checked.type, ty.SetType | ty.UnknownType):
-                    return [checked]
         if len(keys) != len(kinds):
             self.error(keys[0].pos, f"{len(keys)} keys for the {len(kinds)} of the {what}")
             return keys
         return [self.keyset(k, t, what) for k, t in zip(keys, kinds, strict=True)]
+
+    def _value_set_key(self, k: ast.Expr, element: Type, kinds: list[Type], what: str) -> None:
+        """A value set: its element, or the fields of its element in order, are the keys."""
+        parts = [element]
+        core = ty.strip_newtypes(element)
+        if isinstance(core, ty.StructType):
+            parts = list(core.fields.values())
+        elif isinstance(core, ty.TupleType):
+            parts = list(core.items)
+        known = not any(isinstance(t, ty.UnknownType) for t in [*kinds, *parts])
+        if parts != kinds and known:
+            wanted = ", ".join(map(show, kinds))
+            self.error(k.pos, f"this value set holds {show(element)}, the {what} has ({wanted})")
 
     def keyset(self, k: ast.Expr, t: Type, what: str) -> ast.Expr:
         """One key: a value, mask, range, value set or `_`."""
@@ -335,8 +352,7 @@ class Statements(Calls):
             return k
         k = self.value(k, t)
         if isinstance(k.type, ty.SetType):
-            if k.type.element != t and not isinstance(t, ty.UnknownType):
-                self.error(k.pos, f"this value set holds {show(k.type.element)}, not {show(t)}")
+            self._value_set_key(k, k.type.element, [t], what)
             return k
         return self._constant_key(k, t, what)
 
@@ -360,7 +376,7 @@ class Statements(Calls):
         return k
 
 
-_HANDLERS = {
+_HANDLERS: dict[type[ast.Node], Callable[..., Any]] = {
     ast.Block: Statements.block,
     ast.Assign: Statements.assign,
     ast.CallStmt: Statements.call_stmt,

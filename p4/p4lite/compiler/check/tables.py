@@ -52,8 +52,6 @@ class Tables(Statements):
         if t.actions is None:
             self.error(t.pos, f"table '{t.name}' has no actions: add actions = {{ ... }}")
             return
-        if not t.actions:
-            self.error(t.pos, f"table '{t.name}' has an empty list of actions")
         seen: set[str] = set()
         for ref in t.actions:
             decl = self._action_of(ref)
