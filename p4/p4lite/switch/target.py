@@ -245,6 +245,10 @@ class TargetClient:
         """Join two ports; `back` (b to a) is like `settings` (a to b) unless given."""
         self.call("AddLink", a=list(a), b=list(b), settings=_settings(settings), back=_settings(back))
 
+    def remove_link(self, end: End) -> None:
+        """Take a cable away; what is on it is lost, its ports are free."""
+        self.call("RemoveLink", a=list(end))
+
     def set_link(self, end: End, settings: LinkSettings | dict[str, Any], direction: LinkDirection = "both") -> None:
         """Change a link; a dict changes only the settings it names."""
         self.call("SetLink", a=list(end), settings=_settings(settings), direction=direction)

@@ -178,12 +178,12 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     }
 
     apply {
+        port_count.count((bit<32>) std.ingress_port & 15);
         if (hdr.packet_out.isValid()) {
             std.egress_spec = hdr.packet_out.egress_port;
             hdr.packet_out.setInvalid();
             exit;
         }
-        port_count.count((bit<32>) std.ingress_port & 15);
         port_meter.execute_meter((bit<32>) std.ingress_port & 7, meta.colour);
         bit<32> last;
         seen.read(last, (bit<32>) std.ingress_port & 7);

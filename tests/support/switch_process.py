@@ -1,0 +1,53 @@
+"""A `p4lite switch` or fabric server as a process of its own, for tests."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+P4LITE = [sys.executable, "-c", "import sys; from p4lite.cli import main; sys.exit(main())"]
+
+
+class SwitchProcess:
+    """`p4lite switch ARGS` on a free loopback port; `address` once it says that it is ready."""
+
+    def __init__(self, *arguments: str, command: list[str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [*(command or [*P4LITE, "switch"]), "--grpc-server-addr", "127.0.0.1:0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        lines: queue.Queue[str] = queue.Queue()
+        assert self.process.stdout is not None
+        stdout = self.process.stdout
+        threading.Thread(target=lambda: [lines.put(line) for line in stdout] or lines.put(""), daemon=True).start()
+        line = lines.get(timeout=120)
+        if not line.startswith("ready "):
+            self.process.kill()
+            raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]}")
+        self.address = line.split()[1]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and return the exit code; nothing may have been said on standard error."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        assert self.process.stderr is not None
+        errors = self.process.stderr.read()
+        code = self.process.wait(timeout=30)
+        assert errors == ""
+        return code
+
+    def __enter__(self) -> SwitchProcess:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=30)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
