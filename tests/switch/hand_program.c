@@ -3,7 +3,9 @@
  * Header (40 bytes, then payload): 0 op, 1 argument (port, group), 2 priority, 3 flags (1: stamp), 4 second argument
  * (session, length). Egress stamps what the target told it: 5 instance_type, 6 ingress_port, 7 egress_port,
  * 8 egress_rid, 10 enq_qdepth, 12 deq_qdepth, 14 qid, 15 the preserved metadata, 16 packet_length,
- * 20 deq_timedelta, 24 enq_timestamp, 32 egress_spec at the start, 34 rounds through recirculation. */
+ * 20 deq_timedelta, 24 enq_timestamp, 32 egress_spec at the start, 34 rounds through recirculation.
+ *
+ * Any other op (the first byte of a MAC address): a patch cable between ports 1 and 2, 3 and 4, and so on. */
 #include <stdlib.h>
 
 #include "pipeline.h"
@@ -11,7 +13,7 @@
 enum { HEADER = 40 };
 enum op {
     FORWARD, DROP, MULTICAST, CLONE, EGRESS_CLONE, RESUBMIT, RECIRCULATE, DIGEST, TRUNCATE, EGRESS_DROP,
-    RESUBMIT_FOREVER, RECIRCULATE_FOREVER, CLONE_FOREVER, CLONE_AND_DROP, SHRINK, GROW
+    RESUBMIT_FOREVER, RECIRCULATE_FOREVER, CLONE_FOREVER, CLONE_AND_DROP, SHRINK, GROW, PATCH
 };
 enum { NORMAL, INGRESS_CLONE, EGRESS_CLONED, RECIRCULATED = 4, RESUBMITTED = 6 };
 
@@ -88,6 +90,11 @@ static void ingress(struct p4_instance *instance, struct p4_phv *phv)
         v->meta.egress_spec = instance->drop_port;
         return;
     }
+    if (v->header[0] >= PATCH) {
+        v->meta.egress_spec = ((v->meta.ingress_port - 1) ^ 1) + 1;
+        v->meta.priority = 0;
+        return;
+    }
     switch (v->header[0]) {
     case DROP: v->meta.egress_spec = instance->drop_port; break;
     case MULTICAST: v->meta.mcast_grp = argument; break;
@@ -112,7 +119,7 @@ static void egress(struct p4_instance *instance, struct p4_phv *phv)
 {
     struct phv *v = (struct phv *)phv;
     uint8_t *h = v->header;
-    if (!v->valid)
+    if (!v->valid || h[0] >= PATCH)
         return;
     if (h[3] & 1) {
         const struct metadata *m = &v->meta;

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from p4lite.switch.fabric import Fabric, FabricError, LinkSettings, Port, Switch
 from p4lite.switch.fabric_types import BurstLoss, QueueLimits
 from support.hand_program import HandProgram, Op, packet
+from support.pcapng import blocks
 
 MBPS_8 = LinkSettings(rate_bps=8 * 10**6)  # one byte per µs
 
@@ -339,17 +340,6 @@ def test_trace_names_every_event(tmp_path: Path) -> None:
         ["6", "rx", "1", "1", "100"],
         ["6", "drop:ingress", "1", "1", "100"],
     ]
-
-
-def blocks(data: bytes) -> list[tuple[int, bytes]]:
-    """The blocks of a pcap-ng file as (type, body)."""
-    found, at = [], 0
-    while at < len(data):
-        kind, length = struct.unpack_from("<II", data, at)
-        assert struct.unpack_from("<I", data, at + length - 4) == (length,)
-        found.append((kind, data[at + 8 : at + length - 4]))
-        at += length
-    return found
 
 
 def test_capture_of_both_directions(tmp_path: Path) -> None:

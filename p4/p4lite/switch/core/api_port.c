@@ -225,7 +225,7 @@ int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t a
     struct packet *p = NULL;
     if (q->peer_kind != PEER_EXTERNAL)
         result = PF_E_BUSY;
-    else if (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now)
+    else if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
         result = PF_E_PAST;
     else if (!(p = packet_new(f, len)))
         result = PF_E_MEMORY;
@@ -236,6 +236,8 @@ int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t a
         uint64_t free = linkdir_host_send(f, d, p, at_ns);
         if (free_at)
             *free_at = free;
+        if (f->real)
+            settle(f); /* wakes the loop */
     }
     pf_unlock(f);
     return result;
@@ -270,6 +272,8 @@ int pf_port_generate(struct port *q, const uint8_t *frames, const uint32_t *leng
     }
     pf_lock(f);
     int result = PF_OK;
+    if (f->real && start_ns < f->now)
+        start_ns = f->now; /* the clock went on since the caller read it */
     if (!ok || q->peer_kind != PEER_EXTERNAL || start_ns < f->now) {
         result = !ok ? PF_E_MEMORY : q->peer_kind != PEER_EXTERNAL ? PF_E_BUSY : PF_E_PAST;
         source_free(f, s);
@@ -277,6 +281,8 @@ int pf_port_generate(struct port *q, const uint8_t *frames, const uint32_t *leng
         s->next = q->sources;
         q->sources = s;
         timer_arm(f, &s->timer, start_ns, next_seq(f));
+        if (f->real)
+            settle(f);
     }
     pf_unlock(f);
     return result;

@@ -1,0 +1,62 @@
+"""Network namespaces that a test makes and takes away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from types import TracebackType
+
+
+def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
+    """Runs a command; its output. AssertionError with the output when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if check:
+        assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+class Hosts:
+    """`count` namespaces, each with eth0 (10.9.0.k/24, fd09::k/64, MAC 12:00:00:00:00:0k), whose other end is
+    here, named `port(k)`."""
+
+    def __init__(self, tag: str, count: int = 2, mtu: int = 1500) -> None:
+        self.prefix = f"{tag}{os.getpid() % 100000}"
+        self.count = count
+        self.mtu = mtu
+
+    def name(self, k: int) -> str:
+        """The namespace of host k (1 …)."""
+        return f"{self.prefix}h{k}"
+
+    def port(self, k: int) -> str:
+        """The interface on the switch's side."""
+        return f"{self.prefix}p{k}"
+
+    def plug(self, k: int) -> None:
+        """Make the cable of host k."""
+        host, port = self.name(k), self.port(k)
+        run("ip", "link", "add", port, "mtu", str(self.mtu), "type", "veth", "peer", "name", "eth0", "netns", host)
+        run("ip", "-n", host, "link", "set", "eth0", "address", f"12:00:00:00:00:{k:02x}", "mtu", str(self.mtu))
+        run("sysctl", "-qw", f"net.ipv6.conf.{port}.disable_ipv6=1")
+        run("ip", "-n", host, "addr", "add", f"10.9.0.{k}/24", "dev", "eth0")
+        run("ip", "-n", host, "addr", "add", f"fd09::{k}/64", "dev", "eth0", "nodad")
+        run("ip", "-n", host, "link", "set", "eth0", "up")
+        run("ip", "link", "set", port, "up")
+
+    def __enter__(self) -> Hosts:
+        for k in range(1, self.count + 1):
+            run("ip", "netns", "add", self.name(k))
+            run("ip", "-n", self.name(k), "link", "set", "lo", "up")
+            self.plug(k)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for k in range(1, self.count + 1):
+            run("ip", "link", "del", self.port(k), check=False)
+            run("ip", "netns", "del", self.name(k), check=False)
+
+    def on(self, k: int, *command: str, timeout_s: float = 30, check: bool = True) -> str:
+        """Runs a command on host k."""
+        return run("ip", "netns", "exec", self.name(k), *command, timeout_s=timeout_s, check=check)
