@@ -405,7 +405,10 @@ class Machine:
             return _unary(op, right)
         left = self._evaluate(packet, e["left"], data)
         assert type(left) is type(right), f"operands of {op} of different kinds: {e}"
-        assert not isinstance(left, str)
+        if isinstance(left, str):
+            assert op == "=="
+            a, b = packet.headers[left], packet.headers[str(right)]
+            return a.valid and b.valid and a.fields == b.fields and a.varbit_bits == b.varbit_bits
         assert not isinstance(right, str)
         return _binary(op, left, right)
 

@@ -8,8 +8,8 @@ from p4lite.compiler import midend
 from p4lite.compiler.backend.document import write
 
 if TYPE_CHECKING:
-    from p4lite.compiler.diagnostics import Reporter
     from p4lite.compiler.check import TypedProgram
+    from p4lite.compiler.diagnostics import Reporter
 
 __all__ = ["generate"]
 

@@ -58,6 +58,8 @@ def expression(expr: Arg) -> Json:
         return _op("size_stack", None, {"type": "header_stack", "value": expr.stack})
     if isinstance(expr, lir.Valid):
         return _valid(expr.target)
+    if isinstance(expr, lir.SameHeader):
+        return _op("==", expression(expr.left), expression(expr.right))
     if isinstance(expr, lir.ElemRef):
         return _element(expr.stack, expr.index)
     return reference(expr)

@@ -40,6 +40,11 @@ def bindings(args: list[ast.Arg] | None) -> list[Bound]:
     return out
 
 
+def rebind(bound: list[Bound], params: list[ast.Param]) -> list[Bound]:
+    """The same arguments for the parameters of what is really called, when that was given as a constructor argument."""
+    return [Bound(param, item.expr) for param, item in zip(params, bound, strict=True)]
+
+
 class Env:
     """Bindings of declarations to values; looked up along the chain of parents.
 

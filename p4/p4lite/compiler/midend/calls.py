@@ -1,8 +1,8 @@
 """Calls: functions, actions, sub-controls and header methods, inlined with copy-in and copy-out.
 
-A parameter is bound by reference where nobody can tell the difference: when the argument is plain storage that no other
-argument and nothing the callee captures overlaps. Otherwise it is copied, and copied back at the end of the call, also when
-an `exit` ends it (language specification §6.8, §12.5).
+A parameter is bound by reference where nobody can tell the difference: when the argument is plain storage that no
+other argument and nothing the callee captures overlaps. Otherwise it is copied, and copied back at the end of the call,
+also when an `exit` ends it (language specification §6.8, §12.5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.base import Bound, Env, Frame, as_const, bindings, has_effects
+from p4lite.compiler.midend.base import Bound, Env, Frame, as_const, bindings, has_effects, rebind
 from p4lite.compiler.midend.exprs import Expressions
 from p4lite.compiler.midend.instances import ControlInstance, Instances
 from p4lite.compiler.midend.lir import Block, Const, ElemField, ElemRef, Prim
@@ -300,12 +300,20 @@ class Calls(Instances, Expressions):
         self.apply_control(instance.what, bindings(call.args), call.pos)
 
     def apply_control(self, control: ControlInstance, bound: list[Bound], pos: ast.Pos) -> None:
-        """The body of a sub-control in place. An instance that is applied in several places has parameters of its own."""
+        """The body of a sub-control in place; an instance that is applied in several places has own parameters."""
         frame = Frame(self.frame, Block())
         env = control.env
-        shared = self.apply_sites(control.site) > 1
-        self._bind_arguments(bound, env, frame, set(), always_copy=shared)
+        shared = control.passed or self.apply_sites(control.site) > 1 or self._in_loop()
+        self._bind_arguments(rebind(bound, control.decl.params), env, frame, set(), always_copy=shared)
         self._inline(frame, env, lambda: self.control_body(control), pos)
+
+    def _in_loop(self) -> bool:
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if frame.loops:
+                return True
+            frame = frame.parent
+        return False
 
     def control_body(self, control: ControlInstance) -> None:
         """Declare a control's locals, then run its apply block."""

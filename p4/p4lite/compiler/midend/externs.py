@@ -447,6 +447,10 @@ class Externs(Statements):
             for i, item in enumerate(ty.items):
                 items[str(i)], left = self._unpack(field, total, left, item, pos)
             return Struct(items), left
+        if isinstance(ty, t.StackType):
+            for i in range(ty.size):
+                items[str(i)], left = self._unpack(field, total, left, ty.element, pos)
+            return Struct(items), left
         raise unsupported(pos, f"lookahead of type {ty}")
 
     def _on_packet_out_emit(self, call: ast.Call, packet: object) -> None:

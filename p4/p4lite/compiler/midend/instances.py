@@ -15,12 +15,16 @@ from p4lite.compiler.midend.values import Data, IntConst, Object, TextConst, Val
 
 @dataclass(eq=False)
 class ControlInstance:
-    """A control (or parser) with its constructor arguments bound in `env`; `site` is where it was instantiated."""
+    """A control with its constructor arguments bound in `env`.
+
+    `site` is where it was instantiated; `passed` when it was given to a constructor, and so can be applied elsewhere.
+    """
 
     decl: ast.ControlDecl
     path: str
     env: Env
     site: ast.Instantiation | None = None
+    passed: bool = False
 
 
 @dataclass(eq=False)
@@ -114,6 +118,8 @@ class Instances(Expressions):
         if isinstance(expr, ast.Call) and expr.kind is ast.CallKind.CONSTRUCTOR:
             return self.construct(expr, param.name, None, self.env)
         value = self.eval(expr)
+        if isinstance(value, Object) and isinstance(value.what, ControlInstance):
+            value.what.passed = True
         if isinstance(value, IntConst) and param.type is not None:
             return self.cast(value, param.type, expr.pos)
         if isinstance(value, Data) and as_const(value) is None:

@@ -128,6 +128,14 @@ class Valid:
 
 
 @dataclass(frozen=True, slots=True)
+class SameHeader:
+    """Two valid headers with equal fields (also varbit ones); a boolean."""
+
+    left: HeaderRef | ElemRef
+    right: HeaderRef | ElemRef
+
+
+@dataclass(frozen=True, slots=True)
 class HeaderRef:
     """A header instance."""
 
@@ -186,7 +194,19 @@ class Vector:
 
 
 Expr: TypeAlias = (
-    Const | Bool | Field | ElemField | LastField | Param | Op | Ternary | Lookahead | LastIndex | StackSize | Valid
+    Const
+    | Bool
+    | Field
+    | ElemField
+    | LastField
+    | Param
+    | Op
+    | Ternary
+    | Lookahead
+    | LastIndex
+    | StackSize
+    | Valid
+    | SameHeader
 )
 Ref: TypeAlias = HeaderRef | ElemRef | StackRef | UnionRef | UnionStackRef
 Arg: TypeAlias = Expr | Ref | Named | Text | Vector
@@ -200,7 +220,7 @@ def is_bool(expr: Arg) -> bool:
         return expr.op in _BOOL_OPS
     if isinstance(expr, Ternary):
         return is_bool(expr.then)
-    return isinstance(expr, (Bool, Valid))
+    return isinstance(expr, (Bool, Valid, SameHeader))
 
 
 def children(expr: Arg) -> Iterator[Arg]:
@@ -215,6 +235,8 @@ def children(expr: Arg) -> Iterator[Arg]:
         yield expr.index
     elif isinstance(expr, Valid):
         yield expr.target
+    elif isinstance(expr, SameHeader):
+        yield from (expr.left, expr.right)
     elif isinstance(expr, Vector):
         yield from expr.items
 

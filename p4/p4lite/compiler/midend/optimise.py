@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.graph import fields_used
@@ -61,14 +62,18 @@ def _rewrite(arg: Arg, known: dict[Field, Expr]) -> Arg:
         return replace(arg, index=_expr(arg.index, known))
     if isinstance(arg, lir.Valid) and isinstance(arg.target, lir.ElemRef):
         return lir.Valid(replace(arg.target, index=_expr(arg.target.index, known)))
+    if isinstance(arg, lir.SameHeader):
+        left_ref, right_ref = _rewrite(arg.left, known), _rewrite(arg.right, known)
+        assert isinstance(left_ref, (lir.HeaderRef, lir.ElemRef))
+        assert isinstance(right_ref, (lir.HeaderRef, lir.ElemRef))
+        return lir.SameHeader(left_ref, right_ref)
     if isinstance(arg, lir.Vector):
         return lir.Vector(tuple(_expr(item, known) for item in arg.items))
     return arg
 
 
 def _expr(expr: Expr, known: dict[Field, Expr]) -> Expr:
-    made = _rewrite(expr, known)
-    return made  # type: ignore[return-value]  # a rewritten expression is an expression
+    return cast(Expr, _rewrite(expr, known))
 
 
 def operands(op: LOp) -> Iterator[Arg]:

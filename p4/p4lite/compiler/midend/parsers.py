@@ -7,7 +7,7 @@ from itertools import product
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import Frame, as_const, bindings
+from p4lite.compiler.midend.base import Frame, as_const, bindings, rebind
 from p4lite.compiler.midend.instances import ParserInstance
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
 from p4lite.compiler.midend.report import unsupported
@@ -79,7 +79,8 @@ class Parsers(Tables):
         if not isinstance(instance, ParserInstance):
             raise unsupported(call.pos, "apply() of this expression")
         frame = Frame(self.frame, Block())
-        self._bind_arguments(bindings(call.args), instance.env, frame, set())
+        bound = rebind(bindings(call.args), instance.decl.params)
+        self._bind_arguments(bound, instance.env, frame, set())
         prefix = instance.path.rpartition(".")[2]
         decl = instance.decl
         self._inline(frame, instance.env, lambda: self.parser_body(decl, frame.done, prefix), call.pos)
@@ -110,7 +111,12 @@ class Parsers(Tables):
                     raise unsupported(case.pos, "a value set together with other keys in one case")
                 cases.append(SelectCase([], vset, to))
                 continue
-            cases.extend(SelectCase(keyset, None, to) for keyset in self._keysets(case, values))
+            keysets = self._keysets(case, values)
+            if any(all(mask == 0 for _, mask in keyset) for keyset in keysets):
+                cases.append(SelectCase([], None, to))
+                complete = True
+                break
+            cases.extend(SelectCase(keyset, None, to) for keyset in keysets)
         if not complete:
             cases.append(SelectCase([], None, self._no_match_block()))
         if self.routine.current.term is None:

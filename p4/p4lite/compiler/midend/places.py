@@ -379,6 +379,8 @@ class Places(Builder):
         if isinstance(left, (Data, IntConst)) and isinstance(right, (Data, IntConst)):
             width = left.width if isinstance(left, Data) else right.width if isinstance(right, Data) else None
             return arith.compare("==", self.data(left, pos, width), self.data(right, pos, width))
+        if isinstance(left, Varbit) and isinstance(right, Varbit):
+            return lir.SameHeader(self._alone(left, pos), self._alone(right, pos))
         if isinstance(left, (Header, HeaderValue)) or isinstance(right, (Header, HeaderValue)):
             return self._equal_headers(left, right, pos)
         if isinstance(left, (Stack, UnionStack)):
@@ -402,6 +404,12 @@ class Places(Builder):
     def _equal_headers(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
         """Two headers are equal when both are invalid, or both are valid with equal fields."""
         valid_left, valid_right = self.is_valid(left, pos), self.is_valid(right, pos)
+        if isinstance(left, Header) and isinstance(right, Header):
+            guard_left, guard_right = self._header_guard(left), self._header_guard(right)
+            varbit = any(f.varbit for f in self.header_type_fields(left.type))
+            if varbit and guard_left is None and guard_right is None:
+                invalid = arith.logical_not(Op("or", valid_left, valid_right))
+                return arith.logical_or(invalid, lir.SameHeader(left.ref, right.ref))
         neither = arith.logical_and(arith.logical_not(valid_left), arith.logical_not(valid_right))
         fields_left = self._fields(left, pos)
         fields_right = self._fields(right, pos)
@@ -410,6 +418,14 @@ class Places(Builder):
         same = self.equal(Struct(fields_left), Struct(fields_right), pos)
         both = arith.logical_and(arith.logical_and(valid_left, valid_right), same)
         return arith.logical_or(neither, both)
+
+    def _alone(self, value: Varbit, pos: ast.Pos) -> HeaderRef:
+        """A header that holds nothing but this varbit, as it is now."""
+        if self.out.headers[value.field.header].metadata:
+            return HeaderRef(value.field.header)
+        made = self.snapshot(value, pos)
+        assert isinstance(made, Varbit)
+        return HeaderRef(made.field.header)
 
     def _fields(self, header: Value, pos: ast.Pos) -> dict[str, Value] | None:
         if isinstance(header, Header):

@@ -17,9 +17,10 @@ from p4lite.compiler.midend.storage import control_plane_name
 from p4lite.compiler.midend.values import Boolean, Data, Object, Struct, Value
 
 if TYPE_CHECKING:
-    from p4lite.compiler.diagnostics import Reporter
     from p4lite.compiler.check import TypedProgram
+    from p4lite.compiler.diagnostics import Reporter
 
+PARSER_PARAMS = 4
 USER_METADATA = "userMetadata"
 CHECKSUMS = {
     "verify_checksum": (True, False),
@@ -62,7 +63,12 @@ class Lowering(Parsers):
 
     def run(self) -> lir.LoweredProgram:
         """The lowered program."""
-        blocks = self.program.main.args
+        main = self.program.main
+        if main.decl.name != "V1Switch":
+            raise unsupported(
+                main.pos, f"package '{main.decl.name}': the architecture is v1model, so main is a V1Switch"
+            )
+        blocks = main.args
         self._declare_enums()
         self.globals.declared.update(
             d for d in self.program_decls if isinstance(d, (ast.ActionDecl, ast.Instantiation))
@@ -72,6 +78,8 @@ class Lowering(Parsers):
                 self.instance(decl)
         parser = self._decl(blocks, "p")
         assert isinstance(parser, ast.ParserDecl)
+        if len(parser.params) != PARSER_PARAMS:
+            raise unsupported(parser.pos, "a V1Switch other than v1model's")
         types = [p.type for p in parser.params]
         headers_type, meta_type, standard_type = types[1], types[2], types[3]
         assert headers_type is not None
@@ -289,7 +297,7 @@ class Lowering(Parsers):
             raise unsupported(
                 self.program.main.pos,
                 f"applying table '{error}' in several places, once for its hit and once for its action",
-            )
+            ) from None
 
 
 def _indices(annotation: ast.Annotation) -> list[int]:

@@ -15,6 +15,7 @@ from p4lite.compiler.midend.lir import (
     Field,
     HeaderRef,
     LastField,
+    SameHeader,
     Valid,
     children,
 )
@@ -189,6 +190,9 @@ def _expr_roots(expr: Arg) -> Iterator[str]:
         yield from _expr_roots(expr.index)
     elif isinstance(expr, Valid):
         yield from _expr_roots(expr.target)
+    elif isinstance(expr, SameHeader):
+        yield from _expr_roots(expr.left)
+        yield from _expr_roots(expr.right)
     elif hasattr(expr, "name"):
         yield from _names(expr.name)
     elif hasattr(expr, "stack"):

@@ -12,6 +12,9 @@ from p4lite.switch.codegen.layout import c_string, limbs
 from p4lite.switch.codegen.model import Array, Model
 from p4lite.switch.codegen.reader import Node
 
+MAX_JUMPS_BACK = 1_000_000
+"""Jumps backwards in one run of an action, after which it ends."""
+
 BINARY = {
     "add": "+",
     "subtract": "-",
@@ -87,26 +90,31 @@ class Primitives:
     def body(self, primitives: list[Node], scope: Scope) -> list[str]:
         """Statements for the primitives of an action, with labels for its jumps."""
         targets: dict[int, int] = {}
+        loops = False
         for i, node in enumerate(primitives):
             if node["op"].value in ("_jump", "_jump_if_zero"):
                 where = node["parameters"][0 if node["op"].value == "_jump" else 1]["value"]
                 targets[i] = where.hex()
                 if not 0 <= targets[i] <= len(primitives):
                     where.fail(f"a jump to primitive {targets[i]} of {len(primitives)}")
-                if targets[i] <= i:
-                    where.fail("a jump backwards could go on for ever")
-        out: list[str] = []
+                loops = loops or targets[i] <= i
+        # A loop that goes on for ever would stop the switch: an action that jumps back too often ends.
+        out: list[str] = ["uint32_t jumps_back = 0;"] if loops else []
         for i, node in enumerate(primitives):
             if i in targets.values():
                 out.append(f"L{i}:;")
             if i not in targets:
                 out += self.emit(node, scope)
-            elif node["op"].value == "_jump":
-                out.append(f"goto L{targets[i]};")
+                continue
+            go = f"goto L{targets[i]};"
+            if targets[i] <= i:
+                go = f"{{ if (++jumps_back > {MAX_JUMPS_BACK}) goto L{len(primitives)}; {go} }}"
+            if node["op"].value == "_jump":
+                out.append(go)
             else:
                 test = self.cx.u64(self.builder.data(node["parameters"][0], scope))
-                out.append(f"if ((int32_t){test} == 0) goto L{targets[i]};")
-        if len(primitives) in targets.values():
+                out.append(f"if ((int32_t){test} == 0) {go}")
+        if loops or len(primitives) in targets.values():
             out.append(f"L{len(primitives)}:;")
         return out
 
