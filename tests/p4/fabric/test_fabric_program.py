@@ -1,0 +1,277 @@
+"""fabric.p4: its STF tests, its tables against the rules, and whole labs of it, by every compiler at hand."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections import Counter
+
+import pytest
+
+from mrc_topo import Paths, RoutingMode, SprayKind, Topology, addressing, builtin_labs, ev, load_lab, rules
+from p4lite.switch.program import Program
+from p4lite.switch.stf.engine import run_stf
+from p4lite.switch.stf.parse import parse_stf
+from support.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
+from support.mrc_frames import mrc_write, other_packet, read
+
+STF = sorted(pathlib.Path(__file__).parent.glob("*.stf"))
+SECOND_NS = 10**9
+
+
+@pytest.fixture(params=COMPILERS)
+def fabric_p4(request: pytest.FixtureRequest) -> Program:
+    found = program(request.param)
+    if found is None:
+        pytest.skip(f"{request.param} is not installed")
+    return found
+
+
+def tiny(mode: RoutingMode = RoutingMode.SRV6_USID, spray: SprayKind = SprayKind.RANDOM, **changes: object) -> Topology:
+    """Lab `tiny` with another routing mode."""
+    lab = load_lab("tiny").lab
+    data = lab.model_dump() | {"routing": {"mode": mode, "spray": spray}} | changes
+    return Topology(type(lab).model_validate(data))
+
+
+@pytest.mark.parametrize("path", STF, ids=lambda path: path.stem)
+def test_stf(path: pathlib.Path, fabric_p4: Program) -> None:
+    result = run_stf(fabric_p4, parse_stf(path.read_text(), path.name), path.name, priority_queues=8)
+    assert result.failures == []
+    assert result.packets_in > 0
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("name", sorted(builtin_labs()))
+def test_rules_use_the_programs_tables(compiler: str, name: str) -> None:
+    """Names, keys, widths and parameters of every entry, against the P4Info."""
+    loaded = compiled(compiler)
+    if loaded is None:
+        pytest.skip(f"{compiler} is not installed")
+    info = loaded.p4info
+    assert info is not None
+    actions = {action.preamble.name: action for action in info.actions}
+    tables = {table.preamble.name: table for table in info.tables}
+    by_id = {action.preamble.id: action.preamble.name for action in info.actions}
+    for entries in rules.all_entries(load_lab(name)).values():
+        for entry in entries:
+            table, action = tables[entry.table], actions[entry.action]
+            assert entry.action in {by_id[reference.id] for reference in table.action_refs}
+            widths = {param.name: param.bitwidth for param in action.params}
+            assert set(widths) == set(entry.params)
+            assert all(0 <= value < 1 << widths[name] for name, value in entry.params.items())
+            fields = {field.name: field for field in table.match_fields}
+            if entry.default:
+                assert table.match_fields == table.match_fields[:0]
+                continue
+            assert set(fields) == {match.field for match in entry.match}
+            for match in entry.match:
+                field = fields[match.field]
+                assert 0 <= match.value < 1 << field.bitwidth
+                kind = field.MatchType.Name(field.match_type)
+                assert kind == ("EXACT" if match.prefix_length is None else "LPM")
+                if match.prefix_length is not None:
+                    assert match.value % (1 << field.bitwidth - match.prefix_length) == 0
+    for table_name, table in tables.items():
+        most = max(
+            sum(entry.table == table_name for entry in entries)
+            for entries in rules.all_entries(load_lab(name)).values()
+        )
+        assert most <= table.size
+    counters = {counter.preamble.name: counter.size for counter in info.counters}
+    assert set(rules.COUNTERS.values()) <= set(counters)
+    assert counters[rules.COUNTERS["ev_packets"]] == ev.EV_COUNTERS
+    assert counters[rules.COUNTERS["drops"]] > max(rules.DROP_REASONS)
+
+
+def test_drop_reasons_are_those_of_the_source() -> None:
+    text = SOURCE.read_text()
+    found = {int(number): name.lower() for name, number in re.findall(r"DROP_(\w+) = (\d+);", text)}
+    assert found.pop(0) == "none"
+    assert found == rules.DROP_REASONS
+
+
+@pytest.mark.parametrize("mode", [mode for mode in RoutingMode if mode is not RoutingMode.SPRAY])
+def test_every_path_of_a_lab_carries_its_packets(mode: RoutingMode, fabric_p4: Program) -> None:
+    """Sent with the EV of the path; seen at the right host port, and at every switch on the way."""
+    topology = tiny(mode)
+    paths, bed = Paths(topology), LabBed(topology, fabric_p4)
+    for src in range(4):
+        for dst in range(4):
+            for path in paths.all_paths(src, dst) if src != dst else ():
+                value = paths.ev_of_path(path, src * 4 + dst)
+                before = {s.name: bed.counter(s.name, "ev_packets", ev.counter_index(value)) for s in topology.switches}
+                frame = lab_frame(topology, src, dst, value)
+                bed.send(topology.host_port(src, path.plane), bytes(frame))
+                [(port, received)] = bed.run(SECOND_NS)
+                assert (port.host, port.plane) == (dst, path.plane)
+                assert received[:6] == port.mac.to_bytes(6, "big")
+                assert received[6:12] == port.gateway_mac.to_bytes(6, "big")
+                seen = read(received)
+                assert seen.hop_limit == 64 - len(path.switches)
+                if seen.inner is not received[14:] and frame.outer:
+                    assert seen.inner == frame.inner
+                    assert addressing.parse_carrier(seen.destination) == (port.usid,)
+                crossed = {
+                    name
+                    for name, count in before.items()
+                    if bed.counter(name, "ev_packets", ev.counter_index(value)) > count
+                }
+                assert crossed == set(path.switches)
+    assert bed.drops() == {}
+
+
+def test_probes_return_to_their_sender(fabric_p4: Program) -> None:
+    topology = tiny()
+    paths, bed = Paths(topology), LabBed(topology, fabric_p4)
+    for host in topology.hosts:
+        for port in host.ports:
+            for t1 in (None, 0, 1):
+                inner = mrc_write(host.address, host.address, 0xC000)
+                bed.send(port, bytes(inner.encapsulated(paths.probe(host.index, port.plane, t1))))
+                [(back, frame)] = bed.run(SECOND_NS)
+                assert back is port
+                assert read(frame).inner == inner.inner
+    assert bed.drops() == {}
+
+
+@pytest.mark.parametrize("mode", list(RoutingMode))
+def test_ping_between_hosts_in_every_mode(mode: RoutingMode, fabric_p4: Program) -> None:
+    topology = tiny(mode)
+    bed = LabBed(topology, fabric_p4)
+    for src in topology.hosts:
+        for dst in topology.hosts:
+            for plane in range(2) if src is not dst else ():
+                for target in (dst.address, dst.ports[plane].address):
+                    echo = other_packet(src.ports[plane].address, target, 58, bytes.fromhex("8000000000010001"))
+                    bed.send(src.ports[plane], bytes(echo))
+                    [(port, _)] = bed.run(SECOND_NS)
+                    assert (port.host, port.plane) == (dst.index, plane)
+    stray = other_packet(topology.hosts[0].address, topology.hosts[3].ports[1].address, 58, bytes(8))
+    bed.send(topology.host_port(0, 0), bytes(stray))
+    assert bed.run(SECOND_NS) == []
+    assert bed.drops() == {"no_route": 1}
+
+
+@pytest.mark.parametrize("kind", list(SprayKind))
+def test_spraying_uses_all_uplinks(kind: SprayKind, fabric_p4: Program) -> None:
+    """600 packets over 3 uplinks, one at a time: random within 5 sigma of a third, round robin exactly."""
+    topology = tiny(RoutingMode.SPRAY, kind, t1_per_plane=3)
+    bed = LabBed(topology, fabric_p4)
+    frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7)))
+    for _ in range(600):
+        bed.send(topology.host_port(0, 0), frame)
+        assert len(bed.run(20_000_000)) == 1
+    taken = [bed.counter("p0-t0.0", "port_tx", topology.uplink_number(t1)) for t1 in range(3)]
+    assert sum(taken) == 600
+    if kind is SprayKind.ROUND_ROBIN:
+        assert taken == [200, 200, 200]
+    else:
+        assert all(abs(count - 200) < 5 * (600 * 2 / 9) ** 0.5 for count in taken)
+
+
+def test_shortest_of_two_avoids_a_long_queue(fabric_p4: Program) -> None:
+    """With a full queue on one of two uplinks, it is taken only when both draws name it: one time in four."""
+    topology = tiny(RoutingMode.SPRAY, SprayKind.SHORTEST_OF_TWO)
+    bed = LabBed(topology, fabric_p4)
+    instance = bed.switch("p0-t0.0").instance
+    frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), dscp=46))
+    instance.register_write("queue_in", topology.uplink_number(0), 9000)
+    for _ in range(400):
+        bed.send(topology.host_port(0, 0), frame)
+        bed.run(10_000_000)
+    taken = bed.counter("p0-t0.0", "port_tx", topology.uplink_number(0))
+    assert abs(taken - 100) < 5 * (400 * 3 / 16) ** 0.5
+
+
+def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> None:
+    topology = tiny()
+    bed = LabBed(topology, fabric_p4)
+    instance = bed.switch("p0-t0.0").instance
+    uplink = topology.uplink_number(0)
+    ecn = topology.lab.queues.ecn
+    assert ecn is not None
+    frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7)))
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        marked = 0
+        for _ in range(300):
+            instance.register_write("queue_out", uplink, 0)
+            instance.register_write("queue_in", uplink, ecn.kmin + int(share * (ecn.kmax - ecn.kmin)))
+            bed.send(topology.host_port(0, 0), frame)
+            [(_, received)] = bed.run(20_000_000)
+            marked += read(received).ecn == 3
+        assert abs(marked - 300 * share) <= 5 * (300 * share * (1 - share)) ** 0.5
+        assert bed.waiting("p0-t0.0", uplink) == 0
+
+
+@pytest.mark.parametrize("mode", [RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP])
+def test_occupancy_is_exact_and_incast_is_trimmed_not_lost(mode: RoutingMode, fabric_p4: Program) -> None:
+    """Three hosts send 60 full packets each to the fourth at once, on one plane.
+
+    The registers equal the traffic manager's own count at every millisecond; nothing is lost; what the receiver's
+    port cut says TRIMMED_LASTHOP and its original length; the queue never exceeds its limit.
+    """
+    topology = tiny(mode)
+    paths, bed = Paths(topology), LabBed(topology, fabric_p4)
+    sent = {}
+    for src in (0, 1, 2):
+        values = paths.profile(src, 3)[0]
+        for index in range(60):
+            psn = src << 16 | index
+            frame = lab_frame(topology, src, 3, values[index % len(values)], payload=1024, psn=psn)
+            sent[psn] = frame
+            bed.send(topology.host_port(src, 0), bytes(frame))
+    received = []
+    queues = [(each.name, port) for each in topology.switches for port in each.links]
+    for _ in range(200):
+        received += bed.run(1_000_000)
+        for name, port in queues:
+            data = bed.switch(name).port(port).stats().queues[rules.DATA_PRIORITY]
+            assert bed.waiting(name, port) == data.depth_bytes
+            assert data.max_bytes <= topology.lab.queues.limit
+    kinds = Counter(read(frame).dscp for _, frame in received)
+    assert {port.name for port, _ in received} == {"h3:0"}
+    assert {read(frame).psn for _, frame in received} == set(sent)
+    assert len(received) == len(sent)
+    assert kinds[16] > 50
+    assert kinds[4] > 50
+    lasthop = topology.host_port(3, 0)
+    assert kinds[16] == bed.counter(lasthop.t0, "trimmed", lasthop.t0_port)
+    for _, frame in received:
+        seen = read(frame)
+        original = sent[seen.psn]
+        assert seen.payload_length == seen.length - 54
+        if seen.dscp == 4:
+            assert seen.inner[40:] == original.inner[40:]
+        else:
+            assert seen.udp_length == len(original.inner) - 40
+            assert len(seen.inner) == 40 + 8 + 12 + 4 + 4 + 16
+            assert original.inner[40:].startswith(seen.inner[40:])
+    assert bed.drops() == {}
+
+
+def test_registers_recover_from_packets_that_a_switch_lost(fabric_p4: Program) -> None:
+    """Queues flushed by a stop leave no bytes counted for ever."""
+    topology = tiny()
+    bed = LabBed(topology, fabric_p4)
+    path = Paths(topology).path(0, 2, 0, 0)
+    frame = bytes(lab_frame(topology, 0, 2, Paths(topology).ev_of_path(path), payload=1024))
+    uplink = topology.uplink_number(0)
+    bed.switch("p0-t0.0").instance.register_write("queue_in", uplink, 20_000)
+    assert bed.waiting("p0-t0.0", uplink) == 20_000
+    bed.send(topology.host_port(0, 0), frame)
+    assert len(bed.run(SECOND_NS)) == 1
+    assert bed.waiting("p0-t0.0", uplink) == 0
+
+
+def test_a_source_route_that_loops_ends_by_its_hop_limit(fabric_p4: Program) -> None:
+    topology = tiny()
+    bed = LabBed(topology, fabric_p4)
+    up, down = addressing.usid(0, addressing.Tier.T1, 0), addressing.usid(0, addressing.Tier.T0, 0)
+    inner = mrc_write(topology.hosts[0].address, topology.hosts[2].address, 0xC000)
+    route = Paths(topology).probe(0, 0)._replace(destination=addressing.carrier((down, up, down, up, down, up)))
+    frame = bytearray(bytes(inner.encapsulated(route)))
+    frame[14 + 7] = 4
+    bed.send(topology.host_port(0, 0), bytes(frame))
+    assert bed.run(SECOND_NS) == []
+    assert bed.drops() == {"hop_limit": 1}
