@@ -89,10 +89,7 @@ class NodeOperations:
         request_id = self._new_id()
         self._request(peer, request_id, EndpointOp.EV_PROBE, 0, ev, plane, now)
         self.pending[request_id] = NodeProbe(peer, ev, plane, now, now + timeout_ns, token)
-        deadline = now + timeout_ns
-        timers = self._context.timers
-        if not timers.is_armed(TimerKind.NODE_PROBE, self):
-            timers.arm(TimerKind.NODE_PROBE, self, deadline)
+        self._context.timers.arm_by(TimerKind.NODE_PROBE, self, now + timeout_ns)
 
     def on_probe_timer(self, now: int) -> None:
         """Probes without an answer: a controller is told, a reverse EV is drawn anew."""

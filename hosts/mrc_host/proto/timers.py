@@ -30,14 +30,20 @@ class TimerQueue:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, TimerKind, object]] = []
-        self._armed: dict[tuple[TimerKind, object], int] = {}
+        self._armed: dict[tuple[TimerKind, object], tuple[int, int]] = {}  # (deadline, serial)
         self._serial = 0
 
     def arm(self, kind: TimerKind, owner: object, deadline: int) -> None:
         """Set the deadline (ns), replacing one that was set before."""
         self._serial += 1
-        self._armed[kind, owner] = self._serial
+        self._armed[kind, owner] = (deadline, self._serial)
         heapq.heappush(self._heap, (deadline, self._serial, kind, owner))
+
+    def arm_by(self, kind: TimerKind, owner: object, deadline: int) -> None:
+        """Make sure that the timer fires at `deadline` (ns) or before."""
+        armed = self._armed.get((kind, owner))
+        if armed is None or armed[0] > deadline:
+            self.arm(kind, owner, deadline)
 
     def is_armed(self, kind: TimerKind, owner: object) -> bool:
         """Whether the timer is pending."""
@@ -57,7 +63,7 @@ class TimerQueue:
         heap, armed = self._heap, self._armed
         while heap:
             deadline, serial, kind, owner = heap[0]
-            if armed.get((kind, owner)) == serial:
+            if armed.get((kind, owner)) == (deadline, serial):
                 return deadline
             heapq.heappop(heap)
         return None
