@@ -26,7 +26,7 @@ from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import HostNet, HostNetError, dying
 from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
-from mrc_control.rundir import Process, RunDir, RunError, State, base
+from mrc_control.rundir import Process, RunDir, RunError, base
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Topology
 
@@ -178,11 +178,6 @@ def main(argv: list[str]) -> int:
         if lock is not None:
             lock.close()
     return code
-
-
-def starting_state(name: str, lab_file: str, transport: str) -> State:
-    """The record with which a lab begins."""
-    return State(name, lab_file=lab_file, transport=transport)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable
 
 from mrc_control.hostnet import HostNetError
-from mrc_control.labd import starting_state
-from mrc_control.rundir import RunDir, RunError, all_runs, end_processes
+from mrc_control.rundir import RunDir, RunError, State, all_runs, end_processes
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import Topology
 
@@ -53,7 +52,7 @@ def up(lab: str, transport: str = "mrc", progress: Callable[[str], None] = lambd
         progress(f"removing what the last run of {name} left")
         run.remove()
     run.create()
-    run.write(starting_state(name, str(lab_path(lab)), transport))
+    run.write(State(name, lab_file=str(lab_path(lab)), transport=transport))
     with (run.path / "labd.log").open("wb") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "mrc_control.labd", name], stdout=log, stderr=log, start_new_session=True

@@ -6,8 +6,6 @@ import json
 import pathlib
 from dataclasses import dataclass
 
-from p4lite.compiler import CompileError, compile_program
-
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "p4" / "programs" / "fabric.p4"
 
 
@@ -29,6 +27,9 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     Raises:
         ProgramError: it does not compile.
     """
+    # The compiler's parser takes a moment to load, which a command that compiles nothing should not wait for.
+    from p4lite.compiler import CompileError, compile_program
+
     try:
         compiled = compile_program(source, include_dirs=[source.parent, source.parent / "include"], defines={})
     except CompileError as error:

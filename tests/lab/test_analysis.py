@@ -1,0 +1,133 @@
+"""Dip and recovery, computed from samples whose truth is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mrc_control import analysis, verdict
+from mrc_control.experiment import Expectation
+from mrc_topo.labfile import load_lab
+
+START = 5_000_000_000
+FULL_BPS = 80e6
+
+
+def document(rate_at: Any, happenings: list[tuple[float, str, float]], seconds: float = 12.0) -> dict[str, Any]:
+    """Two hosts, sampled every 50 ms at different phases, whose goodput together is `rate_at(t)`."""
+    samples: dict[str, list[dict[str, Any]]] = {}
+    for number, name in enumerate(("h0", "h1")):
+        total, rows, step = 0.0, [], 0.001
+        for tick in range(int(seconds / step) + 1):
+            if (tick + 17 * number) % 50 == 0:
+                rows.append(sample(START + tick * 1_000_000, total))
+            total += rate_at(tick * step) / 2 / 8 * step
+        samples[name] = rows
+    return {
+        "ranks": ["h0", "h1"],
+        "clock": "virtual",
+        "started_ns": START,
+        "finished_ns": START + int(seconds * 1e9),
+        "samples": samples,
+        "happenings": [
+            {
+                "done_ns": START + int(at * 1e9),
+                "expected_loss": loss,
+                "action": {"verb": verb, "text": f"{verb} x", "target": "h1:0"},
+                "localised": ["h1:0"] if verb == "fail" else [],
+            }
+            for at, verb, loss in happenings
+        ],
+        "progress": {
+            name: {"mismatches": 0, "bytes_verified": 10, "iterations": 3, "done": True, "failure": "", "qps": 2}
+            | {"qps_in_rts": 2}
+            for name in ("h0", "h1")
+        },
+        "failures": [],
+        "fidelity": {"valid": True, "reasons": []},
+    }
+
+
+def sample(t_ns: int, total: float) -> dict[str, Any]:
+    counters = dict.fromkeys(("retransmissions", "trims", "marks", "timeouts", "losses"), 0)
+    return {"t_ns": t_ns, "delivered_bytes": total, "tx_bytes": [total], **counters}
+
+
+def dip(t: float) -> float:
+    """Full; at 4 s down to 10 % for 0.4 s, then 75 %; at 8 s back to full after 0.2 s."""
+    if t < 4:
+        return FULL_BPS
+    if t < 4.4:
+        return 0.1 * FULL_BPS
+    return FULL_BPS if t >= 8.2 else 0.75 * FULL_BPS
+
+
+def test_goodput_is_the_sum_of_the_hosts() -> None:
+    made = document(lambda t: FULL_BPS, [])
+    series = analysis.goodput_bps(made, analysis.grid(made))
+    assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
+
+
+def test_dip_and_recovery_are_measured() -> None:
+    fail, restore = analysis.recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
+    assert fail.breaks
+    assert not restore.breaks
+    assert fail.before_bps == pytest.approx(FULL_BPS, rel=0.02)
+    assert fail.expected == pytest.approx(0.75)
+    assert fail.dip == pytest.approx(0.1, abs=0.02)
+    assert fail.after == pytest.approx(0.75, rel=0.02)
+    assert fail.recovery_s == pytest.approx(0.4, abs=0.11)
+    assert restore.expected == pytest.approx(1 / 0.75)
+    assert restore.recovery_s == pytest.approx(0.0, abs=0.11)
+
+
+def test_what_never_recovers_says_so() -> None:
+    (only,) = analysis.recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
+    assert only.recovery_s is None
+    assert only.after == pytest.approx(0.5, rel=0.02)
+
+
+def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:
+    judged = verdict.judge(made, load_lab("default"), Expectation(**expect))
+    return {check.what: check.passed for check in judged.checks}
+
+
+def test_verdict_of_a_good_run() -> None:
+    made = document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
+    result = checks(made, recovery=0.3, min_share=0.95, localised=True)
+    assert all(result.values()), result
+    assert len(result) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "expect", "missed"),
+    [
+        ({"failures": ["host h1: its agent is gone"]}, {}, "nothing failed"),
+        ({"fidelity": {"valid": False, "reasons": ["late"]}}, {}, "the machine kept up"),
+        ({}, {"recovery": 0.0}, "back to 95% of 75.0% after fail x"),
+        ({}, {"max_dip": 0.2}, "lowest after fail x"),
+        ({}, {"goodput_share": 0.9}, "goodput"),
+        ({}, {"trims": True}, "trims"),
+    ],
+)
+def test_verdict_names_what_was_missed(change: dict[str, Any], expect: dict[str, Any], missed: str) -> None:
+    made = document(dip, [(4.0, "fail", 0.25)]) | change
+    assert [what for what, passed in checks(made, **expect).items() if not passed] == [missed]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "missed"),
+    [
+        ("mismatches", 1, "bytes verified"),
+        ("bytes_verified", 0, "bytes verified"),
+        ("iterations", 0, "iterations of every rank"),
+        ("done", False, "iterations of every rank"),
+        ("qps_in_rts", 1, "queue pairs in error"),
+    ],
+)
+def test_a_wrong_byte_or_a_dead_queue_pair_fails_the_run(key: str, value: int, missed: str) -> None:
+    made = document(dip, [(4.0, "fail", 0.25)])
+    for progress in made["progress"].values():
+        progress[key] = value
+    assert missed in [what for what, passed in checks(made).items() if not passed]
