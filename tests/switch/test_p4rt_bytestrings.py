@@ -6,9 +6,10 @@ import pytest
 from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.p4rt.bytestrings import decode, decode_signed, encode, encode_signed
-from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.p4rt.errors import MAX_STATUS_BYTES, P4RtError, batch_status
 
 # P4Runtime specification, "Examples of Valid Bytestring Encoding": type, value, string, canonical?
 VALID = [
@@ -73,3 +74,17 @@ def test_round_trip_signed(width: int, data: st.DataObject) -> None:
     assert decode_signed(coded, width, "x") == value
     extension = b"\xff" if value < 0 else b"\0"
     assert decode_signed(extension + coded, width, "x") == value
+
+
+@pytest.mark.parametrize(("count", "texts", "elements"), [(3, True, 3), (150, False, 150), (5000, False, 0)])
+def test_the_status_of_a_batch_fits_in_grpc_metadata(count: int, texts: bool, elements: int) -> None:
+    errors = [None, *(P4RtError(code_pb2.NOT_FOUND, "there is no such entry in the table") for _ in range(count - 1))]
+    status = batch_status(errors, "Write")
+    assert status.ByteSize() <= MAX_STATUS_BYTES + 100
+    assert len(status.details) == elements
+    assert status.message.startswith(f"Write: {count - 1} of {count} failed; the first is #1: NOT_FOUND: there is no")
+    for error, packed in zip(errors, status.details, strict=False):
+        detail = p4runtime_pb2.Error()
+        assert packed.Unpack(detail)
+        assert detail.canonical_code == (0 if error is None else code_pb2.NOT_FOUND)
+        assert bool(detail.message) == (texts and error is not None)

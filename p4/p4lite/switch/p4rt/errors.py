@@ -25,6 +25,7 @@ UNIMPLEMENTED = code_pb2.UNIMPLEMENTED
 INTERNAL = code_pb2.INTERNAL
 UNAVAILABLE = code_pb2.UNAVAILABLE
 
+MAX_STATUS_BYTES = 8000
 GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -46,17 +47,28 @@ def invalid(message: str) -> P4RtError:
 
 
 def batch_status(errors: Sequence[P4RtError | None], what: str) -> status_pb2.Status:
-    """The google.rpc.Status of a batch in which something failed: UNKNOWN, one p4.v1.Error per element."""
+    """The google.rpc.Status of a batch in which something failed: UNKNOWN, one p4.v1.Error per element.
+
+    It travels in gRPC's metadata, of which clients take 8 to 16 KiB unless told otherwise, and refuse the whole
+    answer beyond. So a large status loses its elements' texts first and then the elements; the first failure is
+    always in the status's own message.
+    """
     failed = sum(error is not None for error in errors)
     first = next(f"#{index}: {error}" for index, error in enumerate(errors) if error is not None)
     status = status_pb2.Status(code=UNKNOWN, message=f"{what}: {failed} of {len(errors)} failed; the first is {first}")
-    for error in errors:
-        detail = p4runtime_pb2.Error()
-        if error is not None:
-            detail.canonical_code = error.code
-            detail.message = error.message
-            detail.space = "p4lite"
-        status.details.add().Pack(detail)
+    for with_text in (True, False):
+        del status.details[:]
+        for error in errors:
+            detail = p4runtime_pb2.Error()
+            if error is not None:
+                detail.canonical_code = error.code
+                if with_text:
+                    detail.message, detail.space = error.message, "p4lite"
+            status.details.add().Pack(detail)
+        if status.ByteSize() <= MAX_STATUS_BYTES:
+            return status
+    del status.details[:]
+    status.message += " (too many for a status of each; make batches of 200 at most)"
     return status
 
 
