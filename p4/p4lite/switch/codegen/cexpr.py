@@ -7,7 +7,7 @@ W in which `e`'s interval fits, signed if it has negative values. Both follow BM
 
 from __future__ import annotations
 
-from p4lite.switch.codegen.expr import COMPARISON, Expr, cast
+from p4lite.switch.codegen.expr import COMPARISON, VARBIT, Expr, cast
 from p4lite.switch.codegen.layout import HeaderPlace, Layout, c_type, limbs
 from p4lite.switch.codegen.model import FieldType, Header, HeaderType, Stack, Union, UnionStack
 
@@ -382,8 +382,19 @@ class CExpr:
             return f"({ca} {e.op} {cb})"
         if a.kind == "bool":
             return f"(!{self.boolean(a)} {e.op} !{self.boolean(b)})"
-        equal = self._headers_equal(a, b) if a.kind == "header" else self._unions_equal(a, b)
+        if a.kind == VARBIT:
+            equal = self._varbits_equal(a, b)
+        else:
+            equal = self._headers_equal(a, b) if a.kind == "header" else self._unions_equal(a, b)
         return equal if e.op == "==" else f"(!{equal})"
+
+    def _varbits_equal(self, a: Expr, b: Expr) -> str:
+        """As numbers, which is how BMv2 compares them: leading zeros do not count."""
+        args = []
+        for e in (a, b):
+            place, f = self.layout.place(e.ref.header), e.ref.field
+            args += [place.field(f), place.length(f)]
+        return f"p4_varbits_equal({', '.join(args)})"
 
     def _fields_equal(self, x: HeaderPlace, y: HeaderPlace) -> str:
         parts = [f"({x.valid()} && {y.valid()})"]

@@ -19,6 +19,7 @@ MAX_BITS = 1 << 17
 MAX_DEPTH = 400
 
 DATA, BOOL, HEADER, STACK, UNION, UNION_STACK = "data", "bool", "header", "header stack", "header union", "union stack"
+VARBIT = "variable-length field"
 
 ARITHMETIC = {"+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"}
 COMPARISON = {"<", "<=", ">", ">="}
@@ -133,7 +134,8 @@ class Builder:
                 return self.build(value, scope, depth + 1)
             return self._operation(value, scope, depth + 1)
         if kind == "field":
-            return field_expr(self.model.field_ref(value), node)
+            ref = self.model.field_ref(value)
+            return Expr(VARBIT, "varbit", ref=ref) if ref.field.varbit else field_expr(ref, node)
         if kind == "hexstr":
             return const(value.hex())
         if kind == "bool":
@@ -277,7 +279,7 @@ class Builder:
         if op in ("==", "!="):
             if BOOL in (a.kind, b.kind) and a.kind != b.kind:
                 a, b = self._bool(a, value), self._bool(b, value)
-            if a.kind != b.kind or a.kind not in (DATA, BOOL, HEADER, UNION):
+            if a.kind != b.kind or a.kind not in (DATA, BOOL, HEADER, UNION, VARBIT):
                 value.fail(f"cannot compare a {a.kind} with a {b.kind}")
             return Expr(BOOL, op, [a, b])
         if op in ("and", "or"):

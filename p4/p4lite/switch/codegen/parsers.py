@@ -62,7 +62,7 @@ class Parsers:
         return f"{{ error = {self.model.error(error)}; goto fail; }}"
 
     def _need(self, count: str) -> str:
-        return f"if (len - at < {count}) {self.fail('PacketTooShort')}"
+        return f"if (len - at < {count}) {self.fail('PacketTooShort')}" if count != "0" else ""
 
     def _states(self, parser: Node) -> list[str]:
         names: dict[str, int] = {}

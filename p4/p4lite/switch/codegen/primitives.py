@@ -333,15 +333,19 @@ class Primitives:
 
     def _log(self, args: list[Node], scope: Scope) -> list[str]:
         pieces = _split_format(args[0]["value"].str())
-        values = list(args[1]["value"].items())
-        if len(pieces) - 1 != len(values):
-            args[0].fail(f"the format has {len(pieces) - 1} places for {len(values)} values")
+        values = [self._data(v, scope) for v in args[1]["value"].items()]
         out = ["if (in->head.host.log_msg) {", "struct p4_text t_ = {0};"]
         for i, piece in enumerate(pieces):
             if piece:
                 out.append(f"p4_text_add(&t_, {c_string(piece)});")
-            if i < len(values):
-                out += self._log_value(self._data(values[i], scope))
+            if i == len(pieces) - 1:
+                break
+            # a struct with one place for it comes as several values: the last place takes all that are left
+            taken = values[i:] if i == len(pieces) - 2 else values[i : i + 1]
+            for j, value in enumerate(taken):
+                out += (['p4_text_add(&t_, ", ");'] if j else []) + self._log_value(value)
+            if not taken:
+                out.append('p4_text_add(&t_, "{}");')
         return [*out, "p4_log(in, &t_);", "}"]
 
     def _log_value(self, e: Expr) -> list[str]:

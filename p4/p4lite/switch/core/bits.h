@@ -114,6 +114,18 @@ static inline void p4_copy_bits(uint8_t *to, uint64_t to_offset, const uint8_t *
     }
 }
 
+/* Whether two byte strings are the same big-endian number. */
+static inline int p4_varbits_equal(const uint8_t *a, uint32_t na, const uint8_t *b, uint32_t nb)
+{
+    for (; na > nb; a++, na--)
+        if (*a)
+            return 0;
+    for (; nb > na; b++, nb--)
+        if (*b)
+            return 0;
+    return memcmp(a, b, na) == 0;
+}
+
 /* --- shifts by run-time amounts: everything is shifted out beyond the width --- */
 static inline uint64_t p4_shl64(uint64_t x, uint32_t n) { return n < 64 ? x << n : 0; }
 static inline u128 p4_shl128(u128 x, uint32_t n) { return n < 128 ? x << n : 0; }

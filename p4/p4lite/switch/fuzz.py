@@ -1,0 +1,164 @@
+"""Fuzzing of compiled programs under the address and undefined-behaviour sanitizers.
+
+    python -m p4lite.switch.fuzz PROG.json... [--frames N] [--seed S]
+
+Each program becomes an executable with tables of random entries and packets made from its parser; see
+`core/fuzz_main.c`. Exit code 0: no finding; 1: a finding; 2: a program that cannot be loaded or built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p4lite.switch.build import CORE_DIR, build
+from p4lite.switch.codegen.entries import KeyWords, words_of
+from p4lite.switch.codegen.keys import pack_args
+from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.frames import FrameMaker
+from p4lite.switch.loader import RUNTIME
+from p4lite.switch.program import load_program
+
+if TYPE_CHECKING:
+    from p4lite.switch.codegen.model import Action
+    from p4lite.switch.codegen.pipelines import Table
+    from p4lite.switch.program import Program
+
+TEMPLATES = 64
+ENTRIES = 24
+
+
+@dataclass(frozen=True)
+class Finding:
+    program: str
+    output: str
+
+
+def _bytes(data: bytes) -> str:
+    return "(const uint8_t[]){" + (", ".join(map(str, data)) or "0") + "}"
+
+
+def _templates(program: Program, rng: random.Random) -> list[str]:
+    maker = FrameMaker(program, rng)
+    rows = [maker.make() for _ in range(TEMPLATES)]
+    out = ["const struct fuzz_template fuzz_template[] = {"]
+    out += [f"    {{{_bytes(row)}, {len(row)}}}," for row in rows]
+    return [*out, "};", f"const uint32_t fuzz_templates = {len(rows)};"]
+
+
+def _random_value(width: int, rng: random.Random) -> int:
+    """Mostly small or boundary values: they are hit more often."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        return rng.getrandbits(width)
+    if kind == 1:
+        return (1 << width) - 1
+    return rng.randrange(min(1 << width, 16))
+
+
+def random_key(table: Table, rng: random.Random) -> KeyWords:
+    """A valid match key of a table."""
+    words = KeyWords(table.key_words)
+    for key in table.keys:
+        full = (1 << key.width) - 1
+        value = _random_value(key.width, rng)
+        if key.match in ("exact", "valid"):
+            words.put(key, value, full, value)
+        elif key.match == "lpm":
+            length = rng.randint(0, key.width)
+            mask = full ^ (full >> length)
+            words.put(key, value & mask, mask, value | (full ^ mask))
+            if table.kind == "lpm":
+                words.order = key.width - length
+        elif key.match == "range":
+            low, high = sorted((value, _random_value(key.width, rng)))
+            words.put(key, low, full, high)
+        else:
+            mask = rng.choice((0, full, rng.getrandbits(key.width), full ^ (full >> rng.randint(0, key.width))))
+            words.put(key, value & mask, mask, value & mask)
+    if table.kind in ("ternary", "range"):
+        words.order = rng.randrange(8)
+    if table.kind != "range":
+        words.high = [0] * table.key_words
+    return words
+
+
+def random_args(action: Action, rng: random.Random) -> list[int]:
+    return [_random_value(width, rng) if width else 0 for _, width in action.params]
+
+
+def _loader(program: Program, rng: random.Random) -> list[str]:
+    out = ["void fuzz_load(struct p4_state *in, uint32_t round)", "{", "    (void)in;", "    (void)round;"]
+    for table in program.generator.pipelines.tables.values():
+        if table.profile is not None or not table.keys or not table.actions or table.node.get("entries") is not None:
+            continue
+        actions = list(table.actions.values())
+        for i in range(min(ENTRIES, table.max_size)):
+            key = random_key(table, rng)
+            action = rng.choice(actions)
+            args = pack_args([w for _, w in action.params], random_args(action, rng), table.arg_words)
+            out += [
+                f"    if ((round + {i}) % 3 != 1) {{ const struct p4_key k = {{{words_of(key.value)},",
+                f"        {words_of(key.mask)}, {words_of(key.high)}, {key.order}}};",
+                f"      p4_initial_entry(in, {table.index}, &k, {action.index}, {words_of(args)}, 0); }}",
+            ]
+        out.append(f"    if (round) p4_table_delete(&in->tables[{table.index}], round % {ENTRIES});")
+    return [*out, "}"]
+
+
+def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> Path:
+    """The fuzz executable of a program. Raises BuildError."""
+    rng = random.Random(seed)
+    text = "\n".join(['#include "fuzz.h"', *_templates(program, rng), *_loader(program, rng)]) + "\n"
+    sources = [CORE_DIR / file for file in (*RUNTIME, "fuzz_main.c")]
+    name = "fuzz-" + re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)[:50]
+    generated = {"program.c": program.generator.source, "fuzz_tables.c": text}
+    return build(name, sources, generated=generated, sanitize=sanitize, executable=True)
+
+
+def fuzz(program: Program, frames: int, seed: int) -> Finding | None:
+    """Runs `frames` packets through a program; None if nothing was found."""
+    executable = build_fuzzer(program, seed=seed)
+    options = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    done = subprocess.run(
+        [str(executable), str(frames), str(seed)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **options},
+    )
+    if done.returncode == 0:
+        return None
+    return Finding(program.name, (done.stderr or done.stdout)[-4000:])
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m p4lite.switch.fuzz", description="Fuzz compiled P4 programs.")
+    parser.add_argument("programs", nargs="+", metavar="PROG.json")
+    parser.add_argument("--frames", type=int, default=100_000, help="packets per program")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args(argv)
+    findings = total = 0
+    for path in args.programs:
+        try:
+            finding = fuzz(load_program(path), args.frames, args.seed)
+        except (ProgramError, BuildError) as error:
+            print(error, file=sys.stderr)
+            return 2
+        total += args.frames
+        if finding is not None:
+            findings += 1
+            print(f"{path}: FINDING\n{finding.output}")
+    print(f"{len(args.programs)} programs, {total} frames, {findings} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
