@@ -41,7 +41,24 @@ _Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
 _Write = p4runtime_pb2.WriteRequest
 Writer = Callable[[int, Any], None]
+#: Yields messages, or their serialised form.
 Reader = Callable[[Any], Iterator[Any]]
+_ENTITY_FIELDS = {field.name: field.number for field in p4runtime_pb2.Entity.DESCRIPTOR.fields}
+_RESPONSE_ENTITIES = p4runtime_pb2.ReadResponse.DESCRIPTOR.fields_by_name["entities"].number
+
+
+def length_delimited(number: int, data: bytes) -> bytes:
+    """A protobuf field of wire type 2 (sub-message or bytes), without building the message around it."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 class Forwarding:
@@ -75,8 +92,8 @@ class Forwarding:
         which, handlers = self._handlers(update)
         handlers[0](update.type, getattr(update.entity, which))
 
-    def read(self, entity: Any) -> Iterator[Any]:
-        """Every Entity that a query means."""
+    def read(self, entity: Any) -> Iterator[bytes]:
+        """Every Entity that a query means, serialised."""
         which = entity.WhichOneof("entity")
         if which is None:
             raise invalid("a read needs an entity")
@@ -84,7 +101,8 @@ class Forwarding:
         if handlers is None:
             raise P4RtError(UNIMPLEMENTED, f"{which} is not supported")
         for found in handlers[1](getattr(entity, which)):
-            yield p4runtime_pb2.Entity(**{which: found})
+            data = found if isinstance(found, bytes) else found.SerializeToString()
+            yield length_delimited(_ENTITY_FIELDS[which], data)
 
     def _handlers(self, update: Any) -> tuple[str, tuple[Writer, Reader]]:
         which = update.entity.WhichOneof("entity") if update.HasField("entity") else None
@@ -259,26 +277,26 @@ class Device:
                         self._saved.writes.append(original)
             return errors
 
-    def read(self, request: Any, chunk: int = 256) -> Iterator[Any]:
-        """Read: ReadResponse messages of up to `chunk` entities; raises ReadErrors at the end if any failed."""
+    def read(self, request: Any, chunk: int = 256) -> Iterator[bytes]:
+        """Read: serialised ReadResponses of up to `chunk` entities; raises ReadErrors at the end if any failed."""
         with self.lock:
             forwarding = self._entities()
-            responses: list[Any] = []
-            entities: list[Any] = []
+            responses: list[bytes] = []
+            entities: list[bytes] = []
             errors: list[P4RtError | None] = []
             for query in request.entities:
                 try:
                     for entity in forwarding.read(query):
-                        entities.append(entity)
+                        entities.append(length_delimited(_RESPONSE_ENTITIES, entity))
                         if len(entities) == chunk:
-                            responses.append(p4runtime_pb2.ReadResponse(entities=entities))
+                            responses.append(b"".join(entities))
                             entities = []
                 except P4RtError as error:
                     errors.append(error)
                 else:
                     errors.append(None)
             if entities:
-                responses.append(p4runtime_pb2.ReadResponse(entities=entities))
+                responses.append(b"".join(entities))
         yield from responses
         if any(error is not None for error in errors):
             raise ReadErrors(errors)

@@ -26,7 +26,7 @@ def decode_match(
 ) -> list[MatchValue]:
     """The values of every field in P4Info's order; P4RtError for what the specification forbids."""
     values: list[MatchValue | None] = [None] * len(fields)
-    kinds = _target_kinds(binding)
+    kinds = binding.kinds
     for item in match:
         position = by_id.get(item.field_id)
         if position is None:
@@ -40,13 +40,6 @@ def decode_match(
             if values[position] is None:
                 raise invalid(f"match field '{fields[position].name}' is exact and must be given")
     return values  # type: ignore[return-value]  # no None is left
-
-
-def _target_kinds(binding: TableBinding) -> list[str]:
-    kinds = [""] * len(binding.order)
-    for position, kind in zip(binding.order, binding.kinds, strict=True):
-        kinds[position] = kind
-    return kinds
 
 
 def _decode_field(field: FieldInfo, item: Any, target_kind: str) -> MatchValue:

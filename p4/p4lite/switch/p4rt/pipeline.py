@@ -63,7 +63,7 @@ class TableBinding:
     info: TableInfo
     target: ProgramTable
     order: tuple[int, ...]
-    kinds: tuple[str, ...]  # of the JSON, in the JSON's order
+    kinds: tuple[str, ...]  # of the JSON, in P4Info's order
     #: The don't-care value of each field, in P4Info's order; None for exact ones.
     wildcards: tuple[MatchValue | None, ...]
 
@@ -274,9 +274,9 @@ def _bind_table(table: TableInfo, info: Info, program: Program) -> TableBinding:
         raise invalid(f"table '{table.name}' has a direct counter only in the P4Info")
     if table.meter_id and target.direct_meter is None:
         raise invalid(f"table '{table.name}' has a direct meter only in the P4Info")
-    kinds = tuple(key.match for key in target.key)
-    kind_of = dict(zip(order, kinds, strict=True))
-    wildcards = tuple(_wildcard(field, kind_of[position]) for position, field in enumerate(table.fields))
+    kind_of = dict(zip(order, (key.match for key in target.key), strict=True))
+    kinds = tuple(kind_of[position] for position in range(len(table.fields)))
+    wildcards = tuple(_wildcard(field, kind) for field, kind in zip(table.fields, kinds, strict=True))
     return TableBinding(table, target, order, kinds, wildcards)
 
 

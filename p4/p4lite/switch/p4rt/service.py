@@ -213,7 +213,7 @@ class P4RuntimeService:
             "Read": grpc.unary_stream_rpc_method_handler(
                 self._read,
                 request_deserializer=_parser(pb.ReadRequest),
-                response_serializer=pb.ReadResponse.SerializeToString,
+                response_serializer=bytes,
             ),
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
                 self._stream_channel,

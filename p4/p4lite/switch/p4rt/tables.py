@@ -291,7 +291,8 @@ class Tables:
     # -- read --------------------------------------------------------------------------------------------
 
     def read(self, query: Any) -> Iterator[Any]:
-        """Every TableEntry that a query asks for (wildcards: specification, "TableEntry / Wildcard Reads")."""
+        """Every TableEntry that a query asks for, serialised where nothing is to be added to what was stored
+        (wildcards: specification, "TableEntry / Wildcard Reads")."""
         if not query.table_id:
             for ident in self._records:
                 yield from self._read_table(ident, query)
@@ -323,6 +324,9 @@ class Tables:
         else:
             chosen = list(records.values())
         wanted_action = query.action.action.action_id if query.HasField("action") else 0
+        if not (wanted_action or query.controller_metadata or query.metadata or _wants_more(query)):
+            yield from [record.message for record in chosen]
+            return
         for record in chosen:
             message = p4runtime_pb2.TableEntry.FromString(record.message)
             if query.controller_metadata and message.controller_metadata != query.controller_metadata:
@@ -461,6 +465,11 @@ class Tables:
         message = p4runtime_pb2.TableEntry.FromString(self._records[ident][key].message)
         message.ClearField("action")
         return message
+
+
+def _wants_more(query: Any) -> bool:
+    """Whether a query asks for values that are not part of what is stored."""
+    return any(query.HasField(name) for name in ("counter_data", "meter_config", "time_since_last_hit"))
 
 
 def _stored(entry: Any) -> bytes:
