@@ -28,3 +28,64 @@ What holds for a typed program:
 * `Transition.target` and `SelectCase.target` are the states; `ast.ACCEPT` and `ast.REJECT` are singletons.
 * names are not made unique: two blocks may declare a variable of the same name (different `decl`).
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from p4lite.compiler.check import TypedProgram
+    from p4lite.compiler.diagnostics import Diagnostic
+
+__all__ = ["Compiled", "compile_program", "compile_text"]
+
+
+@dataclass
+class Compiled:
+    """A compiled program: `bmv2` is the BMv2 JSON as a dict, `p4info` the P4Info in protobuf's text format."""
+
+    program: TypedProgram
+    bmv2: dict[str, Any]
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    @cached_property
+    def p4info_message(self) -> Any:
+        """The P4Info as a message, `p4.config.v1.p4info_pb2.P4Info`."""
+        from p4lite.compiler import p4info
+
+        return p4info.generate(self.program)
+
+    @cached_property
+    def p4info(self) -> str:
+        """The P4Info in protobuf's text format."""
+        from google.protobuf import text_format
+
+        return str(text_format.MessageToString(self.p4info_message))
+
+
+def compile_program(path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()) -> Compiled:
+    """Compiles a P4_16 (v1model) file; `defines` are NAME or NAME=VALUE. Raises `CompileError`, and nothing else."""
+    from p4lite.compiler import frontend
+
+    return _compile(frontend.load(path, include_dirs, defines))
+
+
+def compile_text(
+    text: str, path: str = "program.p4", include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+) -> Compiled:
+    """Compiles `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
+    from p4lite.compiler import frontend
+
+    return _compile(frontend.load_text(text, path, include_dirs, defines))
+
+
+def _compile(program: TypedProgram) -> Compiled:
+    from p4lite.compiler import backend, frontend
+
+    with frontend.guarded(program.reporter, program.source_name):
+        bmv2 = backend.generate(program, program.reporter)
+    program.reporter.check()
+    return Compiled(program, bmv2, program.reporter.diagnostics)

@@ -275,8 +275,8 @@ class Builder(lark.Transformer[Any, Any]):
 
     def apply_block(self, ch: Children) -> ast.Block:
         annotations = _take_annotations(ch)
-        block: ast.Block = ch[1]
-        block.annotations[:0] = annotations
+        block: ast.Block = ch[-1]
+        block.annotations[:0] = annotations + _take_annotations(ch[1:])
         return block
 
     def table_decl(self, ch: Children) -> ast.TableDecl:

@@ -28,6 +28,18 @@ def deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
+@contextmanager
+def guarded(reporter: Reporter, path: str) -> Iterator[None]:
+    """What a pass runs in: room to recurse; a refusal or too deep a nesting becomes a `CompileError`."""
+    with deep_recursion():
+        try:
+            yield
+        except Unsupported as e:
+            raise reporter.fatal(e.pos, str(e)) from None
+        except RecursionError:
+            raise reporter.fatal(Pos(path, 0, 0), "the program is nested too deeply: simplify it") from None
+
+
 def parse_file(
     path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
 ) -> tuple[ast.Program, Reporter]:
@@ -54,10 +66,5 @@ def load_text(
 ) -> TypedProgram:
     """The typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
     program, reporter = parse_text(text, path, include_dirs, defines)
-    with deep_recursion():
-        try:
-            return check_program(program, path, reporter)
-        except Unsupported as e:
-            raise reporter.fatal(e.pos, str(e)) from None
-        except RecursionError:
-            raise reporter.fatal(Pos(path, 0, 0), "the program is nested too deeply: simplify it") from None
+    with guarded(reporter, path):
+        return check_program(program, path, reporter)

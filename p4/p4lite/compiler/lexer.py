@@ -248,8 +248,12 @@ class _Classifier:
 
     def open(self, i: int, t: Token) -> int:
         if t.type == "LBRACE":
-            self.scopes.append(_Scope(self.next_scope, self.pending))
-            self.pending, self.next_scope = {}, ""
+            if self.brackets and self.brackets[-1] != "LBRACE":
+                # A list among arguments or parameters, in the head of a declaration.
+                self.scopes.append(_Scope("list", {}))
+            else:
+                self.scopes.append(_Scope(self.next_scope, self.pending))
+                self.pending, self.next_scope = {}, ""
         self.brackets.append(t.type)
         if len(self.brackets) > MAX_NESTING:
             self.too_deep(t)
@@ -268,9 +272,9 @@ class _Classifier:
             while self.brackets.pop() != want:
                 pass
         if t.type == "_RBRACE":
-            if len(self.scopes) > 1:
-                self.scopes.pop()
-            self.pending = {}
+            closed = self.scopes.pop() if len(self.scopes) > 1 else None
+            if closed is None or closed.kind != "list":
+                self.pending = {}
         return i
 
     def semi(self, i: int, t: Token) -> int:
@@ -304,6 +308,10 @@ class _Classifier:
                 depth -= 1
                 if depth == 0:
                     return self.peek(j + 1) in ("LPAREN", "LBRACE")
+            elif kind in ("BIT", "INT_KW", "VARBIT") and self.peek(j + 1) == "LT":
+                # A width may be any expression.
+                j = self.skip_width(j + 2)
+                continue
             elif kind == "INT":
                 # Numbers stand in widths (`bit<8>`) and sizes (`T[4]`) only.
                 if self.peek(j - 1) not in ("LT", "LBRACK"):
@@ -320,6 +328,16 @@ class _Classifier:
             elif kind not in _ARGUMENT_TOKENS:
                 return False
             j += 1
+
+    def skip_width(self, j: int) -> int:
+        """The index after the `>` that closes a width which starts at j."""
+        level = 0
+        while self.peek(j) not in ("_SEMI", "LBRACE", "_RBRACE", "$END"):
+            level += (self.peek(j) == "LPAREN") - (self.peek(j) == "_RPAREN")
+            if level == 0 and self.peek(j) == "GT":
+                return j + 1
+            j += 1
+        return j
 
     def greater(self, i: int, t: Token) -> int:
         if self.brackets and self.brackets[-1] == "LANGLE":
@@ -378,8 +396,7 @@ class _Classifier:
             self.declare_type(i + 1)
             self.toks[i + 1].type = "ID_DECL"
             self.type_params(i + 2)
-        if t.type in ("PARSER", "CONTROL"):
-            self.next_scope = t.value
+        self.next_scope = t.value if t.type in ("PARSER", "CONTROL") else "fields"
         return i
 
     def extern(self, i: int, t: Token) -> int:
@@ -447,7 +464,8 @@ class _Classifier:
         )
         if after_type and prev != "_RBRACK" and nxt in ("_SEMI", "ASSIGN", "_COMMA", "_RPAREN", "LBRACK", "IN"):
             # A declarator, which may hide a type of the same name.
-            if known and not (self.brackets and self.brackets[-1] == "LANGLE"):
+            in_angles = self.brackets and self.brackets[-1] == "LANGLE"
+            if known and not in_angles and self.scopes[-1].kind != "fields":
                 target = self.pending if self.brackets and self.brackets[-1] == "LPAREN" else self.scopes[-1].names
                 target[value] = False
             return i
@@ -495,7 +513,7 @@ class _Classifier:
         word, kind = t.value, self.scopes[-1].kind
         starts = prev in ("LBRACE", "_RBRACE", "_SEMI", "ANNO", "", "CONST", "_RBRACK", "_RPAREN")
         if word == "apply":
-            hit = kind == "control" and nxt == "LBRACE" and starts
+            hit = kind == "control" and nxt in ("LBRACE", "ANNO") and starts
         elif word in ("key", "actions", "entries"):
             hit = kind == "table" and nxt == "ASSIGN" and starts
         elif word == "state":

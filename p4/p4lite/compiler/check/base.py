@@ -52,6 +52,8 @@ class CheckerBase:
         self.context = Context()
         self.errors: dict[str, ast.EnumMember] = {}
         self.match_kinds: dict[str, ast.EnumMember] = {}
+        self.open: list[str] = []
+        """Functions and actions whose bodies are being checked: not declared yet, so that calling one is recursion."""
         self.in_progress: set[int] = set()
         """ids of declarations whose bodies are being checked: using one of them is recursion."""
         self.hoisted: list[ast.Instantiation] = []
@@ -233,7 +235,6 @@ class CheckerBase:
             | ty.PackageType
             | ty.ExternType
             | ty.SetType
-            | ty.MatchKindType
             | ty.ListType
             | ty.DontCareType,
         )

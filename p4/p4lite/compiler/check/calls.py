@@ -17,7 +17,7 @@ CalleeT = TypeVar("CalleeT", ast.FunctionDecl, ast.Method)
 _SIZE_METHODS = {
     "minSizeInBits": (False, 1), "maxSizeInBits": (True, 1), "minSizeInBytes": (False, 8), "maxSizeInBytes": (True, 8),
 }  # fmt: skip
-_HEADER_METHODS = {"isValid": ty.BOOL, "setValid": ty.VOID, "setInvalid": ty.VOID}
+_HEADER_METHODS: dict[str, Type] = {"isValid": ty.BOOL, "setValid": ty.VOID, "setInvalid": ty.VOID}
 _STACK_METHODS = ("push_front", "pop_front")
 
 
@@ -31,7 +31,7 @@ def is_lvalue(e: ast.Expr) -> bool:
             return e.name in ("next", "last") and is_lvalue(e.expr)
         return isinstance(ty.strip_newtypes(e.expr.type or ty.UNKNOWN), ty.FieldsType) and is_lvalue(e.expr)
     if isinstance(e, ast.Index):
-        return isinstance(e.expr.type, ty.StackType) and is_lvalue(e.expr)
+        return isinstance(e.expr.type, ty.StackType | ty.TupleType) and is_lvalue(e.expr)
     if isinstance(e, ast.Slice | ast.PlusSlice):
         return is_lvalue(e.expr)
     return False
@@ -57,7 +57,7 @@ class Calls(Expressions):
         found = (self.scope.root() if func.absolute else self.scope).lookup(func.name)
         e.method = func.name
         if not found:
-            self.error(func.pos, f"'{func.name}' is not declared")
+            self.undeclared(func)
             return e
         if isinstance(found[0], ast.FunctionDecl):
             candidates = [d for d in found if isinstance(d, ast.FunctionDecl)]
@@ -66,9 +66,6 @@ class Calls(Expressions):
                 return e
             func.decl, func.type = decl, ty.FunctionType(decl)
             e.kind = CallKind.FUNCTION if decl.body is not None else CallKind.EXTERN_FUNCTION
-            if id(decl) in self.in_progress:
-                self.error(e.pos, f"recursion: function '{func.name}' cannot call itself")
-                return e
             self._call_function(e, decl, {}, want)
             if decl.body is not None and decl.type_params and isinstance(e.target, ast.FunctionDecl):
                 self._specialise(e, decl)
@@ -103,8 +100,24 @@ class Calls(Expressions):
                 return candidates[0]
             self.error(e.pos, f"no '{candidates[0].name}' takes these {len(e.args)} arguments")
             return None
+        for a in e.args:
+            if a.expr is not None and not isinstance(a.expr, ast.DontCare):
+                a.expr = self.value(a.expr)
+        typed = [c for c in fitting if self._types_fit(c, e.args)]
+        if len(typed) == 1:
+            return typed[0]
         self.error(e.pos, f"call of '{candidates[0].name}' is ambiguous: {len(fitting)} declarations fit")
         return None
+
+    def _types_fit(self, decl: ast.FunctionDecl | ast.Method, args: list[ast.Arg]) -> bool:
+        env: dict[ty.TypeVar, Type] = {p.var: ty.UNKNOWN for p in decl.type_params if p.var is not None}
+        named = {p.name: p for p in decl.params}
+        for p, a in zip(decl.params, args, strict=False):
+            param = named[a.name] if a.name is not None else p
+            actual = a.expr.type if a.expr is not None else None
+            if actual is not None and not self.unify(param.type or ty.UNKNOWN, actual, env):
+                return False
+        return True
 
     def _call_function(
         self, e: ast.Call, decl: ast.FunctionDecl | ast.Method, outer: dict[ty.TypeVar, Type], want: Type | None
@@ -138,6 +151,9 @@ class Calls(Expressions):
     def _specialise(self, e: ast.Call, decl: ast.FunctionDecl) -> None:
         """Makes, once for each choice of types, the instance of a generic function."""
         if any(isinstance(t, ty.UnknownType) for t in e.types):
+            return
+        if id(decl) in self.in_progress:
+            self.error(e.pos, f"recursion: '{decl.name}' cannot call itself")
             return
         key = (id(decl), e.types)
         made = self.specialised.get(key)
@@ -183,7 +199,7 @@ class Calls(Expressions):
         if isinstance(t, ty.UnknownType):
             return e
         func.type = ty.VOID
-        if name in _SIZE_METHODS:
+        if name in _SIZE_METHODS and not isinstance(t, ty.ExternType):
             return self._size_method(e, t)
         if isinstance(t, ty.HeaderType | ty.UnionType) and name in _HEADER_METHODS:
             return self._header_method(e, t)
@@ -444,7 +460,7 @@ class Calls(Expressions):
 
     def _compile_time(self, expr: ast.Expr) -> bool:
         """A constant, or made of constants and constructor parameters."""
-        if expr.const is not None:
+        if expr.const is not None or isinstance(expr, ast.InvalidExpr):
             return True
         t = ty.strip_newtypes(expr.type or ty.UNKNOWN)
         if isinstance(t, ty.ExternType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TypeVar | ty.UnknownType):

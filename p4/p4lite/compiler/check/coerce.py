@@ -91,8 +91,13 @@ class Coercion(CheckerBase):
             cast = ast.Cast(e.pos, None, e, True, type=target)
             cast.const = e.const
             return cast
-        if isinstance(source, ty.TupleType) and isinstance(target, ty.TupleType):
-            return None
+        if isinstance(source, ty.BitType) and isinstance(target, ty.IntType) and isinstance(e.const, int):
+            return const_literal(e.const, e, target)
+        if isinstance(source, ty.Nominal) and isinstance(target, ty.Nominal) and source.decl is target.decl:
+            # `_` among the type arguments of a parameter takes any type.
+            pairs = zip(source.args, target.args, strict=False)
+            if all(a == b or isinstance(b, ty.DontCareType) for a, b in pairs):
+                return e
         return None
 
     def _convert_int(self, e: ast.Expr, target: ty.BitType) -> ast.Expr:

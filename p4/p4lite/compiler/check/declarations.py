@@ -163,14 +163,13 @@ class Declarations(Tables):
                 self.params(d.params, "extern")
             self.declare(d)
             return
-        self.declare(d)
-        self.in_progress.add(id(d))
         self.check_function(d)
-        self.in_progress.discard(id(d))
+        self.declare(d)
 
     def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
         # A generic function is checked from its call: its names are those of the program, not those of the caller.
         scope, self.scope = self.scope, self.scope.root() if aliases else self.scope
+        self.open.append(decl.name)
         with self.inner("function", loops=0, owner=None):
             for a in aliases:
                 self.declare(a)
@@ -182,6 +181,7 @@ class Declarations(Tables):
             if not isinstance(result, ty.VoidType | ty.UnknownType) and not returns(decl.body):
                 self.error(decl.pos, f"function '{decl.name}' can end without a 'return' of a {result}")
         self.scope = scope
+        self.open.pop()
 
     def extern(self, d: ast.ExternDecl) -> None:
         if d.type is None:
@@ -205,12 +205,12 @@ class Declarations(Tables):
 
     def action(self, d: ast.ActionDecl) -> None:
         d.type = ty.ActionType(d)
-        self.declare(d)
-        self.in_progress.add(id(d))
+        self.open.append(d.name)
         with self.inner("action", loops=0, result=None):
             self.params(d.params, "action")
             self.block(d.body)
-        self.in_progress.discard(id(d))
+        self.open.pop()
+        self.declare(d)
 
     def package(self, d: ast.PackageDecl) -> None:
         with self.inner():
@@ -233,9 +233,10 @@ class Declarations(Tables):
                 self.in_progress.add(id(d))
                 self.scope.parent = self._own(d)
                 outer, self.hoisted = self.hoisted, []
-                for local in d.locals:
-                    self.local(local)
-                self._states(d, d.states)
+                with self.inner():
+                    for local in d.locals:
+                        self.local(local)
+                    self._states(d, d.states)
                 d.locals.extend(self.hoisted)
                 self.hoisted = outer
                 self.in_progress.discard(id(d))
@@ -292,10 +293,11 @@ class Declarations(Tables):
                 self.in_progress.add(id(d))
                 self.scope.parent = self._own(d)
                 outer, self.hoisted = self.hoisted, []
-                for local in d.locals:
-                    self.local(local)
-                with self.inner("apply"):
-                    self.stmts(d.body.stmts)
+                with self.inner():
+                    for local in d.locals:
+                        self.local(local)
+                    with self.inner("apply"):
+                        self.stmts(d.body.stmts)
                 d.locals.extend(self.hoisted)
                 self.hoisted = outer
                 self.in_progress.discard(id(d))

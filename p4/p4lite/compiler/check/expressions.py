@@ -9,6 +9,7 @@ from typing import Any
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.coerce import Coercion, show
+from p4lite.compiler.check.scope import Scope
 from p4lite.compiler.types import Type
 
 _ORDERS = {"<", "<=", ">", ">="}
@@ -116,16 +117,12 @@ class Expressions(Coercion):
     def name(self, e: ast.Name, want: Type | None) -> ast.Expr:
         found = (self.scope.root() if e.absolute else self.scope).lookup(e.name)
         if not found:
-            if e.name:
-                self.error(e.pos, f"'{e.name}' is not declared")
+            self.undeclared(e)
             e.type = ty.UNKNOWN
             return e
         decl = found[0]
         e.decl = decl
-        if id(decl) in self.in_progress and isinstance(decl, ast.FunctionDecl | ast.ActionDecl):
-            self.error(e.pos, f"recursion: '{e.name}' cannot call itself")
-            e.type = ty.UNKNOWN
-        elif isinstance(decl, ast.ConstDecl):
+        if isinstance(decl, ast.ConstDecl):
             e.type, e.const = decl.type, decl.const
         elif isinstance(decl, ast.VarDecl | ast.Param | ast.ActionDecl | ast.TableDecl):
             e.type = decl.type
@@ -141,6 +138,18 @@ class Expressions(Coercion):
             self.error(e.pos, f"'{e.name}' is a type, not a value")
             e.type = ty.UNKNOWN
         return e
+
+    def undeclared(self, e: ast.Name) -> None:
+        """Reports a name that is not in scope."""
+        if e.name in self.open:
+            self.error(e.pos, f"recursion: '{e.name}' cannot call itself")
+        elif e.name:
+            names: list[str] = []
+            scope: Scope | None = self.scope
+            while scope is not None:
+                names += scope.names
+                scope = scope.parent
+            self.error(e.pos, f"'{e.name}' is not declared{self._closest(e.name, names)}")
 
     def type_expr(self, e: ast.TypeExpr, want: Type | None) -> ast.Expr:
         e.type = ty.TypeType(self.resolve(e.node, generic_ok=True))
@@ -386,7 +395,7 @@ class Expressions(Coercion):
         lt, rt = e.left.type, e.right.type
         if not isinstance(lt, ty.BitType | ty.IntType) or not isinstance(rt, ty.BitType | ty.IntType):
             return self._no_operator(e)
-        if isinstance(rt, ty.BitType) and rt.signed:
+        if isinstance(rt, ty.BitType) and rt.signed and e.right.const is None:
             self.error(e.right.pos, f"the shift amount must be unsigned, not {rt}")
             return e
         if isinstance(lt, ty.IntType) and e.right.const is None:
@@ -425,6 +434,8 @@ class Expressions(Coercion):
             e.right = self.coerce(e.right, lt)
         if isinstance(e.left.type, ty.UnknownType) or isinstance(e.right.type, ty.UnknownType):
             return e
+        if isinstance(e.left.type, ty.SerEnumType) and isinstance(e.right.type, ty.SerEnumType) and lt != rt:
+            e.left, e.right = self.coerce(e.left, e.left.type.base), self.coerce(e.right, e.right.type.base)
         if e.left.type != e.right.type:
             self.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast one")
             return e

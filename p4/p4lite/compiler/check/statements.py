@@ -304,6 +304,8 @@ class Statements(Calls):
             if isinstance(keys[0].type, ty.SetType):
                 self._value_set_key(keys[0], keys[0].type.element, kinds, what)
                 return keys
+        if len(keys) == 1 and isinstance(keys[0], ast.ListExpr) and len(keys[0].items) == 1 and len(kinds) == 1:
+            keys = list(keys[0].items)
         if len(keys) == 1 and len(kinds) != 1:
             # `(a, b)` in a variable or list: a tuple for all keys, or a value set.
             only = keys[0]
@@ -345,7 +347,7 @@ class Statements(Calls):
                 k.lo, k.hi = done
                 low, high = k.lo.const, k.hi.const
                 if isinstance(low, int) and isinstance(high, int) and low > high:
-                    self.error(k.pos, f"empty range {low}..{high}")
+                    self.warn(k.pos, f"empty range {low}..{high}: matches nothing")
             if base is None and not isinstance(t, ty.UnknownType):
                 self.error(k.pos, f"a mask or range needs a number, not {show(t)}")
             k.type = ty.SetType(t)

@@ -133,7 +133,7 @@ class Tables(Statements):
         if t.entries is None:
             return
         kinds: list[Type] = [k.expr.type or ty.UNKNOWN for k in t.keys or []]
-        if not kinds:
+        if not kinds and t.entries:
             self.error(t.pos, f"table '{t.name}' has entries but no key")
             return
         for entry in t.entries:

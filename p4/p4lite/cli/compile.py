@@ -1,0 +1,162 @@
+"""`p4lite compile`: a P4_16 program to BMv2 JSON and P4Info."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from p4lite.compiler.diagnostics import CompileError, Diagnostic
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+WATCH_INTERVAL_S = 0.3
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        prog="p4lite compile",
+        description="Compile a P4_16 program for v1model to BMv2 JSON and P4Info. Without -o it is only checked.",
+    )
+    p.add_argument("program", metavar="PROG.p4", help="the program; '-' is standard input")
+    p.add_argument("-o", "--output", metavar="OUT.json", help="write the BMv2 JSON here ('-' is standard output)")
+    p.add_argument("--p4info", metavar="OUT.txtpb", help="write the P4Info here, in protobuf's text format")
+    p.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
+    p.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    p.add_argument("--dump-ast", action="store_true", help="print the checked syntax tree")
+    p.add_argument("--watch", action="store_true", help="compile again whenever the program or an include changes")
+    p.add_argument("-w", "--no-warnings", action="store_true", help="do not show warnings")
+    p.add_argument("--Werror", dest="werror", action="store_true", help="a warning fails the run")
+    return p
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the verb; 0: done, 1: the program has errors or a file cannot be written, 2: wrong usage."""
+    try:
+        args = parser().parse_args(list(argv))
+    except SystemExit as e:
+        return EXIT_OK if e.code in (0, None) else EXIT_USAGE
+    if args.watch:
+        if args.program == "-":
+            print("p4lite compile: error: --watch needs a file, not standard input", file=sys.stderr)
+            return EXIT_USAGE
+        return _watch(args)
+    return _compile(args)[0]
+
+
+def _show(diagnostics: Iterable[Diagnostic], warnings: bool) -> int:
+    """Prints diagnostics; returns the number of warnings."""
+    count = 0
+    for d in diagnostics:
+        if d.severity == "warning":
+            count += 1
+            if not warnings:
+                continue
+        print(d, file=sys.stderr)
+    return count
+
+
+def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
+    """One compilation; the exit code and the files it read."""
+    from p4lite import compiler
+    from p4lite.compiler import dump, frontend
+
+    try:
+        if args.dump_ast:
+            program = (
+                frontend.load_text(_stdin(), "<stdin>", args.include_dirs, args.defines)
+                if args.program == "-"
+                else frontend.load(args.program, args.include_dirs, args.defines)
+            )
+            print(dump.dump_program(program))
+            if args.output is None and args.p4info is None:
+                _show(program.diagnostics, not args.no_warnings)
+                return EXIT_OK, set(program.reporter.sources)
+        if args.program == "-":
+            compiled = compiler.compile_text(_stdin(), "<stdin>", args.include_dirs, args.defines)
+        else:
+            compiled = compiler.compile_program(args.program, args.include_dirs, args.defines)
+        p4info = compiled.p4info if args.p4info else ""
+    except CompileError as e:
+        _show(e.diagnostics, not args.no_warnings)
+        return EXIT_FAILED, {d.pos.file for d in e.diagnostics} | {args.program}
+    sources = set(compiled.program.reporter.sources)
+    warnings = _show(compiled.warnings, not args.no_warnings)
+    if args.werror and warnings:
+        print(f"{args.program}: error: {warnings} warnings, and --Werror is given", file=sys.stderr)
+        return EXIT_FAILED, sources
+    try:
+        if args.output:
+            _write(args.output, json.dumps(compiled.bmv2, indent=2) + "\n")
+        if args.p4info:
+            _write(args.p4info, p4info)
+    except OSError as e:
+        print(f"{e.filename or args.output}: error: cannot write: {e.strerror}", file=sys.stderr)
+        return EXIT_FAILED, sources
+    return EXIT_OK, sources
+
+
+_stdin_text: list[str] = []
+
+
+def _stdin() -> str:
+    """Standard input, read once."""
+    if not _stdin_text:
+        from p4lite.compiler.preprocessor import decode_source
+
+        _stdin_text.append(decode_source("<stdin>", sys.stdin.buffer.read()))
+    return _stdin_text[0]
+
+
+def _write(path: str, text: str) -> None:
+    """Writes a file whole or not at all."""
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        # A device or a pipe: nothing to replace.
+        target.write_text(text, encoding="utf-8")
+        return
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            f.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _stamp(files: set[str]) -> dict[str, int]:
+    stamps = {}
+    for f in files:
+        try:
+            stamps[f] = Path(f).stat().st_mtime_ns
+        except OSError:
+            stamps[f] = 0
+    return stamps
+
+
+def _watch(args: argparse.Namespace) -> int:
+    """Compiles at every change until interrupted."""
+    try:
+        while True:
+            began = time.perf_counter()
+            code, files = _compile(args)
+            files = files | {args.program}
+            took = time.perf_counter() - began
+            print(f"{args.program}: {'compiled' if code == 0 else 'failed'} in {took:.2f} s; watching", file=sys.stderr)
+            stamps = _stamp(files)
+            while _stamp(files) == stamps:
+                time.sleep(WATCH_INTERVAL_S)
+    except KeyboardInterrupt:
+        return EXIT_OK
