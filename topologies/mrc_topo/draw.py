@@ -44,7 +44,9 @@ def to_svg(topology: Topology) -> str:
     shapes: list[str] = []
     for plane in range(lab.planes):
         x = left + plane * (panel + PANEL_GAP)
-        shapes.append(f'<rect class="panel" x="{x:g}" y="34" width="{panel}" height="{T0_Y - 14}" rx="6"/>')
+        shapes.append(
+            f'<rect class="panel" x="{x:g}" y="34" width="{panel}" height="{T0_Y + SWITCH_HEIGHT - 24}" rx="6"/>'
+        )
         shapes.append(f'<text x="{x + panel / 2:g}" y="46">plane {plane}</text>')
         for tier, y, count in ((Tier.T1, T1_Y, lab.t1_per_plane), (Tier.T0, T0_Y, lab.t0_per_plane)):
             start = x + (panel - _row_width(count, SWITCH_WIDTH)) / 2
@@ -53,9 +55,9 @@ def to_svg(topology: Topology) -> str:
                 sx = start + switch.index * (SWITCH_WIDTH + GAP)
                 where[switch.name] = (sx + SWITCH_WIDTH / 2, y + SWITCH_HEIGHT / 2)
                 shapes.append(_switch(switch, sx, y))
-    start = (width - _row_width(lab.hosts, HOST_WIDTH)) / 2
+    pitch = (width - 2 * MARGIN) / lab.hosts
     for host in topology.hosts:
-        hx = start + host.index * (HOST_WIDTH + GAP)
+        hx = MARGIN + (host.index + 0.5) * pitch - HOST_WIDTH / 2
         where[host.name] = (hx + HOST_WIDTH / 2, HOST_Y + HOST_HEIGHT / 2)
         shapes.append(
             f'<g data-name="{host.name}"><title>{host.name}</title><rect class="host" x="{hx:g}" y="{HOST_Y}" '
