@@ -351,6 +351,12 @@ class Fabric:
         share = c.cpu_ns / c.wall_ns if c.wall_ns else 0.0
         return Lateness(lag(c.loop), lag(c.busy), share, c.events)
 
+    def loop_cpu_ns(self) -> int:
+        """CPU time of the real clock's thread since it was started or lateness was reset."""
+        c = _core.CLateness()
+        self.lib.pf_lateness(self.pointer, ctypes.byref(c), 0)
+        return int(c.cpu_ns)
+
     def events(self) -> int:
         """Events executed since the fabric was made."""
         return int(self.lib.pf_events(self.pointer))
