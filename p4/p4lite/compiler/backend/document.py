@@ -19,6 +19,10 @@ def write(program: LoweredProgram) -> Json:
     """The BMv2 JSON of a lowered program."""
     ids = Ids()
     ids.taken.update(a.name for a in program.actions)
+    for pipeline in program.pipelines:
+        for block in lir.reachable(pipeline.entry):
+            if isinstance(block.term, lir.ApplyTable):
+                ids.taken.add(block.term.table.name)
     for action in program.actions:
         ids.actions[id(action)] = len(ids.actions)
     pipelines = [PipelineWriter(p, n, ids).json() for n, p in enumerate(program.pipelines)]

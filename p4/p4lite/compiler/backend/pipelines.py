@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from p4lite.compiler.backend.expressions import Json, expression, hexstr, source_info
 from p4lite.compiler.midend import lir
@@ -38,7 +40,7 @@ class Ids:
 
     def add_hidden(self, body: Block, loc: lir.SourceInfo | None) -> Action:
         """A new action of the compiler's own."""
-        action = Action(self.name("act"), [], body, loc, hidden=True)
+        action = Action(self.name(hidden_name(loc)), [], body, loc, hidden=True)
         self.actions[id(action)] = len(self.actions)
         self.hidden.append(action)
         return action
@@ -97,7 +99,7 @@ class PipelineWriter:
                 self.end_names[id(block)] = term.table.name
         for block in self.blocks:
             if block.ops:
-                self.entry_names[id(block)] = self.ids.name("tbl_act")
+                self.entry_names[id(block)] = self.ids.name("tbl_" + hidden_name(_location(block)))
             elif id(block) in self.end_names:
                 self.entry_names[id(block)] = self.end_names[id(block)]
 
@@ -114,7 +116,7 @@ class PipelineWriter:
     # --- nodes ---
 
     def _hidden_table(self, block: Block) -> Json:
-        loc = next((op.loc for op in block.ops if isinstance(op, (lir.Assign, lir.Prim)) and op.loc), None)
+        loc = _location(block)
         action = self.ids.add_hidden(Block(block.ops, lir.End()), loc)
         if id(block) in self.end_names:
             following: str | None = self.end_names[id(block)]
@@ -229,6 +231,18 @@ class PipelineWriter:
         if profile.algo is not None:
             out["selector"] = {"algo": profile.algo, "input": [expression(f) for f in profile.inputs]}
         return out
+
+
+def _location(block: Block) -> lir.SourceInfo | None:
+    """Where the first operation of a block that has a place comes from."""
+    return next((op.loc for op in block.ops if isinstance(op, (lir.Assign, lir.Prim)) and op.loc), None)
+
+
+def hidden_name(loc: lir.SourceInfo | None) -> str:
+    """A name for statements in a control: the program's file and the line."""
+    if loc is None:
+        return "act"
+    return re.sub(r"\W", "_", PurePath(loc.filename).stem) + str(loc.line)
 
 
 def _match_type(table: Table) -> str:

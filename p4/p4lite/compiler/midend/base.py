@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,6 +23,8 @@ class Routine:
     entry: Block
     current: Block
     region: str = ""
+    exit_flag: Field | None = None
+    """In an action: set this instead of leaving the pipeline, because calls around the table copy out first."""
 
 
 class Bound(NamedTuple):
@@ -59,6 +62,7 @@ class Env:
         """Actions, tables and instances declared here."""
         self.tables: dict[ast.Node, object] = {}
         self.actions: dict[object, object] = {}
+        self.exit_flag: Field | None = None
 
     def bind(self, decl: ast.Node, value: Value) -> None:
         self._values[decl] = value
@@ -95,6 +99,7 @@ class Builder:
     env: Env
 
     def __init__(self, program_name: str) -> None:
+        self.sources: dict[str, list[str]] = {}
         self.out = lir.LoweredProgram(program=program_name)
         self.storage = Storage(self.out)
 
@@ -156,7 +161,9 @@ class Builder:
         pos = node.pos
         if pos.line <= 0:
             return None
-        return lir.SourceInfo(pos.file, pos.line, pos.col)
+        lines = self.sources.get(pos.file, [])
+        text = lines[pos.line - 1][pos.col - 1 :] if pos.line <= len(lines) else ""
+        return lir.SourceInfo(pos.file, pos.line, pos.col, re.split(r"[;{]", text)[0].strip())
 
 
 def data(expr: Expr, width: int, signed: bool = False) -> Data:
@@ -167,6 +174,22 @@ def data(expr: Expr, width: int, signed: bool = False) -> Data:
 def has_effects(nodes: Iterable[ast.Node | None]) -> bool:
     """True iff evaluating one of the expressions can change anything (or raise a parser error)."""
     return any(n is not None and _effects(n) for n in nodes)
+
+
+def can_exit(decl: ast.ActionDecl) -> bool:
+    """True iff the action, or one that it calls, has an exit statement."""
+    seen: set[ast.Node] = set()
+    todo: list[ast.Node] = [decl]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Exit):
+            return True
+        target = node.target if isinstance(node, ast.Call) else None
+        if isinstance(target, (ast.ActionDecl, ast.FunctionDecl)) and target not in seen:
+            seen.add(target)
+            todo.append(target)
+        todo.extend(ast.children(node))
+    return False
 
 
 _PURE_KINDS = frozenset({ast.CallKind.SIZE_METHOD, ast.CallKind.CONSTRUCTOR})

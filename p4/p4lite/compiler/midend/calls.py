@@ -242,7 +242,22 @@ class Calls(Instances, Expressions):
     def _call_action(self, call: ast.Call) -> None:
         decl = call.target
         assert isinstance(decl, ast.ActionDecl)
-        self.run_action(decl, bindings(call.args), call.pos)
+        if self.routine.kind == "control" and not decl.params and decl.body.stmts and not self.copies_out():
+            self.action_node(decl, call)
+        else:
+            self.run_action(decl, bindings(call.args), call.pos)
+
+    def action_node(self, decl: ast.ActionDecl, call: ast.Call) -> None:
+        raise NotImplementedError
+
+    def copies_out(self) -> bool:
+        """True iff a call around the current place has parameters to copy back."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if frame.copy_outs:
+                return True
+            frame = frame.parent
+        return False
 
     def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: ast.Pos) -> None:
         """An action's body in place, its arguments evaluated here."""

@@ -10,9 +10,10 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.base import as_const, bindings, has_effects
 from p4lite.compiler.midend.instances import ExternInstance, int_argument
 from p4lite.compiler.midend.lir import Assign, Const, Expr, Field, FieldList, Named, Prim
+from p4lite.compiler.midend.names import control_plane_name
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import Statements
-from p4lite.compiler.midend.storage import STANDARD_METADATA, control_plane_name, data_shape
+from p4lite.compiler.midend.storage import STANDARD_METADATA, data_shape
 from p4lite.compiler.midend.values import (
     Boolean,
     Data,
@@ -49,6 +50,7 @@ class Externs(Statements):
         self._learn_lists: dict[object, tuple[FieldList, Struct]] = {}
         self._empty_list: FieldList | None = None
         self._calculations = 0
+        self._unnamed_digests = 0
 
     # --- arguments ---
 
@@ -220,7 +222,11 @@ class Externs(Statements):
         key: object = ty if isinstance(ty, t.StructType) else call
         if key not in self._learn_lists:
             assert data.type is not None
-            name = control_plane_name(ty.decl) if isinstance(ty, t.StructType) else "digest"
+            if isinstance(ty, t.StructType):
+                name = control_plane_name(ty.decl)
+            else:
+                name = f"digest_{self._unnamed_digests}"
+                self._unnamed_digests += 1
             place = self.storage.allocate(ty or data.type, f"{name}_digest", call.pos)
             elements = self.hash_input(place, call.pos)
             listed = FieldList(name, len(self.out.learn_lists) + 1, elements, self.loc(call))

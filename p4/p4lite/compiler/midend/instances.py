@@ -8,8 +8,8 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend.base import Env, as_const, bindings
 from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.names import control_plane_name, qualified
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.storage import control_plane_name, qualified
 from p4lite.compiler.midend.values import Data, IntConst, Object, TextConst, Value
 
 

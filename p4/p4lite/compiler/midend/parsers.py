@@ -10,8 +10,8 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.base import Frame, as_const, bindings, rebind
 from p4lite.compiler.midend.instances import ParserInstance
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
+from p4lite.compiler.midend.names import control_plane_name, qualified
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.storage import control_plane_name, qualified
 from p4lite.compiler.midend.tables import Tables
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value
 

@@ -13,7 +13,6 @@ from p4lite.compiler.midend.lir import Block, Field, FieldList, Prim
 from p4lite.compiler.midend.optimise import optimise
 from p4lite.compiler.midend.parsers import Parsers, selects_for_branches
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.storage import control_plane_name
 from p4lite.compiler.midend.values import Boolean, Data, Object, Struct, Value
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class Lowering(Parsers):
         self.program = program
         self.program_decls = list(program.decls)
         self.reporter = reporter
+        self.sources = program.reporter.sources
         self.error_codes = {name: code for code, name in enumerate(program.errors)}
         self.field_list_ids = {}
         self.site_counts = {}
@@ -137,7 +137,7 @@ class Lowering(Parsers):
     def _block_env(
         self, decl: ast.ParserDecl | ast.ControlDecl, args: dict[str, ast.Value | None], values: list[Value]
     ) -> Env:
-        env = Env(self.globals, control_plane_name(decl))
+        env = Env(self.globals, decl.name)
         for param, value in zip(decl.params, values, strict=True):
             env.bind(param, value)
         for param in decl.ctor_params:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import as_const, fields_of, has_effects
+from p4lite.compiler.midend.base import Frame, as_const, fields_of, has_effects
 from p4lite.compiler.midend.calls import Calls
 from p4lite.compiler.midend.lir import Block, Const, Op, Prim
 from p4lite.compiler.midend.loops import unroll_values
@@ -165,18 +165,21 @@ class Statements(Calls):
         self.jump(self.frame.done)
 
     def _do_exit(self, stmt: ast.Exit) -> None:
-        saved = self.frame
-        frame = self.frame
-        while True:
-            self.copy_out(frame, stmt.pos)
-            if frame.parent is None:
-                break
+        self.exit(stmt.pos, self.loc(stmt))
+
+    def exit(self, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
+        """Leave the pipeline, after the copy-out of all calls on the way."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            self.copy_out(frame, pos)
             frame = frame.parent
-        self.frame = saved
         if self.routine.kind == "action":
-            self.emit(Prim("exit", (), self.loc(stmt)))
+            if self.routine.exit_flag is not None:
+                self.emit(lir.Assign(self.routine.exit_flag, Const(1, 1), loc))
+            else:
+                self.emit(Prim("exit", (), loc))
         elif self.routine.kind not in ("control", "deparser"):
-            raise unsupported(stmt.pos, "exit here")
+            raise unsupported(pos, "exit here")
         self.end()
 
     def _do_break(self, stmt: ast.Break) -> None:

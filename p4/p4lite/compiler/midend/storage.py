@@ -16,6 +16,7 @@ from p4lite.compiler.midend.lir import (
     UnionStackInst,
     UnionType,
 )
+from p4lite.compiler.midend.names import control_plane_name, field_name
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
@@ -23,11 +24,8 @@ from p4lite.compiler.midend.values import (
     Data,
     Header,
     HeaderUnion,
-    IntConst,
-    Object,
     Stack,
     Struct,
-    TextConst,
     UnionStack,
     Value,
     Varbit,
@@ -47,21 +45,6 @@ def data_shape(ty: t.Type) -> tuple[int, bool] | None:
     if isinstance(ty, (t.ErrorType, t.EnumType, t.ActionEnumType)):
         return ENUM_WIDTH, False
     return None
-
-
-def control_plane_name(decl: ast.Declaration, default: str | None = None) -> str:
-    """The name the control plane sees for one declaration: `@name`, else its own."""
-    annotation = decl.annotation("name")
-    if annotation is not None and annotation.args:
-        return str(annotation.args[0])
-    return default or decl.name
-
-
-def qualified(prefix: str, name: str) -> str:
-    """`prefix.name`; a name that starts with a dot is absolute."""
-    if name.startswith("."):
-        return name[1:]
-    return f"{prefix}.{name}" if prefix else name
 
 
 class Storage:
@@ -175,19 +158,10 @@ class Storage:
         if isinstance(ty, t.StackType):
             return self._stack(ty, hint, pos)
         if isinstance(ty, (t.StructType, t.AnonStructType)):
-            return Struct(
-                {n: self.allocate(f, _join(hint, self._field_name(ty, n)), pos) for n, f in ty.fields.items()}
-            )
+            return Struct({n: self.allocate(f, _join(hint, field_name(ty, n)), pos) for n, f in ty.fields.items()})
         if isinstance(ty, t.TupleType):
             return Struct({str(i): self.allocate(f, f"{hint}.{i}", pos) for i, f in enumerate(ty.items)})
         raise unsupported(pos, f"a variable of type {ty}")
-
-    def _field_name(self, ty: t.StructType | t.AnonStructType, name: str) -> str:
-        if isinstance(ty, t.StructType) and isinstance(ty.decl, ast.StructDecl):
-            for f in ty.decl.fields:
-                if f.name == name:
-                    return control_plane_name(f).lstrip(".")
-        return name
 
     def _varbit(self, ty: t.VarbitType, hint: str) -> Value:
         type_name = f"$varbit{ty.max_width}"
@@ -243,17 +217,3 @@ def boolean(field: Field) -> Boolean:
 
 def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
-
-
-__all__ = [
-    "SCALARS",
-    "STANDARD_METADATA",
-    "IntConst",
-    "Object",
-    "Storage",
-    "TextConst",
-    "boolean",
-    "control_plane_name",
-    "data_shape",
-    "qualified",
-]

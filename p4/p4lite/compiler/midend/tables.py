@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import Env, Frame, Routine, as_const, bindings
+from p4lite.compiler.midend.base import Env, Frame, Routine, as_const, bindings, can_exit
 from p4lite.compiler.midend.externs import METER_KINDS, Externs
 from p4lite.compiler.midend.instances import ExternInstance, int_argument
 from p4lite.compiler.midend.lir import (
@@ -22,8 +22,9 @@ from p4lite.compiler.midend.lir import (
     Table,
     TableKey,
 )
+from p4lite.compiler.midend.names import control_plane_name, key_name, qualified
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.storage import control_plane_name, data_shape, qualified
+from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Boolean, Data, Object, Value
 
 DEFAULT_TABLE_SIZE = 1024
@@ -57,6 +58,10 @@ class Key:
 class Tables(Externs):
     """Applying tables."""
 
+    def __init__(self, program_name: str) -> None:
+        super().__init__(program_name)
+        self._table_names: set[str] = set()
+
     # --- applying ---
 
     def apply_table(self, call: ast.Call, result: str) -> Boolean:
@@ -65,11 +70,11 @@ class Tables(Externs):
         after = Block()
         outcome = Boolean(lir.Bool(True))
         if result == "":
-            self._terminate(ApplyTable(table, {}, after))
+            self._terminate(ApplyTable(table, {}, after), call)
         else:
             outcome = self.temp_bool(result)
             hit, miss = Block(), Block()
-            self._terminate(ApplyTable(table, {"__HIT__": hit, "__MISS__": miss}, after))
+            self._terminate(ApplyTable(table, {"__HIT__": hit, "__MISS__": miss}, after), call)
             for block, is_hit in ((hit, True), (miss, False)):
                 self.start(block)
                 self.copy(outcome, Boolean(lir.Bool(is_hit == (result == "hit"))), call.pos)
@@ -77,10 +82,49 @@ class Tables(Externs):
         self.start(after)
         return outcome
 
-    def _terminate(self, term: ApplyTable) -> None:
+    def _terminate(self, term: ApplyTable, call: ast.Call) -> None:
+        """Apply the table here. Where calls around it copy out, an action that exits only sets a flag."""
+        flag = self._home(call.target).exit_flag if call.target is not None else None
+        leave = Block()
+        if flag is not None:
+            cond = arith.to_bool(flag)
+            term.targets = {label: Block(term=lir.Branch(cond, leave, block)) for label, block in term.targets.items()}
+            term.default = Block(term=lir.Branch(cond, leave, term.default))
         if self.routine.current.term is None:
             self.routine.current.term = term
         self.start(Block())
+        if flag is not None:
+            self.start(leave)
+            self.exit(call.pos)
+
+    def action_node(self, decl: ast.ActionDecl, call: ast.Call) -> None:
+        """A call of an action without parameters: a table of its own with nothing but that action."""
+        home = self._home(decl)
+        saved = self.env
+        action = self._action(ast.ActionRef(call.pos, ast.Name(call.pos, decl.name), decl=decl), home)
+        self.env = saved
+        short = action.name.rpartition(".")[2]
+        table = Table(
+            self._hidden_name(f"tbl_{short}"),
+            [],
+            [action],
+            DEFAULT_TABLE_SIZE,
+            default=action,
+            default_const=True,
+            loc=self.loc(call),
+        )
+        after = Block()
+        if self.routine.current.term is None:
+            self.routine.current.term = ApplyTable(table, {}, after)
+        self.start(after)
+
+    def _hidden_name(self, base: str) -> str:
+        name, n = base, 0
+        while name in self._table_names:
+            name = f"{base}_{n}"
+            n += 1
+        self._table_names.add(name)
+        return name
 
     def table_condition(self, cond: ast.Expr, then: Block, other: Block) -> bool:
         """Branch on `t.apply().hit` (or miss, or their negations) without a temporary."""
@@ -93,7 +137,7 @@ class Tables(Externs):
             return False
         table = self._prepare(call)
         hit, miss = (then, other) if cond.name == "hit" else (other, then)
-        self._terminate(ApplyTable(table, {"__HIT__": hit, "__MISS__": miss}, miss))
+        self._terminate(ApplyTable(table, {"__HIT__": hit, "__MISS__": miss}, miss), call)
         return True
 
     def apply_switch(self, stmt: ast.Switch, call: ast.Call) -> None:
@@ -113,7 +157,7 @@ class Tables(Externs):
             if action is None:
                 raise unsupported(case.pos, "this label of a switch on action_run")
             targets[action.name] = block
-        self._terminate(ApplyTable(table, targets, default))
+        self._terminate(ApplyTable(table, targets, default), call)
         self.fill_cases(stmt, blocks, after)
         self.start(after)
 
@@ -135,6 +179,7 @@ class Tables(Externs):
         saved = self.env
         self.env = home
         keys = [self._key(element, value) for element, value in self._key_values(decl)]
+        self._prepare_exit(decl, home, call)
         if decl not in home.tables:
             home.tables[decl] = self._make(decl, home, keys)
         info = home.tables[decl]
@@ -146,6 +191,15 @@ class Tables(Externs):
                 raise unsupported(call.pos, f"applying table '{decl.name}' in two places with different keys")
         self.env = saved
         return info.table
+
+    def _prepare_exit(self, decl: ast.TableDecl, home: Env, call: ast.Call) -> None:
+        """Choose how actions of a table exit: by BMv2's primitive, or by a flag when calls around copy out."""
+        exiting = [r.decl for r in decl.actions or [] if r.decl is not None and can_exit(r.decl)]
+        if not exiting or not self.copies_out() or home.exit_flag is not None:
+            return
+        if decl in home.tables or any(self._home(d) is not home or d in home.actions for d in exiting):
+            raise unsupported(call.pos, f"exit in an action of '{decl.name}', applied in calls that copy out")
+        home.exit_flag = self.temp(1, hint="exits")
 
     # --- keys ---
 
@@ -256,7 +310,7 @@ class Tables(Externs):
         prop = decl.property("implementation")
         if prop is None:
             if selected:
-                raise unsupported(decl.pos, f"a selector key in table '{decl.name}', which has no action selector")
+                self.warn(decl.pos, f"the selector keys of '{decl.name}', which has no action selector, are ignored")
             return
         instance = self._property_instance(prop, "action_profile", home)
         known = next((u for u in instance.users if isinstance(u, ActionProfile)), None)
@@ -355,7 +409,7 @@ class Tables(Externs):
         scope.actions[key] = made
         self.out.actions.append(made)
         saved = self.routine, self.frame, self.env
-        self.routine = Routine("action", made.body, made.body, self.routine.region)
+        self.routine = Routine("action", made.body, made.body, self.routine.region, scope.exit_flag)
         self.frame = Frame(None, Block())
         env = Env(scope)
         self._bind_arguments(directed, env, self.frame, self._captured(decl, scope))
@@ -477,36 +531,3 @@ class Tables(Externs):
         return number & arith.mask(width)
 
     program_decls: list[ast.Declaration]
-
-
-def key_name(element: ast.KeyElement) -> str | None:
-    """The control-plane name of a key: `@name`, else the expression as written."""
-    for annotation in element.annotations:
-        if annotation.name == "name" and annotation.args:
-            return str(annotation.args[0])
-    return expression_name(element.expr)
-
-
-def expression_name(expr: ast.Expr) -> str | None:
-    """A key expression as the control plane names it, or None when it needs an `@name`."""
-    if isinstance(expr, ast.Name):
-        return expr.name
-    if isinstance(expr, ast.Member):
-        base = expression_name(expr.expr)
-        return None if base is None else f"{base}.{expr.name}"
-    if isinstance(expr, ast.Index) and isinstance(expr.index.const, int):
-        base = expression_name(expr.expr)
-        return None if base is None else f"{base}[{expr.index.const}]"
-    if isinstance(expr, ast.Call) and expr.method == "isValid" and expr.receiver is not None:
-        base = expression_name(expr.receiver)
-        return None if base is None else f"{base}.$valid$"
-    if isinstance(expr, ast.Slice):
-        base = expression_name(expr.expr)
-        return None if base is None else f"{base}[{expr.hi.const}:{expr.lo.const}]"
-    if isinstance(expr, ast.Cast):
-        return expression_name(expr.expr)
-    if isinstance(expr, ast.Binary) and expr.op == "&":
-        base = expression_name(expr.left)
-        if base is not None and isinstance(expr.right.const, int):
-            return f"{base} & {expr.right.const}"
-    return None
