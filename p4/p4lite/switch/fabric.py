@@ -57,6 +57,8 @@ class Fabric:
     "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
     `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
     `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
+    `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time
+    when other processes use all cores.
     `memory_limit_bytes`: so much packets may take inside; beyond it they are dropped, counted as memory.
     `sanitize` loads the core built with the address and undefined-behaviour sanitizers (preload libasan).
     Usable as a context manager (stops and frees on exit). Raises FabricError when the core cannot be built.
@@ -68,6 +70,7 @@ class Fabric:
         seed: int = 0,
         *,
         busy_poll_us: int = 0,
+        realtime: bool = False,
         memory_limit_bytes: int = 1 << 30,
         sanitize: bool | None = None,
     ) -> None:
@@ -79,7 +82,12 @@ class Fabric:
         self.seed = seed % (1 << 64)
         self.lib = _core.library(sanitize)
         config = _core.CConfig(
-            _core.ABI, int(clock == "real"), self.seed, max(0, busy_poll_us) * 1000, memory_limit_bytes
+            abi=_core.ABI,
+            real_clock=int(clock == "real"),
+            seed=self.seed,
+            busy_poll_ns=max(0, busy_poll_us) * 1000,
+            realtime=int(realtime),
+            memory_limit_bytes=memory_limit_bytes,
         )
         self.pointer = self.lib.pf_create(ctypes.byref(config))
         if not self.pointer:
@@ -189,7 +197,10 @@ class Fabric:
 
     def start(self) -> None:
         """Start the real clock's thread. FabricError: virtual clock, or it runs already."""
-        if self.lib.pf_start(self.pointer) != 0:
+        result = self.lib.pf_start(self.pointer)
+        if result == _core.E_SYSTEM:
+            raise FabricError(f"start: the loop's thread: {os.strerror(ctypes.get_errno())}")
+        if result != 0:
             raise FabricError("start: only a fabric on the real clock that is not yet running can be started")
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ struct fabric *pf_create(const struct pf_config *config)
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutexattr_setprotocol(&recursive, PTHREAD_PRIO_INHERIT); /* the loop may be a real-time thread */
     pthread_mutex_init(&f->lock.mutex, &recursive);
     pthread_mutexattr_destroy(&recursive);
     atomic_init(&f->lock.waiting, 0);
@@ -23,6 +24,7 @@ struct fabric *pf_create(const struct pf_config *config)
     f->real = config->real_clock;
     f->seed = config->seed;
     f->busy_poll_ns = config->busy_poll_ns;
+    f->realtime = config->realtime;
     f->pool_limit = config->memory_limit_bytes;
     f->switches_tail = &f->switches;
     f->lookahead_ns = PF_NO_TIME;

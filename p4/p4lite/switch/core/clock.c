@@ -140,6 +140,12 @@ static void *loop(void *argument)
     prctl(PR_SET_TIMERSLACK, 1);
     prctl(PR_SET_NAME, "p4lite-fabric");
     uint64_t last_work = 0, wait = 0;
+    const struct sched_param lowest = {.sched_priority = 1};
+    f->start_errno = f->realtime && sched_setscheduler(0, SCHED_RR, &lowest) != 0 ? errno : 0;
+    bool refused = f->start_errno != 0;
+    pthread_barrier_wait(&f->started);
+    if (refused)
+        return NULL;
     while (!atomic_load(&f->stop_requested)) {
         if (f->busy_poll_ns && clock_read(f) - last_work < f->busy_poll_ns)
             wait = 0;
@@ -184,16 +190,30 @@ int pf_start(struct fabric *f)
 {
     if (!f->real || f->running)
         return PF_E_CLOCK;
-    pf_lock(f);
+    if (pthread_barrier_init(&f->started, NULL, 2) != 0)
+        return PF_E_MEMORY;
     atomic_store(&f->stop_requested, false);
-    f->running = pthread_create(&f->thread, NULL, loop, f) == 0;
-    if (f->running && pthread_getcpuclockid(f->thread, &f->cpu_clock) != 0)
+    int error = pthread_create(&f->thread, NULL, loop, f);
+    if (error == 0) {
+        pthread_barrier_wait(&f->started);
+        error = f->start_errno;
+        if (error)
+            pthread_join(f->thread, NULL);
+    }
+    pthread_barrier_destroy(&f->started);
+    if (error) {
+        errno = error;
+        return PF_E_SYSTEM;
+    }
+    pf_lock(f);
+    f->running = true;
+    if (pthread_getcpuclockid(f->thread, &f->cpu_clock) != 0)
         f->cpu_clock = CLOCK_PROCESS_CPUTIME_ID;
     f->lag_since = clock_read(f);
-    f->lag_cpu_since = f->running ? clock_ns(f->cpu_clock) : 0;
+    f->lag_cpu_since = clock_ns(f->cpu_clock);
     f->lag_events_since = f->events;
     pf_unlock(f);
-    return f->running ? PF_OK : PF_E_SYSTEM;
+    return PF_OK;
 }
 
 int pf_stop(struct fabric *f)

@@ -106,6 +106,7 @@ struct pf_config {
     uint32_t real_clock;
     uint64_t seed;
     uint64_t busy_poll_ns;
+    uint64_t realtime; /* the real clock's thread runs with SCHED_RR, priority 1 */
     uint64_t memory_limit_bytes; /* of packets and PHVs; what does not fit is dropped */
 };
 

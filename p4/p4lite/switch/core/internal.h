@@ -183,6 +183,9 @@ struct fabric {
     uint64_t lookahead_ns;
     /* real clock */
     pthread_t thread;
+    pthread_barrier_t started;
+    int start_errno; /* why the thread could not have its priority */
+    bool realtime;
     int epoll_fd, wake_fd, netlink_fd;
     struct device *devices;
     struct histogram lag, busy;

@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #define P4LITE_ABI 1u
 
@@ -206,8 +207,14 @@ static inline void p4_lock_init(struct p4_lock *l)
 
 static inline void p4_lock_packets(struct p4_lock *l)
 {
-    while (atomic_load_explicit(&l->waiting, memory_order_relaxed) > 0)
-        sched_yield();
+    /* a real-time packet thread must sleep, not yield: the waiting thread may need this very core */
+    for (unsigned spins = 0; atomic_load_explicit(&l->waiting, memory_order_relaxed) > 0; spins++) {
+        const struct timespec moment = {0, 20000};
+        if (spins < 4)
+            sched_yield();
+        else
+            nanosleep(&moment, NULL);
+    }
     pthread_mutex_lock(&l->mutex);
 }
 
