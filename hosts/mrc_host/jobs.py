@@ -9,6 +9,7 @@ from typing import Any
 
 from mrc_host.config import NodeConfig
 from mrc_host.proto.completion import CompletionQueue
+from mrc_host.proto.config import CcConfig, EvConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState
 from mrc_host.proto.qp import QueuePair
@@ -16,6 +17,14 @@ from mrc_host.proto.roce import RoceEndpoint, RoceQueuePair
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 RECEIVES = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Profiles:
+    """EV and CC profile of a job's QPs, where they are not the host's own."""
+
+    ev: EvConfig | None = None
+    cc: CcConfig | None = None
 
 
 class Job:
@@ -39,6 +48,7 @@ class Job:
         names: Sequence[str],
         addresses: Sequence[str],
         qps_per_peer: int,
+        profiles: Profiles,
     ) -> None:
         kind = WORKLOADS.get(workload)
         if kind is None:
@@ -46,6 +56,8 @@ class Job:
         size = len(names)
         self.endpoint = endpoint
         self.rank = rank
+        self.profiles: set[tuple[str, str]] = set()
+        self._chosen = profiles
         self.names = list(names)
         self.addresses = list(addresses)
         self.buffer = bytearray(kind.memory_bytes(size, params))
@@ -66,7 +78,8 @@ class Job:
         endpoint = self.endpoint
         if isinstance(endpoint, RoceEndpoint):
             return endpoint.create_qp(cq, cq)
-        return endpoint.create_qp(cq, cq, ev=config.ev_towards(endpoint.config.ev, peer))
+        ev = self._chosen.ev or config.ev_towards(endpoint.config.ev, peer)
+        return endpoint.create_qp(cq, cq, ev=ev, cc=self._chosen.cc)
 
     def attributes(self) -> dict[str, Any]:
         """What the peers must know: region and QP attributes per peer, as JSON."""

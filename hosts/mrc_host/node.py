@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mrc_host.config import NodeConfig
-from mrc_host.jobs import Job
+from mrc_host.jobs import Job, Profiles
 from mrc_host.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
+from mrc_host.nodectl import DEFAULT, NodeController
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
+from mrc_host.proto.config import CcConfig, EvConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.roce import RoceEndpoint
@@ -71,6 +73,7 @@ class HostNode:
             "provide": self._provide,
             "map": self._map,
         }
+        self.controller = NodeController(self, self.endpoint) if isinstance(self.endpoint, Endpoint) else None
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
@@ -183,6 +186,10 @@ class HostNode:
         """Adds a verb: `handler(now, **arguments) -> dict`."""
         self._verbs[verb] = handler
 
+    def await_probe(self, token: int, answer: Callable[[int | None, int], None]) -> None:
+        """Calls `answer(rtt_ns, now)` when the EV probe of a token has ended."""
+        self._probe_waiters[token] = answer
+
     def _hello(self, now: int) -> dict[str, Any]:
         return {"name": self.name, "transport": self.config.transport, "now_ns": now, "ports": self.ports}
 
@@ -196,10 +203,21 @@ class HostNode:
         names: list[str],
         addresses: list[str],
         qps_per_peer: int = 1,
+        ev_profile: str = DEFAULT,
+        cc_profile: str = DEFAULT,
     ) -> dict[str, Any]:
         if job in self.jobs:
             raise ValueError(f"job '{job}' exists; finish it first")
-        made = Job(self.endpoint, self.cq, self.config, workload, params, rank, names, addresses, qps_per_peer)
+        profiles = Profiles()
+        if self.controller is not None and (ev_profile, cc_profile) != (DEFAULT, DEFAULT):
+            ev, cc = self.controller.online("ev", ev_profile), self.controller.online("cc", cc_profile)
+            assert isinstance(ev, EvConfig)
+            assert isinstance(cc, CcConfig)
+            profiles = Profiles(ev if ev_profile != DEFAULT else None, cc)
+        made = Job(
+            self.endpoint, self.cq, self.config, workload, params, rank, names, addresses, qps_per_peer, profiles
+        )
+        made.profiles = {("ev", ev_profile), ("cc", cc_profile)}
         self.jobs[job] = made
         for peer, qps in made.qps.items():
             for qp in qps:

@@ -1,0 +1,293 @@
+"""The node controller of a host, after the verbs of `mrc_ctl.h` (`mrc-protocol.md §10`): profiles, EVs, probes.
+
+EV format, EV and CC profiles have states::
+
+    INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
+
+Any setting may change in INIT and OFFLINE; in ONLINE only those of `LIMITED`. QPs are created with ONLINE profiles, and a
+profile that a QP uses cannot leave ONLINE. The verbs are reached over the agent's unix socket (mode 0600).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from mrc_host.config import build
+from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, EvFormat
+from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.events import EvState
+from mrc_host.proto.qp import QueuePair
+
+if TYPE_CHECKING:
+    from mrc_host.node import HostNode
+
+DEFAULT: Final = "default"
+MAX_PROBES: Final = 4096
+
+
+class ProfileState(Enum):
+    """Where a profile is in its life."""
+
+    INIT = "INIT"
+    OFFLINE = "OFFLINE"
+    ONLINE = "ONLINE"
+
+
+TRANSITIONS: Final = {
+    (ProfileState.INIT, ProfileState.OFFLINE),
+    (ProfileState.OFFLINE, ProfileState.ONLINE),
+    (ProfileState.ONLINE, ProfileState.OFFLINE),
+    (ProfileState.OFFLINE, ProfileState.INIT),
+}
+KINDS: Final = ("format", "ev", "cc")
+#: What may change while a profile is ONLINE: what QPs look up anew each time.
+LIMITED: Final[dict[str, set[str]]] = {
+    "format": set(),
+    "ev": {"probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active"},
+    "cc": set(),
+}
+
+
+@dataclass
+class Profile:
+    """A named set of settings; `made` is its checked configuration, from OFFLINE on."""
+
+    kind: str
+    name: str
+    settings: dict[str, Any]
+    state: ProfileState = ProfileState.INIT
+    made: EvConfig | CcConfig | EvFormat | None = None
+
+    def document(self, users: int) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "state": self.state.value,
+            "settings": self.settings,
+            "qps": users,
+        }
+
+
+@dataclass
+class _Batch:
+    """EV probes under way."""
+
+    results: list[dict[str, Any]] = field(default_factory=list)
+    waiting: int = 0
+
+
+class NodeController:
+    """The verbs of one host. Errors are ValueError and KeyError; the node turns them into answers."""
+
+    def __init__(self, node: HostNode, endpoint: Endpoint) -> None:
+        self.node = node
+        self.endpoint = endpoint
+        self.profiles: dict[tuple[str, str], Profile] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._next_batch = 1
+        config = endpoint.config
+        defaults: dict[str, EvConfig | CcConfig | EvFormat] = {
+            "format": config.ev.fmt,
+            "ev": config.ev,
+            "cc": config.cc,
+        }
+        for kind, made in defaults.items():
+            self.profiles[kind, DEFAULT] = Profile(kind, DEFAULT, {}, ProfileState.ONLINE, made)
+        verbs: dict[str, Callable[..., dict[str, Any]]] = {
+            "profile_create": self.profile_create,
+            "profile_modify": self.profile_modify,
+            "profile_state": self.profile_state,
+            "profile_delete": self.profile_delete,
+            "profile_list": self.profile_list,
+            "ev_query": self.ev_query,
+            "ev_set": self.ev_set,
+            "ev_replace": self.ev_replace,
+            "ev_probe": self.ev_probe,
+            "ev_probe_result": self.ev_probe_result,
+        }
+        for verb, handler in verbs.items():
+            node.add_verb(verb, handler)
+
+    # -- profiles -----------------------------------------------------------------------------------------
+
+    def _profile(self, kind: str, name: str) -> Profile:
+        if (kind, name) not in self.profiles:
+            known = ", ".join(sorted(f"{each[0]} {each[1]}" for each in self.profiles))
+            raise ValueError(f"no {kind} profile '{name}'; known: {known}")
+        return self.profiles[kind, name]
+
+    def _users(self, profile: Profile) -> int:
+        jobs = [job for job in self.node.jobs.values() if (profile.kind, profile.name) in job.profiles]
+        return sum(len(qps) for job in jobs for qps in job.qps.values())
+
+    def _make(self, profile: Profile) -> EvConfig | CcConfig | EvFormat:
+        """The configuration that the settings describe, over the host's own.
+
+        Raises:
+            ConfigError: a setting that does not exist or is out of range.
+        """
+        base = self.endpoint.config
+        settings = dict(profile.settings)
+        if profile.kind == "format":
+            name = str(settings.get("fmt", ""))
+            if set(settings) != {"fmt"} or name.upper() not in EvFormat.__members__:
+                known = ", ".join(each.name.lower() for each in EvFormat)
+                raise ConfigError(f"a format profile has one setting, fmt: {known}")
+            return EvFormat[name.upper()]
+        if profile.kind == "cc":
+            return build(CcConfig, {**dataclasses.asdict(base.cc), **settings}, "cc")
+        chosen = settings.pop("format", None)
+        if chosen is not None:
+            fmt = self._profile("format", chosen)
+            if fmt.state is not ProfileState.ONLINE:
+                raise ConfigError(f"format profile '{chosen}' is {fmt.state.value}; bring it ONLINE first")
+            settings["fmt"] = fmt.made
+        own = {each.name: getattr(base.ev, each.name) for each in dataclasses.fields(EvConfig)}
+        return build(EvConfig, {**own, **settings}, "ev")
+
+    def profile_create(self, now: int, kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """A new profile, in INIT."""
+        if kind not in KINDS:
+            raise ValueError(f"no profiles of kind '{kind}'; known: {', '.join(KINDS)}")
+        if (kind, name) in self.profiles:
+            raise ValueError(f"{kind} profile '{name}' exists")
+        profile = Profile(kind, name, dict(settings))
+        self._make(profile)
+        self.profiles[kind, name] = profile
+        return profile.document(0)
+
+    def profile_modify(self, now: int, kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Changes settings; ONLINE profiles allow only a few."""
+        profile = self._profile(kind, name)
+        if profile.state is ProfileState.ONLINE:
+            refused = set(settings) - LIMITED[kind]
+            if refused:
+                allowed = ", ".join(sorted(LIMITED[kind])) or "none"
+                raise ValueError(
+                    f"{kind} profile '{name}' is ONLINE: {min(refused)} cannot change; these can: {allowed}"
+                )
+        changed = Profile(kind, name, {**profile.settings, **settings}, profile.state)
+        changed.made = self._make(changed)
+        profile.settings, profile.made = changed.settings, changed.made
+        return profile.document(self._users(profile))
+
+    def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
+        """One step of a profile's life."""
+        profile = self._profile(kind, name)
+        if state not in ProfileState.__members__:
+            raise ValueError(f"no state '{state}'; known: {', '.join(ProfileState.__members__)}")
+        wanted = ProfileState[state]
+        if (profile.state, wanted) not in TRANSITIONS:
+            raise ValueError(f"{kind} profile '{name}' is {profile.state.value} and cannot go to {state}")
+        users = self._users(profile)
+        if profile.state is ProfileState.ONLINE and users:
+            raise ValueError(f"{kind} profile '{name}' is busy: {users} queue pairs use it")
+        profile.made = self._make(profile)
+        profile.state = wanted
+        return profile.document(users)
+
+    def profile_delete(self, now: int, kind: str, name: str) -> dict[str, Any]:
+        """Forgets a profile in INIT."""
+        profile = self._profile(kind, name)
+        if profile.state is not ProfileState.INIT:
+            raise ValueError(f"{kind} profile '{name}' is {profile.state.value}; bring it to INIT first")
+        del self.profiles[kind, name]
+        return {}
+
+    def profile_list(self, now: int) -> dict[str, Any]:
+        """All profiles with the number of QPs that use each."""
+        return {"profiles": [profile.document(self._users(profile)) for profile in self.profiles.values()]}
+
+    def online(self, kind: str, name: str) -> EvConfig | CcConfig | EvFormat:
+        """The configuration of an ONLINE profile, for a new QP.
+
+        Raises:
+            ValueError: no such profile, or it is not ONLINE.
+        """
+        profile = self._profile(kind, name)
+        if profile.state is not ProfileState.ONLINE or profile.made is None:
+            raise ValueError(f"{kind} profile '{name}' is {profile.state.value}; a queue pair needs it ONLINE")
+        return profile.made
+
+    # -- EVs ----------------------------------------------------------------------------------------------
+
+    def _qps(self, peer: str | None) -> list[tuple[str, QueuePair]]:
+        found = [
+            (job.names[rank], qp)
+            for job in self.node.jobs.values()
+            for rank, qps in job.qps.items()
+            for qp in qps
+            if isinstance(qp, QueuePair) and peer in (None, job.names[rank])
+        ]
+        if peer is not None and not found:
+            raise ValueError(f"no queue pair to '{peer}'")
+        return found
+
+    def ev_query(self, now: int, peer: str | None = None) -> dict[str, Any]:
+        """The EVs of every QP (to a peer), each with plane, state, whether it is active, and its losses."""
+        return {
+            "qps": [
+                {"peer": name, "qpn": qp.number, "evs": self.endpoint.query_evs(qp)} for name, qp in self._qps(peer)
+            ]
+        }
+
+    def ev_set(self, now: int, evs: list[int], state: str, peer: str | None = None) -> dict[str, Any]:
+        """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them."""
+        if state not in ("DENIED", "GOOD"):
+            raise ValueError(f"state is DENIED or GOOD, not '{state}'; the others are the endpoint's own")
+        changed = 0
+        for _, qp in self._qps(peer):
+            known = {each["ev"] for each in self.endpoint.query_evs(qp)}
+            for ev in evs:
+                if ev in known:
+                    self.endpoint.set_ev_state(qp, ev, EvState[state], now)
+                    changed += 1
+        return {"changed": changed}
+
+    def ev_replace(self, now: int, old: int, new: int, peer: str) -> dict[str, Any]:
+        """Puts another EV of the same plane in the place of one, for the QPs to a peer."""
+        changed = 0
+        for _, qp in self._qps(peer):
+            if any(each["ev"] == old for each in self.endpoint.query_evs(qp)):
+                self.endpoint.replace_ev(qp, old, new, now)
+                changed += 1
+        if not changed:
+            raise ValueError(f"no queue pair to '{peer}' has EV {old:#010x}")
+        return {"changed": changed}
+
+    def ev_probe(self, now: int, address: str, evs: list[list[int]], timeout_ns: int | None = None) -> dict[str, Any]:
+        """Probes EVs towards an address: `evs` is a list of [EV, plane]. Ask for the answers by `batch`."""
+        if len(evs) > MAX_PROBES:
+            raise ValueError(f"{len(evs)} probes; at most {MAX_PROBES} in one batch")
+        destination = ipaddress.IPv6Address(address).packed
+        number = self._next_batch
+        self._next_batch += 1
+        batch = self._batches[number] = _Batch()
+        for ev, plane in evs:
+            token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns)
+            batch.waiting += 1
+            self.node.await_probe(token, self._answer(batch, ev, plane))
+        return {"batch": number}
+
+    @staticmethod
+    def _answer(batch: _Batch, ev: int, plane: int) -> Callable[[int | None, int], None]:
+        def take(rtt_ns: int | None, now: int) -> None:
+            batch.waiting -= 1
+            batch.results.append({"ev": ev, "plane": plane, "rtt_ns": rtt_ns})
+
+        return take
+
+    def ev_probe_result(self, now: int, batch: int) -> dict[str, Any]:
+        """The answers so far; `rtt_ns` null: none in time. A complete batch is forgotten when asked for."""
+        if batch not in self._batches:
+            raise ValueError(f"no batch {batch}")
+        found = self._batches[batch]
+        if not found.waiting:
+            del self._batches[batch]
+        return {"waiting": found.waiting, "results": found.results}
