@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
     from p4lite.compiler.diagnostics import Diagnostic
+    from p4lite.compiler.frontend import Defines, StrPath
 
 __all__ = ["Compiled", "compile_program", "compile_text"]
 
@@ -66,17 +67,17 @@ class Compiled:
         return str(text_format.MessageToString(self.p4info_message))
 
 
-def compile_program(path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()) -> Compiled:
-    """Compiles a P4_16 (v1model) file; `defines` are NAME or NAME=VALUE. Raises `CompileError`, and nothing else."""
+def compile_program(path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> Compiled:
+    """Compiles a P4_16 (v1model) file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
     from p4lite.compiler import frontend
 
     return _compile(frontend.load(path, include_dirs, defines))
 
 
 def compile_text(
-    text: str, path: str = "program.p4", include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+    text: str, path: StrPath = "program.p4", include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> Compiled:
-    """Compiles `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
+    """Compiles `text`, as if it were the content of `path`. Raises only `CompileError`."""
     from p4lite.compiler import frontend
 
     return _compile(frontend.load_text(text, path, include_dirs, defines))

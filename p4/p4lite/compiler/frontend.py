@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from p4lite.compiler import ast
 from p4lite.compiler.ast import Pos
@@ -12,6 +14,10 @@ from p4lite.compiler.check import TypedProgram, check_program
 from p4lite.compiler.diagnostics import Reporter, Unsupported
 from p4lite.compiler.parser import parse
 from p4lite.compiler.preprocessor import preprocess, read_source
+
+StrPath: TypeAlias = str | os.PathLike[str]
+Defines: TypeAlias = Sequence[str] | Mapping[str, str]
+"""Macros: NAME or NAME=VALUE each, or a mapping from names to values."""
 
 RECURSION_LIMIT = 30_000
 """Python frames: parser.MAX_DEPTH levels of a syntax tree, each a few frames of a pass."""
@@ -41,30 +47,33 @@ def guarded(reporter: Reporter, path: str) -> Iterator[None]:
 
 
 def parse_file(
-    path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+    path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> tuple[ast.Program, Reporter]:
     """The syntax tree of a file. Raises `CompileError`."""
-    return parse_text(read_source(path), path, include_dirs, defines)
+    return parse_text(read_source(os.fspath(path)), path, include_dirs, defines)
 
 
 def parse_text(
-    text: str, path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+    text: str, path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> tuple[ast.Program, Reporter]:
     """The syntax tree of `text`, the content of `path`. Raises `CompileError`."""
     reporter = Reporter()
-    expanded, smap = preprocess(path, text, include_dirs, defines, reporter)
+    name = os.fspath(path)
+    if isinstance(defines, Mapping):
+        defines = [f"{macro}={value}" for macro, value in defines.items()]
+    expanded, smap = preprocess(name, text, [os.fspath(d) for d in include_dirs], defines, reporter)
     return parse(expanded, smap, reporter), reporter
 
 
-def load(path: str, include_dirs: Sequence[str] = (), defines: Sequence[str] = ()) -> TypedProgram:
-    """The typed program of a file; `defines` are NAME or NAME=VALUE. Raises `CompileError`, and nothing else."""
-    return load_text(read_source(path), path, include_dirs, defines)
+def load(path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()) -> TypedProgram:
+    """The typed program of a file; `defines`: NAME, NAME=VALUE or a mapping. Raises only `CompileError`."""
+    return load_text(read_source(os.fspath(path)), path, include_dirs, defines)
 
 
 def load_text(
-    text: str, path: str = "program.p4", include_dirs: Sequence[str] = (), defines: Sequence[str] = ()
+    text: str, path: StrPath = "program.p4", include_dirs: Sequence[StrPath] = (), defines: Defines = ()
 ) -> TypedProgram:
     """The typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
     program, reporter = parse_text(text, path, include_dirs, defines)
-    with guarded(reporter, path):
-        return check_program(program, path, reporter)
+    with guarded(reporter, os.fspath(path)):
+        return check_program(program, os.fspath(path), reporter)
