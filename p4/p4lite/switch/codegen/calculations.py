@@ -65,7 +65,7 @@ class Calculations:
         """Generates the function for an object with `algo` and `input`."""
         parts, payload = self._parts(node)
         hash_code = self._algorithm(node["algo"])
-        aligned = all(p.whole or total(p.items) % 8 == 0 for p in parts)
+        aligned = all(p.whole or all(total(s) % 8 == 0 for s in _segments(p.items)) for p in parts)
         lines = [f"/* {comment(title)} */", f"static uint64_t {function}({SIGNATURE},"]
         lines.append("    const uint8_t *payload P4_UNUSED, uint32_t payload_len P4_UNUSED)")
         lines.append("{")
@@ -98,19 +98,18 @@ class Calculations:
             body: list[str] = []
             if part.whole and place:
                 body = [*store_header(place, "b"), f"b += {header_bytes(place)};"]
-            elif any(i.field is not None and i.field.varbit for i in part.items):
-                for item in part.items:
-                    body += self._append(item)
             else:
-                body = [*store(part.items, "b"), f"b += {total(part.items) // 8};"]
+                for segment in _segments(part.items):
+                    body += self._append(segment)
             out += self._guard(place, body)
         return [*out, "    size_t n = (size_t)(b - buffer);"]
 
-    def _append(self, item: Item) -> list[str]:
-        if item.field is not None and item.field.varbit and item.place is not None:
-            length = item.place.length(item.field)
-            return [f"memcpy(b, {item.target()}, {length}); b += {length};"]
-        return [*store([item], "b"), f"b += {item.width // 8};"]
+    def _append(self, items: list[Item]) -> list[str]:
+        first = items[0]
+        if first.field is not None and first.field.varbit and first.place is not None:
+            length = first.place.length(first.field)
+            return [f"memcpy(b, {first.target()}, {length}); b += {length};"]
+        return [*store(items, "b"), f"b += {total(items) // 8};"]
 
     def _unaligned(self, parts: list[Part], size: int) -> list[str]:
         out = ["    uint64_t nb = 0;", f"    memset(buffer, 0, {size});"]
@@ -231,3 +230,16 @@ class Calculations:
             self.code += ["    buffer[10] = buffer[11] = 0;"]
             self.code += [f"    return p4_hash_csum16(buffer, {header_bytes(place)});", "}"]
         return name
+
+
+def _segments(items: list[Item]) -> list[list[Item]]:
+    """Runs of items of fixed width, and each varbit on its own."""
+    out: list[list[Item]] = []
+    fixed = False
+    for item in items:
+        varbit = item.field is not None and item.field.varbit
+        if varbit or not fixed:
+            out.append([])
+        out[-1].append(item)
+        fixed = not varbit
+    return out
