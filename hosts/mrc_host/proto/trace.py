@@ -1,6 +1,6 @@
 """A qlog-like event trace: one JSON object per line to any callable; no cost but a test when it is off.
 
-Every line has `t` (ns), `ev` (the event's name, `category:event`) and the fields of that event; `EVENTS` lists them.
+Every line has `t` (ns), `name` (`category:event`) and the fields of that event; `EVENTS` lists them.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ class Tracer:
         EVENTS[event]
         only = self._only
         if only is None or event in only or event.partition(":")[0] in only:
-            self._sink(json.dumps({"t": now, "ev": event, **fields}, separators=(",", ":")))
+            self._sink(json.dumps({"t": now, "name": event, **fields}, separators=(",", ":")))
