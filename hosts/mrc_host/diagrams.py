@@ -1,0 +1,62 @@
+"""State machine pictures from the tables that run: `python -m mrc_host.diagrams [qp|ev] [--dot]`.
+
+Prints Mermaid (or DOT) of the queue pair and EV state machines, so that a picture in `docs/` cannot lie.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import Enum
+
+from mrc_host.proto.ev import TRANSITIONS as EV_TRANSITIONS
+from mrc_host.proto.events import EvState, QpState
+from mrc_host.proto.qp import TRANSITIONS as QP_TRANSITIONS
+
+Edge = tuple[str, str, str]
+INITIAL = {"qp": QpState.RESET.name, "ev": EvState.GOOD.name}
+
+
+def edges(machine: str) -> list[Edge]:
+    """(from, to, label) of a machine; inputs that lead the same way share an edge. Raises KeyError."""
+    tables: dict[str, Iterable[tuple[tuple[Enum, Enum], Enum]]] = {
+        "qp": QP_TRANSITIONS.items(),
+        "ev": EV_TRANSITIONS.items(),
+    }
+    labels: dict[tuple[str, str], list[str]] = {}
+    for (state, item), target in tables[machine]:
+        if state is not target:
+            labels.setdefault((state.name, target.name), []).append(str(item.value))
+    return [(source, target, ", ".join(names)) for (source, target), names in labels.items()]
+
+
+def mermaid(machine: str) -> str:
+    """The machine as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {INITIAL[machine]}"]
+    # Mermaid ends a label at ';' and takes ':' for its own.
+    lines += [f"    {source} --> {target}: {label.replace(':', '')}" for source, target, label in edges(machine)]
+    return "\n".join(lines)
+
+
+def dot(machine: str) -> str:
+    """The machine as a DOT graph."""
+    lines = [f"digraph {machine} {{", f'    start [shape=point]; start -> "{INITIAL[machine]}";']
+    lines += [f'    "{source}" -> "{target}" [label="{label}"];' for source, target, label in edges(machine)]
+    return "\n".join([*lines, "}"])
+
+
+def main(arguments: list[str]) -> int:
+    """Print the pictures asked for; exit code 2 for an unknown argument."""
+    names = [argument for argument in arguments if argument != "--dot"]
+    unknown = [name for name in names if name not in INITIAL]
+    if unknown:
+        print(f"unknown machine '{unknown[0]}'; known: {', '.join(INITIAL)}, option: --dot", file=sys.stderr)
+        return 2
+    draw = dot if "--dot" in arguments else mermaid
+    for name in names or INITIAL:
+        print(draw(name))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
