@@ -256,7 +256,9 @@ STEP = st.tuples(
 
 
 @given(st.lists(STEP, max_size=200), st.booleans())
-def test_window_stays_between_one_mtu_and_the_maximum(steps: list[tuple[str, int, int, bool, int]], trims: bool) -> None:
+def test_window_stays_between_one_mtu_and_the_maximum(
+    steps: list[tuple[str, int, int, bool, int]], trims: bool
+) -> None:
     nscc = make(trimming=trims)
     now = 0
     for what, size, rtt, ce, penalty in steps:
