@@ -97,6 +97,8 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
     series = goodput_bps(document, edges)
     happenings = document["happenings"]
     start = document["started_ns"]
+    if not happenings:
+        return []
     times = [(each["done_ns"] - start) / 1e9 for each in happenings]
     ends = [*times[1:], edges[-1]]
     begins = [0.0, *times[:-1]]

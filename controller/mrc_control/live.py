@@ -35,8 +35,8 @@ class LiveView:
         self.console = console or Console(stderr=True)
         self.history: deque[float] = deque(maxlen=WIDTH)
         self._shown = 0
-        self._live = Live(console=self.console, refresh_per_second=8, transient=True, get_renderable=self._render)
         self._result: RunResult | None = None
+        self._live = Live(console=self.console, refresh_per_second=8, transient=True, get_renderable=self._render)
 
     def __enter__(self) -> LiveView:
         if self.console.is_terminal:

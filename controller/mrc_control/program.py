@@ -28,10 +28,11 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
         ProgramError: it does not compile.
     """
     # The compiler's parser takes a moment to load, which a command that compiles nothing should not wait for.
-    from p4lite.compiler import CompileError, compile_program
+    from p4lite.compiler import compile_program
+    from p4lite.compiler.diagnostics import CompileError
 
     try:
-        compiled = compile_program(source, include_dirs=[source.parent, source.parent / "include"], defines={})
+        compiled = compile_program(source, include_dirs=[source.parent, source.parent / "include"])
     except CompileError as error:
         raise ProgramError(str(error)) from error
     return FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)

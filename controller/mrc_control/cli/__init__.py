@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from mrc_control.cli import control, inside, lifecycle, run, topo
+from mrc_control.cli import control, inside, lifecycle, topo
+from mrc_control.cli import run as running
 from mrc_control.cli.common import report_errors
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(topo.app, name="topo")
-for module in (lifecycle, run, control, inside):
+for module in (lifecycle, running, control, inside):
     module.register(app)
 
 
