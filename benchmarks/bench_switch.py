@@ -172,7 +172,8 @@ def offered_rate(wires: Wires, forwarder: Path, size: int, cpu_ns: Callable[[], 
     before, cpu = wires.arrived(), cpu_ns()
     subprocess.run(["ip", "netns", "exec", wires.left, *source], check=True)
     packets = wires.arrived() - before
-    return packets / SECONDS, (cpu_ns() - cpu) / 1000 / max(1, packets)
+    assert packets > 0, "nothing reached the sink"
+    return packets / SECONDS, (cpu_ns() - cpu) / 1000 / packets
 
 
 @contextmanager

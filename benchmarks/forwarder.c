@@ -77,7 +77,7 @@ static void forward(const char *from, const char *to)
 static void source(const char *to, unsigned size, double seconds)
 {
     static const unsigned char head[] = {2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17,
-                                         0x66, 0xbb, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 7, 0, 26, 0, 0};
+                                         0x66, 0xbd, 10, 0, 0, 1, 10, 0, 0, 2, 0, 7, 0, 7, 0, 26, 0, 0};
     int fd = open_port(to);
     struct timespec start, now;
     for (int i = 0; i < BATCH; i++)

@@ -194,6 +194,53 @@ def test_vlan_tags_survive(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+def test_udp_super_frames_are_cut() -> None:
+    """A sender that leaves segmentation to the device (UDP_SEGMENT), over IPv4 and IPv6."""
+    script = (
+        "import socket\n"
+        "for family, target in ((socket.AF_INET, '10.9.0.2'), (socket.AF_INET6, 'fd09::2')):\n"
+        "    s = socket.socket(family, socket.SOCK_DGRAM)\n"
+        "    s.setsockopt(17, 103, 1000)\n"
+        "    s.sendto(bytes(range(250)) * 20 + b'end', (target, 7000))\n"
+    )
+    receiver = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.bind(('::', 7000)); s.settimeout(10)\n"
+        "print('ready', flush=True)\n"
+        "print('\\n'.join([s.recv(4096).hex() for _ in range(12)]))\n"
+    )
+    with Hosts("su") as hosts, patched(hosts) as (_, switch):
+        command = ["ip", "netns", "exec", hosts.name(2), "python3", "-c", receiver]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            hosts.on(1, "python3", "-c", script)
+            got = [bytes.fromhex(process.stdout.readline()) for _ in range(12)]
+        finally:
+            process.kill()
+            process.wait()
+        assert got == ([bytes(range(250)) * 4] * 5 + [b"end"]) * 2
+        assert switch.port(1).stats().drops["device"] == 0
+
+
+@pytest.mark.root
+def test_a_real_time_loop_leaves_room_for_control() -> None:
+    with Fabric("real", realtime=True) as fabric:
+        switch = fabric.add_switch(1, cpu_port=9)
+        switch.load(HandProgram())  # type: ignore[arg-type]
+        source, sink = switch.add_port(1), switch.add_port(2)
+        sink.collect(False)
+        fabric.start()
+        source.generate([packet(Op.FORWARD, 2)], 2_000_000, interval_ns=500)
+        for k in range(200):
+            switch.packet_out(packet(Op.FORWARD, 9))
+            switch.set_multicast_group(1 + k, [])
+        assert len(switch.multicast_groups()) == 200
+        assert sink.stats().tx_packets > 0
+
+
+@pytest.mark.root
 def test_interface_down_up_gone_and_back() -> None:
     with Hosts("sd") as hosts, patched(hosts) as (fabric, switch):
         name = hosts.port(1)

@@ -69,7 +69,7 @@ def _c_replicas(replicas: Sequence[Replica], where: str) -> ctypes.Array[_core.C
     for replica in replicas:
         if not (0 <= replica.port < 1 << 32 and 0 <= replica.rid < 1 << 16):
             raise FabricError(f"{where}: replica {replica}: port or rid out of range")
-    return (_core.CReplica * max(1, len(replicas)))(*((r.port, r.rid) for r in replicas))
+    return (_core.CReplica * max(1, len(replicas)))(*(_core.CReplica(r.port, r.rid) for r in replicas))
 
 
 class Switch:
