@@ -16,6 +16,8 @@ from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
 
 ROUTER = "fe80::1"
+#: Below this the kernel has no IPv6 on an interface.
+IPV6_MIN_MTU = 1280
 
 
 class HostNetError(Exception):
@@ -66,25 +68,27 @@ class HostNet:
                     addr1=addressing.mac_text(port.mac),
                     addr2=addressing.mac_text(port.gateway_mac),
                 )
-            self._configure_host(host)
+        # The far ends first: a port without carrier takes no addresses.
         self._configure_root()
+        for host in self.topology.hosts:
+            self._configure_host(host)
 
     def _batch(self, prefix: Sequence[str], lines: Sequence[str]) -> None:
         done = subprocess.run(
             [*prefix, "ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise HostNetError(f"ip: {done.stderr.strip().splitlines()[0]}")
+            raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
 
     def _configure_root(self) -> None:
-        mtu = self.topology.lab.interface_mtu
+        mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
         for name in self.interfaces.values():
             # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
             pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
         self._batch([], [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()])
 
     def _configure_host(self, host: Host) -> None:
-        mtu = self.topology.lab.interface_mtu
+        mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
@@ -94,7 +98,7 @@ class HostNet:
             for peer in self.topology.hosts:
                 if peer.index != host.index:
                     there = addressing.text(peer.ports[port.plane].address)
-                    lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface}")
+                    lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
         self._batch(self.command(host.name), lines)
 
     def pid(self, host: str) -> int:
