@@ -235,7 +235,8 @@ def _load_types(m: Model) -> None:
             name = item[0].str()
             varbit = item[1].value == "*"
             width = 0 if varbit else item[1].int(1, MAX_FIELD_BITS)
-            signed = item[2].bool() if len(item) > 2 else False
+            # p4c writes the number 0 for the sign of a bool field.
+            signed = len(item) > 2 and item[2].value != 0 and item[2].bool()
             saturating = item[3].bool() if len(item) > 3 else False
             if name in by_name:
                 item.fail(f"the field '{name}' is declared twice")
