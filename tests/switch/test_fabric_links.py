@@ -357,3 +357,28 @@ def test_capture_of_both_directions(tmp_path: Path) -> None:
         assert (interface, (high << 32) + low, captured, original) == (0, 1_000_000_007, 101, 101)
         assert body[20:121] == frame
         assert struct.unpack_from("<HHI", body, 124) == (2, 4, direction)
+
+
+def test_a_faster_rate_frees_a_slow_link() -> None:
+    fabric, switch = one_switch()
+    port = switch.port(2)
+    port.set_link(outgoing=LinkSettings(rate_bps=8))  # a packet takes 100 s
+    burst(fabric, switch.port(1), 3)
+    assert fabric.run_until(10**9) == []
+    port.set_link(outgoing=LinkSettings(rate_bps=8 * 10**6))
+    assert [t for t, *_ in fabric.run_until(2 * 10**9)] == []  # the first keeps its arrival; the wire is in order
+    port.set_up(False, "outgoing")
+    port.set_up(True, "outgoing")
+    burst(fabric, switch.port(1), 1, at_ns=fabric.now_ns)
+    assert len(fabric.run_until(3 * 10**9)) == 1
+    assert port.stats().drops["link_down"] == 3
+
+
+def test_advance_to_a_time_already_passed_does_nothing() -> None:
+    fabric, switch = one_switch(0)
+    port = switch.add_port(1, to_switch=LinkSettings(delay_ns=1000))
+    fabric.inject(port, packet(Op.FORWARD, 1), 0)
+    assert [t for t, *_ in fabric.advance(10**6)] == [1000]
+    assert fabric.now_ns == 1999
+    assert fabric.advance(1500) == []
+    assert fabric.now_ns == 1999

@@ -242,7 +242,8 @@ class Fabric:
         The core runs on past the first delivery only for as long as no reaction to it can reach a switch (the
         smallest `to_switch` delay of any external port), so a host may answer each packet at the packet's own
         time: `inject(port, frame, at_ns=time_ns)` is allowed although now_ns is later.
-        Empty result: limit_ns was reached.
+        Empty result: limit_ns was reached, or lay before now_ns already (a host's timer set in answer to a packet:
+        let it fire, then call again).
         """
         return self._run(limit_ns, 1)
 
@@ -315,7 +316,9 @@ class Fabric:
         the real clock somebody should call this at least so often.
         """
         if timeout_s > 0 and self.pointer:
-            select.select([self.notify_fd], [], [], timeout_s)
+            waiting = select.poll()
+            waiting.register(self.notify_fd, select.POLLIN)
+            waiting.poll(timeout_s * 1000)
         notes: list[Notification] = []
         with self._taking:
             if not self.pointer:

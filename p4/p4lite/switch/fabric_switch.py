@@ -376,8 +376,9 @@ class Port:
     def set_link(self, *, outgoing: LinkSettings | None = None, incoming: LinkSettings | None = None) -> None:
         """Change the direction away from (outgoing) or towards (incoming) this switch, at run time.
 
-        A change of rate holds from the next packet, of delay for packets sent from now on
-        (packets of one direction never overtake each other unless `reorder` says so).
+        A change of rate holds from the next packet (a faster link also finishes sooner what it is sending), of
+        delay for packets sent from now on (those of one direction never overtake each other unless `reorder`
+        says so).
         """
         for flag, settings in ((1, outgoing), (0, incoming)):
             if settings is None:

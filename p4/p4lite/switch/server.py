@@ -29,9 +29,8 @@ from p4lite.switch.fabric import Fabric, Port, Switch
 from p4lite.switch.fabric_types import FabricError
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.service import P4RuntimeService
-from p4lite.switch.program import load_program
 from p4lite.switch.programs import Loaded, load_source
-from p4lite.switch.target_codec import CodecError, integer, text
+from p4lite.switch.target_codec import CodecError, boolean, integer, text
 from p4lite.switch.target_service import TargetService
 
 DEFAULT_ADDRESS = "127.0.0.1:9559"
@@ -41,7 +40,17 @@ MAX_MESSAGE_BYTES = 64 << 20
 
 #: Keys of a fabric description, by object.
 DESCRIPTION = {
-    "fabric": ("clock", "grpc_server_addr", "seed", "busy_poll_us", "pcap_dir", "trace", "switches", "links"),
+    "fabric": (
+        "clock",
+        "grpc_server_addr",
+        "seed",
+        "busy_poll_us",
+        "realtime",
+        "pcap_dir",
+        "trace",
+        "switches",
+        "links",
+    ),
     "switch": (
         "device_id",
         "name",
@@ -93,7 +102,7 @@ class FabricServer:
             self.service.device(switch.device_id).load_config(config)
         else:
             with self.service.programs:
-                switch.load(load_program(program.bmv2))
+                switch.load(program.program())
 
     def start(self) -> str:
         """Serve, and start the real clock (a virtual one is the owner's to advance).
@@ -161,6 +170,7 @@ class _Builder:
                 clock,
                 integer(given.get("seed", 0), "seed"),
                 busy_poll_us=integer(given.get("busy_poll_us", 0), "busy_poll_us"),
+                realtime=boolean(given.get("realtime", False), "realtime"),
             )
             server = FabricServer(fabric, text(given.get("grpc_server_addr", DEFAULT_ADDRESS), "grpc_server_addr"))
         except (CodecError, FabricError, BuildError) as error:

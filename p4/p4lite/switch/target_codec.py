@@ -62,6 +62,13 @@ def integer(value: Any, where: str, low: int = 0, high: int = (1 << 63) - 1) -> 
     return value
 
 
+def boolean(value: Any, where: str) -> bool:
+    """`value` if it is true or false."""
+    if not isinstance(value, bool):
+        raise CodecError(f"{where}: expected true or false, got {value!r}")
+    return value
+
+
 def number(value: Any, where: str) -> float:
     """`value` if it is a probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:

@@ -102,6 +102,7 @@ int pf_port_link(struct port *a, struct port *b)
         for (int i = 0; i < 2; i++) {
             struct port *q = ends[i], *peer = ends[1 - i];
             linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
+            linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
             q->peer_kind = PEER_SWITCH;
             q->peer = peer;
             q->out.to = peer;
@@ -124,7 +125,13 @@ int pf_port_settings(struct port *q, uint32_t outgoing, const struct pf_link_set
     struct fabric *f = q->sw->fabric;
     pf_lock(f);
     settle(f);
-    linkdir_set(direction(q, outgoing), settings);
+    struct linkdir *d = direction(q, outgoing);
+    uint64_t old_rate = d->set.rate_bps;
+    linkdir_set(d, settings);
+    if (d == &d->owner->out)
+        port_rate_changed(f, d->owner, old_rate);
+    else if (settings->rate_bps == 0 || settings->rate_bps > old_rate)
+        d->free_at = d->free_at < f->now ? d->free_at : f->now;
     lookahead_update(f);
     pf_unlock(f);
     return PF_OK;

@@ -75,14 +75,14 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
     if (f->real)
         return PF_E_CLOCK;
     pf_lock(f);
-    if (until_ns < f->now) {
+    if (until_ns < f->now && !stop_on_delivery) {
         pf_unlock(f);
         return PF_E_PAST;
     }
     if (f->deliveries_taken)
         f->ndeliveries = f->delivered_size = 0;
     f->deliveries_taken = false;
-    int result = run_virtual(f, until_ns, stop_on_delivery);
+    int result = until_ns < f->now ? PF_OK : run_virtual(f, until_ns, stop_on_delivery);
     f->deliveries_taken = true;
     *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
     pf_unlock(f);

@@ -101,7 +101,7 @@ void drain(struct fabric *f)
             if (!f->kicked_head)
                 f->kicked_tail = NULL;
             q->kicked = false;
-            port_serve(f, q);
+            port_serve(f, q, f->now);
             continue;
         }
         struct packet *p = list_pop(&f->again);
@@ -126,7 +126,8 @@ void run_step(struct fabric *f)
         break;
     case TIMER_PORT:
         timer_cancel(f, t);
-        port_serve(f, CONTAINER(struct port, timer, t));
+        /* the loop may be late; the transmitter goes on from when it was due, so that the rate holds */
+        port_serve(f, CONTAINER(struct port, timer, t), t->time);
         break;
     case TIMER_PACKET:
         timer_cancel(f, t);

@@ -235,7 +235,8 @@ void source_free(struct fabric *f, struct source *s);
 
 /* tm.c */
 void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
-void port_serve(struct fabric *f, struct port *q);
+void port_serve(struct fabric *f, struct port *q, uint64_t start);
+void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate);
 void port_kick(struct fabric *f, struct port *q);
 void port_flush(struct fabric *f, struct port *q);
 

@@ -33,6 +33,7 @@ void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why)
     struct packet *p;
     timer_cancel(f, &d->timer);
     d->epoch++;
+    d->last_arrival = 0;
     while ((p = list_pop(&d->wire)))
         port_drop(f, d->owner, p, why);
 }

@@ -59,7 +59,7 @@ static struct packet *dequeue(struct port *q)
     return p;
 }
 
-static void transmit(struct fabric *f, struct port *q, struct packet *p)
+static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_t start)
 {
     q->stats.tx_packets++;
     q->stats.tx_bytes += p->len;
@@ -68,7 +68,7 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p)
         trace_packet(f, "tx", q, p);
     if (q->pcap)
         pcap_packet(f, q, p, 1);
-    q->free_at = f->now + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
+    q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
     switch (q->peer_kind) {
     case PEER_CPU:
         notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, p->len);
@@ -82,8 +82,9 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p)
     }
 }
 
-/* Sends while the transmitter is free: the highest priority first; egress runs when a packet leaves its queue. */
-void port_serve(struct fabric *f, struct port *q)
+/* Sends while the transmitter is free: the highest priority first; egress runs when a packet leaves its queue.
+ * The first transmission begins at `start`, which may lie before now. */
+void port_serve(struct fabric *f, struct port *q, uint64_t start)
 {
     while (q->packets && q->sw->state == PF_RUNNING) {
         if (q->free_at > f->now) {
@@ -91,9 +92,23 @@ void port_serve(struct fabric *f, struct port *q)
             return;
         }
         struct packet *p = target_egress(f, q, dequeue(q));
-        if (p)
-            transmit(f, q, p);
+        if (p) {
+            transmit(f, q, p, start);
+            start = q->free_at;
+        }
     }
+}
+
+/* A faster link finishes sooner what it is about to send; otherwise a new rate holds from the next packet. */
+void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate)
+{
+    uint64_t rate = q->out.set.rate_bps;
+    if (q->free_at <= f->now || old_rate == 0 || (rate && rate <= old_rate))
+        return;
+    unsigned __int128 left = (unsigned __int128)(q->free_at - f->now) * old_rate;
+    q->free_at = f->now + (rate ? (uint64_t)(left / rate) : 0);
+    if (q->timer.pos != NO_POS)
+        timer_arm(f, &q->timer, q->free_at, next_seq(f));
 }
 
 /* Empties the queues (stop, restart, another program). */
