@@ -8,7 +8,6 @@ from pathlib import Path
 
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric_types import FabricError
-from p4lite.switch.program import load_program
 from p4lite.switch.programs import load_source
 from p4lite.switch.stf.engine import StfUnsupported, run_stf
 from p4lite.switch.stf.parse import StfError, parse_stf
@@ -43,8 +42,7 @@ def run(argv: list[str]) -> int:
             include_dirs=[Path(item) for item in arguments.include],
             defines={name: value or "1" for name, value in defines.items()},
         )
-        program = load_program(loaded.bmv2, name=Path(arguments.program).stem)
-        result = run_stf(program, statements, arguments.test, priority_queues=arguments.priority_queues)
+        result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
     except ProgramError as error:
         return _refuse(f"the program is not supported: {error}")
     except (StfUnsupported, FabricError, BuildError) as error:

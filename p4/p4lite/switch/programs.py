@@ -13,14 +13,23 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.errors import ProgramError
+from p4lite.switch.program import Program, load_program
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """BMv2 JSON and, if it is known, the P4Info."""
+    """BMv2 JSON from `path` and, if it is known, the P4Info."""
 
+    path: Path
     bmv2: dict[str, Any]
     p4info: Any | None
+
+    def program(self) -> Program:
+        """The validated program; ProgramError names the file."""
+        try:
+            return load_program(self.bmv2, name=self.path.stem)
+        except ProgramError as error:
+            raise ProgramError(str(error).replace("<memory>", str(self.path), 1)) from None
 
     def config(self) -> Any:
         """The ForwardingPipelineConfig; None without P4Info."""
@@ -41,7 +50,7 @@ def load_source(
     """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4)."""
     if path.suffix == ".p4":
         return _compile(path, include_dirs, defines or {})
-    return Loaded(_read_json(path), None if p4info is None else read_p4info(p4info))
+    return Loaded(path, _read_json(path), None if p4info is None else read_p4info(p4info))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -76,4 +85,4 @@ def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str
         result = compile_program(path, include_dirs=list(include_dirs), defines=dict(defines))
     except CompileError as error:
         raise ProgramError(str(error)) from None
-    return Loaded(result.bmv2, result.p4info)
+    return Loaded(path, result.bmv2, result.p4info)

@@ -124,7 +124,7 @@ class PipelineCache:
             try:
                 program = load_program(device_config(blob))
             except ProgramError as error:
-                raise invalid(f"p4_device_config: {error}") from None
+                raise invalid(str(error).replace("<memory>", "p4_device_config", 1)) from None
             self._remember(self._programs, key, program)
         return program
 
