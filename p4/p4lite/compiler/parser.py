@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,25 @@ def load_tables() -> Any:
     return tables
 
 
+_per_thread = threading.local()
+
+
+def _parser() -> tuple[lark.Lark, Builder]:
+    """lark's parser and the builder bound to it: made once a thread, as the builder holds the run's reporter."""
+    made: tuple[lark.Lark, Builder] | None = getattr(_per_thread, "parser", None)
+    if made is None:
+        builder = Builder(Reporter())
+        parser: Any = lark.Lark.__new__(lark.Lark)
+        parser._load(load_tables(), transformer=builder)
+        made = _per_thread.parser = (parser, builder)
+    return made
+
+
 def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
     """Parses preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
     tokens = tokenize(text, smap, reporter)
-    tables = load_tables()
-    builder = Builder(reporter)
-    parser: Any = lark.Lark.__new__(lark.Lark)
-    parser._load(tables, transformer=builder)
+    parser, builder = _parser()
+    builder.reporter = reporter
     end = tokens[-1].pos if tokens else smap.pos(0)
     end = Pos(end.file, end.line, end.col + end.length)
     tokens.append(Token("$END", "", end))

@@ -114,8 +114,13 @@ class CheckerBase:
 
     # -- types
 
-    def resolve(self, node: ast.TypeNode, *, generic_ok: bool = False) -> Type:
-        """The type a type expression denotes; `generic_ok` lets type arguments be left out (to be inferred)."""
+    def resolve(self, node: ast.TypeNode, *, generic_ok: bool = False, wildcard: bool = False) -> Type:
+        """The type a type expression denotes.
+
+        `generic_ok` lets type arguments be left out (to be inferred), `wildcard` lets it be `_`.
+        """
+        if isinstance(node, ast.BaseTypeNode) and node.name == "_" and node.type is None and not wildcard:
+            self.error(node.pos, "'_' stands for a type only among type arguments")
         t = self._resolve(node, generic_ok)
         node.type = t
         return t
@@ -168,7 +173,7 @@ class CheckerBase:
     def _named_type(self, node: ast.NamedTypeNode, generic_ok: bool) -> Type:
         scope = self.scope.root() if node.absolute else self.scope
         found = scope.lookup(node.name)
-        args = tuple(self.resolve(a) for a in node.args)
+        args = tuple(self.resolve(a, wildcard=True) for a in node.args)
         if not found:
             self.error(node.pos, f"unknown type '{node.name}'")
             return ty.UNKNOWN
@@ -243,6 +248,9 @@ class CheckerBase:
                 core,
                 ty.IntType | ty.StringType | ty.ErrorType | ty.EnumType | ty.TupleType | ty.HeaderType | ty.UnionType,
             )
+            if isinstance(core, ty.StructType):
+                for part in core.fields.values():
+                    self.check_component(pos, part, where)
             if isinstance(core, ty.StackType):
                 inner = ty.strip_newtypes(core.element)
                 bad = bad or isinstance(inner, ty.HeaderType | ty.UnionType)

@@ -8,6 +8,7 @@ from typing import TypeVar
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import CallKind, Pos
+from p4lite.compiler.check import corelib
 from p4lite.compiler.check.coerce import is_or_holds_int, show
 from p4lite.compiler.check.expressions import Expressions
 from p4lite.compiler.types import Type
@@ -66,6 +67,8 @@ class Calls(Expressions):
                 return e
             func.decl, func.type = decl, ty.FunctionType(decl)
             e.kind = CallKind.FUNCTION if decl.body is not None else CallKind.EXTERN_FUNCTION
+            if decl.name == "verify" and decl.body is None and self.context.kind not in ("state", "function"):
+                self.error(e.pos, "'verify' can be called in parsers only")
             self._call_function(e, decl, {}, want)
             if decl.body is not None and decl.type_params and isinstance(e.target, ast.FunctionDecl):
                 self._specialise(e, decl)
@@ -77,6 +80,8 @@ class Calls(Expressions):
             e.kind, e.target = CallKind.ACTION, action
             if self.context.kind in ("state", "parser", "function", "program"):
                 self.error(e.pos, f"action '{action.name}' can be called in controls and actions only")
+            if e.type_args:
+                self.error(e.pos, f"action '{action.name}' takes no type arguments")
             self.bind(e, action.params, f"action '{action.name}'", {}, constants=False)
             e.type = ty.VOID
             return e
@@ -133,7 +138,10 @@ class Calls(Expressions):
                 e.type = ty.UNKNOWN
                 return
             for var, node in zip(env, e.type_args, strict=True):
-                t = self.resolve(node)
+                t = self.resolve(node, wildcard=True)
+                if isinstance(t, ty.VoidType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TableType):
+                    self.error(node.pos, f"{t} cannot be a type argument of {what}")
+                    t = ty.UNKNOWN
                 env[var] = ty.UNKNOWN if isinstance(t, ty.DontCareType) else t
         full = self.bind(e, decl.params, what, env, constants=not getattr(decl, "body", None), outer=outer)
         if want is not None and any(isinstance(t, ty.UnknownType) for t in env.values()):
@@ -145,6 +153,8 @@ class Calls(Expressions):
                 elif is_or_holds_int(t) and not isinstance(result, ty.VoidType) and result == var:
                     self.error(e.pos, f"cannot infer the width of {var} of {what}: give numbers a width, as in 8w1")
                     env[var] = ty.UNKNOWN
+                elif isinstance(t, ty.AnonStructType):
+                    self.error(e.pos, f"cannot infer type {var} of {what}: say which struct it is, as in (S){{...}}")
         e.types = tuple(env.values())
         e.type = ty.substitute(ty.substitute(result, outer), env)
 
@@ -174,6 +184,9 @@ class Calls(Expressions):
         e.target = made
         for a, p in zip(e.args, made.params, strict=True):
             a.param = p
+
+    naming = False
+    """Whether the constructor call at hand is that of a declaration."""
 
     def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
         raise NotImplementedError
@@ -314,6 +327,8 @@ class Calls(Expressions):
         assert isinstance(method, ast.Method)
         e.kind = CallKind.ABSTRACT_METHOD if method.abstract else CallKind.EXTERN_METHOD
         self._call_function(e, method, self.type_env(decl.type_params, t.args), want)
+        if not self.reporter.failed:
+            corelib.check_extern_method(self, e, decl.name)
         return e
 
     # -- constructors
@@ -332,6 +347,10 @@ class Calls(Expressions):
         params: Sequence[ast.Param]
         if isinstance(decl, ast.ExternDecl):
             constructors = decl.constructors()
+            if not self.naming and any(m.abstract for m in decl.methods):
+                self.error(
+                    e.pos, f"extern '{decl.name}' has abstract methods: instantiate it in a declaration of its own"
+                )
             if not constructors and not e.args:
                 params = []
             elif not constructors:
@@ -403,7 +422,12 @@ class Calls(Expressions):
                 continue
             want = ty.substitute(formal, {v: t for v, t in env.items() if not isinstance(t, ty.UnknownType)})
             a.expr = self.argument(a.expr, p, None if _open(want, env) else want)
-            if not self.unify(formal, a.expr.type or ty.UNKNOWN, env):
+            if isinstance(formal, ty.TypeVar) and isinstance(
+                a.expr.type, ty.ParserType | ty.ControlType | ty.TableType
+            ):
+                self.error(a.expr.pos, f"a {show(a.expr.type)} cannot be an argument")
+                ok = False
+            elif not self.unify(formal, a.expr.type or ty.UNKNOWN, env):
                 shown = ty.substitute(want, env)
                 self.error(a.expr.pos, f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}")
                 ok = False

@@ -20,7 +20,8 @@ def const_literal(value: ast.Value | None, e: ast.Expr, t: Type) -> ast.Expr:
         return ast.BoolLiteral(e.pos, bool(value), type=t, const=bool(value))
     bits = ty.underlying_bits(t)
     width, signed = (bits.width, bits.signed) if bits is not None else (None, False)
-    return ast.IntLiteral(e.pos, value, width, signed, str(value), type=t, const=value)
+    text = e.text if isinstance(e, ast.IntLiteral) else str(value)
+    return ast.IntLiteral(e.pos, value, width, signed, text, type=t, const=value)
 
 
 def fields_of(t: Type) -> dict[str, Type] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from p4lite.compiler import ast
+from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.scope import Scope
 from p4lite.compiler.check.tables import Tables
@@ -68,7 +68,7 @@ class Declarations(Tables):
             d.type = ty.EnumType(d, (), tuple(names))
             self.declare(d)
             return
-        base = ty.strip_newtypes(self.resolve(d.base))
+        base = self.resolve(d.base)
         if not isinstance(base, ty.BitType):
             if not isinstance(base, ty.UnknownType):
                 self.error(d.base.pos, f"the base of an enum must be bit<> or int<>, not {base}")
@@ -82,7 +82,13 @@ class Declarations(Tables):
                 self.error(m.pos, f"member '{m.name}' of a serializable enum needs a value: {m.name} = ...")
                 values[m.name] = 0
                 continue
-            m.value = self.coerce(self.value(m.value, base), base, f"member '{m.name}'")
+            m.value = self.value(m.value, base)
+            given = m.value.const
+            if isinstance(m.value.type, ty.IntType) and isinstance(given, int) and not constfold.in_range(given, base):
+                self.error(m.value.pos, f"the value {given} of member '{m.name}' does not fit in {base}")
+                values[m.name] = 0
+                continue
+            m.value = self.coerce(m.value, base, f"member '{m.name}'")
             if isinstance(m.value.type, ty.UnknownType):
                 values[m.name] = 0
             elif not isinstance(m.value.const, int):
@@ -121,6 +127,8 @@ class Declarations(Tables):
                     self.error(p.pos, f"parameter '{p.name}': those with a direction come before those without")
             if p.direction and where == "constructor":
                 self.error(p.pos, f"constructor parameter '{p.name}' cannot have a direction")
+            if p.optional and where in ("function", "action"):
+                self.error(p.pos, f"parameter '{p.name}' of a {where} cannot be @optional")
             if p.default is not None:
                 if p.direction in ("out", "inout"):
                     self.error(p.default.pos, f"'{p.direction}' parameter '{p.name}' cannot have a default value")
@@ -142,7 +150,19 @@ class Declarations(Tables):
                 self.error(p.pos, f"parameter '{p.name}' of an action cannot have type {t}")
             elif isinstance(t, ty.ParserType | ty.ControlType | ty.PackageType) and where in ("parser", "control"):
                 self.error(p.pos, f"parameter '{p.name}' cannot have type {t}: make it a constructor parameter")
-        elif isinstance(t, ty.IntType | ty.StringType) and p.direction in ("out", "inout", "in") and where != "extern":
+        elif isinstance(t, ty.IntType) and where == "action":
+            self.error(p.pos, f"parameter '{p.name}' of an action needs a width: bit<> or int<>")
+        elif isinstance(t, ty.StringType) and p.direction:
+            self.error(p.pos, f"parameter '{p.name}' of type string cannot have a direction")
+        elif (
+            where == "action"
+            and not p.direction
+            and not isinstance(
+                t, ty.BitType | ty.BoolType | ty.SerEnumType | ty.ErrorType | ty.EnumType | ty.UnknownType
+            )
+        ):
+            self.error(p.pos, f"parameter '{p.name}': the control plane cannot give a {t}; split it into numbers")
+        elif isinstance(t, ty.IntType) and p.direction and where != "extern":
             self.error(p.pos, f"parameter '{p.name}' with a direction cannot have type {t}")
 
     # -- functions, externs, actions
@@ -174,6 +194,8 @@ class Declarations(Tables):
             for a in aliases:
                 self.declare(a)
             result = self.resolve(decl.result)
+            if isinstance(result, ty.IntType | ty.ExternType | ty.ParserType | ty.ControlType | ty.PackageType):
+                self.error(decl.result.pos, f"function '{decl.name}' cannot return {result}")
             with self.inner(result=result):
                 self.params(decl.params, "function")
                 assert decl.body is not None
@@ -193,6 +215,8 @@ class Declarations(Tables):
             for m in d.methods:
                 if m.result is None and m.name != d.name:
                     self.error(m.pos, f"method '{m.name}' has no result type")
+                elif m.result is not None and m.name == d.name:
+                    self.error(m.pos, f"the constructor of '{d.name}' cannot have a result type")
                 for other in seen:
                     if other.name == m.name and [p.name for p in other.params] == [p.name for p in m.params]:
                         self.error(m.pos, f"method '{m.name}' with these parameters is already declared at {other.pos}")
@@ -307,11 +331,15 @@ class Declarations(Tables):
 
     def top_instance(self, d: ast.Instantiation) -> None:
         self.check_instantiation(d)
+        if isinstance(d.type, ty.ParserType | ty.ControlType):
+            self.error(d.pos, f"'{d.type}' cannot be instantiated outside of a parser or control")
         self.declare(d)
 
     def check_instantiation(self, inst: ast.Instantiation) -> None:
         call = ast.Call(inst.type_node.pos, ast.TypeExpr(inst.type_node.pos, inst.type_node), inst.args)
+        outer, self.naming = self.naming, True
         done = self.expr(call)
+        self.naming = outer
         assert isinstance(done, ast.Call)
         inst.call, inst.type, inst.args = done, done.type, done.args
         if isinstance(done.const, ast.Instance):

@@ -20,6 +20,9 @@ _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 class Expressions(Coercion):
     """`expr` checks an expression and returns it, or what takes its place, with `type` and `const` set."""
 
+    switching = False
+    """Whether the expression at hand is that of a switch statement."""
+
     def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
         if e.type is not None:
             return e
@@ -175,6 +178,8 @@ class Expressions(Coercion):
             self._stack_member(e, t)
         elif isinstance(t, ty.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
             e.type = ty.ActionEnumType(t.decl) if e.name == "action_run" else ty.BOOL
+            if e.name == "action_run" and not self.switching:
+                self.error(e.pos, "'action_run' is for a switch statement only")
         else:
             self.error(e.pos, f"{show(e.expr.type)} has no member '{e.name}'")
         return e

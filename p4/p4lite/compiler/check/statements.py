@@ -216,8 +216,14 @@ class Statements(Calls):
     def switch(self, s: ast.Switch) -> None:
         if self.context.kind == "state":
             self.error(s.pos, "'switch' is not allowed in a parser: use transition select")
+        outer, self.switching = self.switching, True
         s.expr = self.value(s.expr)
+        self.switching = outer
         t = s.expr.type or ty.UNKNOWN
+        core = ty.strip_newtypes(t)
+        good = ty.BitType | ty.IntType | ty.BoolType | ty.EnumType | ty.SerEnumType | ty.ErrorType | ty.ActionEnumType
+        if not isinstance(core, good | ty.UnknownType):
+            self.error(s.expr.pos, f"cannot switch on {show(t)}")
         labels: set[object] = set()
         default_seen = False
         for case in s.cases:
@@ -288,6 +294,9 @@ class Statements(Calls):
         select.exprs = [self.value(e) for e in select.exprs]
         kinds = [e.type or ty.UNKNOWN for e in select.exprs]
         for e, t in zip(select.exprs, kinds, strict=True):
+            core = ty.strip_newtypes(t)
+            if isinstance(core, ty.FieldsType | ty.StackType | ty.VarbitType | ty.StringType | ty.ExternType):
+                self.error(e.pos, f"cannot select on {show(t)}")
             if isinstance(t, ty.IntType):
                 self.error(e.pos, "a number without width cannot be selected on: give it a width, as in 8w1")
         for case in select.cases:

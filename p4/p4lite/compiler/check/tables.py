@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
+from p4lite.compiler.check import corelib
 from p4lite.compiler.check.coerce import show
 from p4lite.compiler.check.statements import Statements
 from p4lite.compiler.types import Type
@@ -41,6 +42,9 @@ class Tables(Statements):
                 self.error(kind.pos, f"no match_kind '{kind.name}' is declared{hint}")
             kind.type, kind.const = ty.MATCH_KIND, ast.EnumValue("match_kind", kind.name)
             kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
+            named = any(a.name == "name" for a in k.annotations)
+            if not named and corelib.needs_name(k.expr) and not isinstance(kt, ty.UnknownType):
+                self.error(k.expr.pos, 'a key that is no plain field needs a name: add @name("...") before the ;')
             if isinstance(kt, ty.IntType):
                 self.error(k.expr.pos, "a key needs a width: give the number one, as in 8w1")
             elif isinstance(
@@ -117,6 +121,14 @@ class Tables(Statements):
         if directed and len(given) == len(decl.params):
             if not self._bind(ref, decl.params, decl):
                 return
+            for a in ref.args or []:
+                if (
+                    a.param is not None
+                    and not a.param.direction
+                    and a.expr is not None
+                    and not self._compile_time(a.expr)
+                ):
+                    self.error(a.pos, f"argument '{a.param.name}' must be a compile-time constant")
             for a, b in zip(ref.args or [], listed.args or [], strict=False):
                 if a.expr is not None and b.expr is not None and not same_expr(a.expr, b.expr):
                     self.error(a.pos, f"argument differs from the one in the list of actions of table '{t.name}'")
@@ -152,6 +164,10 @@ class Tables(Statements):
                 self.error(key.pos, f"a range for a key that matches {kind}")
             elif isinstance(key, ast.Mask) and kind not in ("ternary", "lpm"):
                 self.error(key.pos, f"a mask for a key that matches {kind}")
+            elif isinstance(key, ast.Mask) and kind == "lpm":
+                width = ty.max_width_bits(k.expr.type or ty.UNKNOWN)
+                if width and isinstance(key.mask.const, int) and not corelib.prefix_mask(key.mask.const, width):
+                    self.error(key.pos, "the mask of a key that matches lpm must be a prefix: ones, then zeros")
             elif isinstance(key, ast.DontCare) and kind == "exact":
                 self.error(key.pos, "'_' for a key that matches exact")
 
