@@ -41,7 +41,11 @@ class Workload(Model):
 
 
 class Step(Model):
-    """Something that happens `at` so many seconds: `fail`, `restore` or `flap` a target."""
+    """Something that happens `at` so many seconds: `fail`, `restore` or `flap` a target.
+
+    `loss` is the share of capacity that this workload must lose from then on; left out, it is what the topology
+    says of the host that loses most.
+    """
 
     at: Annotated[float, Field(ge=0)]
     fail: str | None = None
@@ -50,6 +54,7 @@ class Step(Model):
     kind: str = ""
     direction: Literal["both", "up", "down"] = "both"
     settings: dict[str, Any] = {}
+    loss: Annotated[float, Field(ge=0, le=1)] | None = None
     period: Annotated[float, Field(gt=0)] = 1.0
     count: Annotated[int, Field(ge=1, le=1000)] = 1
 
@@ -62,12 +67,12 @@ class Step(Model):
     def actions(self) -> list[tuple[float, Action]]:
         """With their times in seconds."""
         if self.flap is not None:
-            return flapping(self.flap, self.kind or "link_down", self.at, self.period, self.count)
+            return flapping(self.flap, self.kind or _guess(self.flap), self.at, self.period, self.count)
         if self.restore is not None:
-            return [(self.at, Action("restore", self.restore))]
+            return [(self.at, Action("restore", self.restore, loss=self.loss))]
         target = self.fail or ""
         kind = self.kind or ("impair" if self.settings else _guess(target))
-        return [(self.at, Action("fail", target, kind, self.direction, self.settings))]
+        return [(self.at, Action("fail", target, kind, self.direction, self.settings, self.loss))]
 
 
 class Expectation(Model):

@@ -69,13 +69,17 @@ class FabricControl(Protocol):
 
 @dataclass(frozen=True)
 class Action:
-    """`fail` or `restore` of a target. `kind` and `settings` belong to `fail`; `restore` undoes whatever is there."""
+    """`fail` or `restore` of a target. `kind` and `settings` belong to `fail`; `restore` undoes whatever is there.
+
+    `loss` is what it must cost from then on, where that is not what the topology says.
+    """
 
     verb: Literal["fail", "restore"]
     target: str
     kind: str = ""
     direction: Direction = "both"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    loss: float | None = None
 
     def describe(self) -> str:
         """As a person says it."""
@@ -93,6 +97,7 @@ class Action:
             "kind": self.kind,
             "direction": self.direction,
             "settings": dict(self.settings),
+            "loss": self.loss,
             "text": self.describe(),
         }
 

@@ -219,7 +219,7 @@ class Run:
         except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
             error = f"{action.describe()}: {problem}"
             self.result.failures.append(error)
-        loss = session.failures.expected_loss(session.topology)
+        loss = session.failures.expected_loss(session.topology) if action.loss is None else action.loss
         self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error))
 
     def _collect(self) -> None:

@@ -1,0 +1,64 @@
+"""Whole labs: P4 switches, MRC endpoints, failures; one body for simulated time and for real namespaces."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from mrc_control import verdict
+from mrc_control.execute import run_on
+from mrc_control.experiment import Expectation, Experiment, Step, Workload
+from support.labs import lab_file, session
+
+CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.root)]
+MODES = ["srv6_usid", "srv6_srh", "structured_ev", "ecmp", "spray"]
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: Expectation) -> dict[str, Any]:
+    """Runs, judges, and returns the result; a missed expectation fails the test."""
+    experiment = Experiment(name="test", title="test", lab=lab, workload=workload, schedule=schedule, expect=expect)
+    with session(lab, clock) as made:
+        document = run_on(made, experiment).document()
+        document["program_counters"] = made.program_counters()
+        judged = verdict.judge(document, made.topology, expect)
+    missed = [check for check in judged.checks if not check.passed]
+    assert not missed, (missed, document["failures"])
+    return document
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, routing={"mode": mode})
+    workload = Workload(name="all_to_all", params={"block_bytes": 50_000, "iterations": 2})
+    document = run(lab, clock, workload, [], Expectation(valid=False))
+    assert sum(each["bytes_verified"] for each in document["progress"].values()) == 8 * 7 * 2 * 50_000
+    assert document["program_counters"]["drop_no_route"] == 0 or clock == "real"
+
+
+FAILURES = {
+    "link": [Step(at=1.5, fail="p1-t0.0--p1-t1.0", loss=0.0), Step(at=3.5, restore="p1-t0.0--p1-t1.0", loss=0.0)],
+    "port": [Step(at=1.5, fail="h3:2", loss=0.25), Step(at=3.5, restore="h3:2", loss=0.0)],
+    "freeze": [Step(at=1.5, fail="p2-t1.1", kind="freeze", loss=0.0), Step(at=3.5, restore="p2-t1.1", loss=0.0)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("failure", sorted(FAILURES))
+def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_path: pathlib.Path) -> None:
+    # At a fifth of the demo's rate the machine keeps up, whatever else it does.
+    rate = {"rate": "4Mbps", "delay": "100us"}
+    lab = lab_file(tmp_path, links={"host": rate, "fabric": rate})
+    workload = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 20}, duration=5.5)
+    expect = Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95)
+    document = run(lab, clock, workload, FAILURES[failure], expect)
+    assert [each["error"] for each in document["happenings"]] == ["", ""]

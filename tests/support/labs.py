@@ -1,0 +1,38 @@
+"""Sessions on labs for tests, on either clock."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from mrc_control.execute import session_for
+from mrc_control.session import Session
+from mrc_topo.labfile import builtin_labs
+
+
+def lab_file(folder: pathlib.Path, base: str = "default", **changes: Any) -> str:
+    """A lab file that is like one that comes with the project but for some keys; nested mappings are merged."""
+    document = yaml.safe_load(builtin_labs()[base].read_text())
+    _merge(document, changes)
+    path = folder / f"{document['name']}.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+@contextlib.contextmanager
+def session(lab: str, clock: str, transport: str = "mrc") -> Iterator[Session]:
+    """A lab that is up for as long as the context lasts."""
+    with session_for(lab, clock, transport) as made:
+        yield made
