@@ -82,7 +82,15 @@ class Context:
         """Put a requestor into the send ring unless it is there."""
         if not requestor.in_ring:
             requestor.in_ring = True
+            requestor.qp.peer.in_ring += 1
             self.ring.append(requestor)
+
+    def unwake(self, requestor: Requestor) -> None:
+        """Take a requestor out of the send ring if it is there."""
+        if requestor.in_ring:
+            requestor.in_ring = False
+            requestor.qp.peer.in_ring -= 1
+            self.ring.remove(requestor)
 
     def drop(self, reason: str, port: int, now: int) -> None:
         """Count a packet that is dropped."""

@@ -39,7 +39,7 @@ from mrc_host.proto.qp import (
     check_document,
     local_document,
 )
-from mrc_host.proto.requestor import BUDGET, PORT, WINDOW, WriteRequest
+from mrc_host.proto.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 
@@ -164,9 +164,15 @@ class Endpoint:
             packets.append(packet)
         ring = context.ring
         if ring and not control:
-            stuck = 0
-            while stuck < len(ring):
+            stuck = 0  # requestors seen in a row that have nothing for this port
+            blocked: list[Peer] = []  # window closed, or this port has run ahead of the others
+            held = 0  # their requestors in the ring
+            while stuck + held < len(ring):
                 requestor = ring[0]
+                peer = requestor.qp.peer
+                if blocked and peer in blocked:
+                    ring.rotate(-1)
+                    continue
                 sent = requestor.emit(port, now, room)
                 if isinstance(sent, bytes):
                     packets.append(sent)
@@ -176,14 +182,22 @@ class Endpoint:
                 elif sent == PORT:
                     ring.rotate(-1)
                     stuck += 1
+                elif sent == AHEAD:
+                    blocked.append(peer)
+                    held += peer.in_ring
+                    stuck = 0
                 elif sent == BUDGET:
                     break
                 else:
                     ring.popleft()
                     requestor.in_ring = False
+                    peer.in_ring -= 1
                     if sent == WINDOW:
                         requestor.waiting = True
-                        requestor.qp.peer.waiting.append(requestor)
+                        peer.waiting.append(requestor)
+                        blocked.append(peer)
+                        held += peer.in_ring
+                        stuck = 0
         if packets:
             entry.sent_packets += len(packets)
             entry.sent_bytes += budget_bytes - room
@@ -301,10 +315,6 @@ class Endpoint:
         if self._qps.pop(qp.number, None) is None:
             raise QpError(f"queue pair {qp.number} does not belong to this endpoint")
         qp.reset(now)
-        ring = self.context.ring
-        if qp.requestor.in_ring:
-            ring.remove(qp.requestor)
-            qp.requestor.in_ring = False
 
     def local_attributes(self, qp: QueuePair) -> dict[str, Any]:
         """What the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).

@@ -42,6 +42,7 @@ class Peer:
         "balance",
         "cc",
         "context",
+        "in_ring",
         "inbound_ns",
         "last_status_id",
         "outer_bytes",
@@ -72,6 +73,7 @@ class Peer:
             config.ports.balance_patience_ns,
         )
         self.qps: list[QueuePair] = []
+        self.in_ring = 0  # requestors in the send ring
         self.waiting: deque[Requestor] = deque()  # have data, window closed
         self.remote_ports = (1 << config.ports.count) - 1
         self.planes = context.ports.mask & self.remote_ports
@@ -145,17 +147,18 @@ class Peer:
         return before & ~self.planes
 
     def wake_waiting(self) -> None:
-        """The window may have opened: put as many waiting requestors into the ring as it has room for."""
-        room = self.cc.cwnd - self.cc.inflight
+        """The window may have opened: put as many waiting requestors into the ring as it has room for full packets."""
+        cc = self.cc
+        mtu = cc.mtu
+        room = cc.cwnd - cc.inflight
+        if room < mtu and cc.inflight <= 0:
+            room = mtu  # with nothing in flight one packet may always leave
         waiting = self.waiting
-        wake = self.context.wake
-        if self.cc.inflight <= 0 and room <= 0:
-            room = 1
-        while waiting and room > 0:
+        while waiting and room >= mtu:
             requestor = waiting.popleft()
             requestor.waiting = False
-            wake(requestor)
-            room -= self.cc.mtu
+            self.context.wake(requestor)
+            room -= mtu
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-serialisable state."""

@@ -58,11 +58,11 @@ class PlaneBalance:
     `patience_ns` while others wait for it (no room, no EV) is no longer waited for.
     """
 
-    __slots__ = ("_last_block", "_since", "_snapshot", "limit", "mask", "patience_ns", "sent", "slack")
+    __slots__ = ("_all", "_last_block", "_since", "_snapshot", "limit", "mask", "patience_ns", "sent", "slack")
 
     def __init__(self, planes: int, slack: int, patience_ns: int) -> None:
         self.sent = [0] * planes
-        self.mask = (1 << planes) - 1
+        self.mask = self._all = (1 << planes) - 1
         self.slack = slack
         self.patience_ns = patience_ns
         self.limit = slack
@@ -82,7 +82,10 @@ class PlaneBalance:
         self._level()
 
     def _level(self) -> None:
-        floor = min((n for plane, n in enumerate(self.sent) if self.mask >> plane & 1), default=0)
+        if self.mask == self._all:
+            floor = min(self.sent)
+        else:
+            floor = min((n for plane, n in enumerate(self.sent) if self.mask >> plane & 1), default=0)
         self.limit = floor + self.slack
 
     def retry(self, plane: int, now: int) -> bool:

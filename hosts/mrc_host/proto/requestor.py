@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 IDLE: Final = 0  # nothing that may go before a SACK, a post or a timer
 WINDOW: Final = 1  # the congestion window is closed
 PORT: Final = 2  # not on this port now; perhaps on another one
-BUDGET: Final = 3  # the packet does not fit the port's room
+AHEAD: Final = 3  # this port has carried more to the peer than the others: let them catch up
+BUDGET: Final = 4  # the packet does not fit the port's room
 
 _MAX_TAIL_DOUBLINGS: Final = 20
 _RCVD_UNIT: Final = 256
@@ -174,7 +175,7 @@ class Requestor:
     # --- sending ---
 
     def emit(self, port: int, now: int, room: int) -> bytes | int:
-        """The next packet for `port`, at most `room` bytes, or why there is none (IDLE, WINDOW, PORT, BUDGET)."""
+        """The next packet for `port`, at most `room` bytes, or why there is none (IDLE ... BUDGET)."""
         if self.lost:
             return self._emit_lost(port, now, room)
         request = self._current
@@ -265,7 +266,7 @@ class Requestor:
         timers = self.qp.context.timers
         if not timers.is_armed(TimerKind.BALANCE, peer):
             timers.arm(TimerKind.BALANCE, peer, max(peer.balance.deadline(), now))
-        return PORT
+        return AHEAD
 
     def _emit_lost(self, port: int, now: int, room: int) -> bytes | int:
         """A retransmission: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
@@ -561,6 +562,7 @@ class Requestor:
         """Complete every request: the one that holds `failed_psn` with `status`, the others as flushed."""
         peer = self.qp.peer if self.qp.connected else None
         if peer is not None:
+            self.qp.context.unwake(self)
             peer.cc.inflight -= self.sent_bytes - self.lost_bytes - self._rcvd_units * _RCVD_UNIT
             if self.waiting:
                 self.waiting = False
