@@ -67,7 +67,11 @@ class Generator:
         body += self._digests()
         body += load_initial(self.model, list(self.pipelines.tables.values()))
         body += self._descriptions()
-        head = [f"/* Generated from {comment(self.name)}; do not edit. */", '#include "state.h"']
+        head = [f"/* Generated from {comment(self.name)}; do not edit. */"]
+        # a program may compare what it likes: x == x, or an 8-bit field with 300
+        for warning in ("type-limits", "tautological-compare", "bool-compare", "int-in-bool-context"):
+            head.append(f'#pragma GCC diagnostic ignored "-W{warning}"')
+        head.append('#include "state.h"')
         head += [f"P4_WIDE({n})" for n in sorted(self.cx.wide)]
         head += self.layout.declarations()
         head += ["static const struct p4_program program;"]

@@ -295,7 +295,7 @@ class Parsers:
             if e.lo < 0:
                 code = f"({code} & {literal((1 << width) - 1, bits)})"
             parts.append(f"{code} << {shift}" if shift else code)
-        return f"{self.cx.ctype(bits)} k = {' | '.join(parts)};"
+        return f"{self.cx.ctype(bits)} k P4_UNUSED = {' | '.join(parts)};"
 
     def _key_bytes(self, name: str, key: list[Expr], widths: list[int], room: list[int]) -> list[str]:
         """Bytes of the key with each part right-aligned in its `room` bits, all right-aligned."""
