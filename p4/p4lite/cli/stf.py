@@ -41,6 +41,7 @@ def run(argv: list[str]) -> int:
             Path(arguments.program),
             include_dirs=[Path(item) for item in arguments.include],
             defines={name: value or "1" for name, value in defines.items()},
+            with_p4info=False,
         )
         result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
     except ProgramError as error:

@@ -46,10 +46,14 @@ def load_source(
     p4info: Path | None = None,
     include_dirs: Sequence[Path] = (),
     defines: Mapping[str, str] | None = None,
+    with_p4info: bool = True,
 ) -> Loaded:
-    """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4)."""
+    """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4).
+
+    Without `with_p4info` the compiler's P4Info is not made, which saves time where nobody asks for it.
+    """
     if path.suffix == ".p4":
-        return _compile(path, include_dirs, defines or {})
+        return _compile(path, include_dirs, defines or {}, with_p4info)
     return Loaded(path, _read_json(path), None if p4info is None else read_p4info(p4info))
 
 
@@ -77,7 +81,7 @@ def read_p4info(path: Path) -> Any:
     return message
 
 
-def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str]) -> Loaded:
+def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str], with_p4info: bool) -> Loaded:
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
 
@@ -85,4 +89,4 @@ def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str
         result = compile_program(path, include_dirs=list(include_dirs), defines=dict(defines))
     except CompileError as error:
         raise ProgramError(str(error)) from None
-    return Loaded(path, result.bmv2, result.p4info)
+    return Loaded(path, result.bmv2, result.p4info_message if with_p4info else None)

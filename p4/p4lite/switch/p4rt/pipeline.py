@@ -10,6 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from p4lite.switch.errors import BuildError, ProgramError
@@ -122,7 +123,9 @@ class PipelineCache:
         program = self._programs.get(key)
         if program is None:
             try:
-                program = load_program(device_config(blob))
+                data = device_config(blob)
+                source = data.get("program")
+                program = load_program(data, name=Path(source).stem if isinstance(source, str) else None)
             except ProgramError as error:
                 raise invalid(str(error).replace("<memory>", "p4_device_config", 1)) from None
             self._remember(self._programs, key, program)
