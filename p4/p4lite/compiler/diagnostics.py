@@ -13,6 +13,9 @@ from p4lite.compiler.ast import NOWHERE, Pos
 MAX_ERRORS = 40
 """Errors after which a run gives up."""
 
+MAX_SHOWN = 160
+"""Characters of a source line that a message shows."""
+
 
 @dataclass(frozen=True)
 class Diagnostic:
@@ -28,11 +31,16 @@ class Diagnostic:
         head = f"{where}: {self.severity}: {self.message}"
         if not self.source.strip() or not self.pos.line:
             return head
+        source, start = self.source, self.pos.col - 1
+        if len(source) > MAX_SHOWN:
+            # A window around the place, for a line that somebody generated.
+            left = max(0, min(start - MAX_SHOWN // 2, len(source) - MAX_SHOWN))
+            source, start = source[left : left + MAX_SHOWN], start - left
         # Tabs stay as they are, so that the caret is under its column whatever the tab width.
-        col = min(self.pos.col, len(self.source) + 1)
-        pad = "".join("\t" if c == "\t" else " " for c in self.source[: col - 1])
-        underline = "^" + "~" * (min(self.pos.length, len(self.source) - col + 1) - 1)
-        return f"{head}\n{self.source}\n{pad}{underline}"
+        start = min(start, len(source))
+        pad = "".join("\t" if c == "\t" else " " for c in source[:start])
+        underline = "^" + "~" * (min(self.pos.length, len(source) - start) - 1)
+        return f"{head}\n{source}\n{pad}{underline}"
 
 
 class CompileError(Exception):

@@ -93,6 +93,9 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         return Pos(d.source, d.lineno, col, max(1, len(text.strip())))
 
     def on_error(self, file: str, line: int, msg: str) -> None:
+        if msg.startswith("Could not evaluate"):
+            # pcpp puts the name of a Python exception here.
+            msg = "Cannot evaluate the expression of this #if or #elif"
         self.reporter.error(Pos(file, line, 1), f"preprocessor: {msg[:1].lower()}{msg[1:]}".replace("\n", " "))
 
     def on_file_open(self, is_system_include: bool, includepath: str) -> io.StringIO:

@@ -294,6 +294,7 @@ class Calls(Expressions):
     def _type_method(self, e: ast.Call, func: ast.Member, t: Type) -> ast.Expr:
         if isinstance(t, ty.UnknownType):
             return e
+        func.type = ty.VOID
         if func.name in _SIZE_METHODS:
             return self._size_method(e, t)
         if func.name != "apply" or not isinstance(t, ty.ParserType | ty.ControlType):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from p4lite.compiler import ast
 from p4lite.compiler.ast import Pos
+from p4lite.compiler.check.annotations import check_annotations
 from p4lite.compiler.check.declarations import Declarations, main_instance
 from p4lite.compiler.check.flow import check_flow
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
@@ -29,11 +30,14 @@ def check_program(program: ast.Program, source_name: str, reporter: Reporter) ->
     checker = Declarations(reporter)
     for d in program.decls:
         checker.declaration(d)
+    check_annotations(checker, program.decls)
     reporter.check()
     found = checker.scope.lookup("main")
     main = main_instance(found)
     if main is not None and not isinstance(main.decl, ast.PackageDecl):
         raise reporter.fatal(found[0].pos, f"'main' must be the instance of a package, not of {main.type}")
+    if not program.decls:
+        raise reporter.fatal(Pos(source_name, 0, 0), "the program is empty: it declares nothing")
     if main is None:
         raise reporter.fatal(
             Pos(source_name, 0, 0), "the program has no package instance 'main': end it with V1Switch(...) main;"

@@ -1,0 +1,46 @@
+"""Annotations (language specification §20): structured bodies are constants, known ones have their form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from p4lite.compiler import ast
+from p4lite.compiler.check.expressions import Expressions
+
+_STRINGS = ("name", "brief", "description", "deprecated", "alias")
+
+
+def check_annotations(checker: Expressions, decls: Sequence[ast.Node]) -> None:
+    """Checks the annotations of everything in `decls`, in the program's scope."""
+    for d in decls:
+        for node in ast.walk(d):
+            annotations: list[ast.Annotation] | None = getattr(node, "annotations", None)
+            if annotations:
+                _check(checker, annotations)
+
+
+def _check(checker: Expressions, annotations: list[ast.Annotation]) -> None:
+    structured: set[str] = set()
+    for a in annotations:
+        if a.text is None and (a.exprs or a.pairs):
+            if a.name in structured:
+                checker.error(a.pos, f"a second structured annotation @{a.name} here")
+            structured.add(a.name)
+            a.exprs = [_constant(checker, e) for e in a.exprs]
+            for pair in a.pairs:
+                pair.expr = _constant(checker, pair.expr)
+            if not a.args:
+                a.args = [e.const for e in a.exprs if isinstance(e.const, int | str)]
+        elif a.name in _STRINGS and a.text is not None and not _is_string(a):
+            checker.error(a.pos, f'@{a.name} takes one string: @{a.name}("...")')
+
+
+def _is_string(a: ast.Annotation) -> bool:
+    return len(a.args) == 1 and isinstance(a.args[0], str)
+
+
+def _constant(checker: Expressions, e: ast.Expr) -> ast.Expr:
+    e = checker.expr(e)
+    if not isinstance(e.const, int | str) and not checker.reporter.failed:
+        checker.error(e.pos, "a value in an annotation must be a constant number, string or bool")
+    return e
