@@ -39,6 +39,7 @@ class Happening:
     action: dict[str, Any]
     expected_loss: float
     error: str = ""
+    broken: list[str] = field(default_factory=list)
     localised: list[str] = field(default_factory=list)
 
 
@@ -220,7 +221,8 @@ class Run:
             error = f"{action.describe()}: {problem}"
             self.result.failures.append(error)
         loss = session.failures.expected_loss(session.topology) if action.loss is None else action.loss
-        self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error))
+        broken = sorted(session.failures.broken)
+        self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error, broken))
 
     def _collect(self) -> None:
         result = self.result

@@ -149,7 +149,7 @@ def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectatio
 
 def _localised(document: Mapping[str, Any], checks: list[Check]) -> None:
     for happening in document["happenings"]:
-        if happening["action"]["verb"] == "fail":
-            target = happening["action"]["target"]
-            named = happening.get("localised", [])
-            checks.append(Check(f"hosts name {target}", target, ", ".join(named) or "nothing", named == [target]))
+        wanted, named = happening["broken"], happening["localised"]
+        text = ", ".join(named) or "nothing"
+        what = f"hosts name what is broken after {happening['action']['text']}"
+        checks.append(Check(what, ", ".join(wanted) or "nothing", text, named == wanted))

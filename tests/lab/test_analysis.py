@@ -35,6 +35,7 @@ def document(rate_at: Any, happenings: list[tuple[float, str, float]], seconds: 
                 "done_ns": START + int(at * 1e9),
                 "expected_loss": loss,
                 "action": {"verb": verb, "text": f"{verb} x", "target": "h1:0"},
+                "broken": ["h1:0"] if verb == "fail" else [],
                 "localised": ["h1:0"] if verb == "fail" else [],
             }
             for at, verb, loss in happenings
@@ -97,7 +98,7 @@ def test_verdict_of_a_good_run() -> None:
     made = document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     result = checks(made, recovery=0.3, min_share=0.95, localised=True)
     assert all(result.values()), result
-    assert len(result) == 8
+    assert len(result) == 9
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""The mrclab command: bad input in one clear line with the right exit code; interruptions leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from mrc_control.rundir import RunDir
+from support.labs import lab_file
+
+COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+#: Fast to bring up: the interruptions are what is tested.
+SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
+
+
+@pytest.fixture
+def environment(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    return {**os.environ, "COLUMNS": "200"}
+
+
+def mrclab(environment: dict[str, str], *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], env=environment, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+    )
+
+
+def small_lab(folder: pathlib.Path) -> str:
+    return lab_file(folder, "tiny", **SMALL)
+
+
+BAD = [
+    (["up", "nowhere"], 2, "no such lab file"),
+    (["run", "nothing"], 2, "no experiment of that name"),
+    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "slow"], 2, "clock is real or virtual"),
+    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes=10"], 1, "multiple of 16"),
+    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "sizes=10"], 1, "no parameter 'sizes'"),
+    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes"], 2, "name=value"),
+    (["down"], 2, "no lab is up"),
+    (["down", "ghost"], 2, "no lab 'ghost' is up"),
+    (["fail", "h0:0"], 2, "no lab is up"),
+    (["exec", "h0", "true"], 2, "no lab is up"),
+    (["up", "--transport", "tcp"], 2, "mrc or roce"),
+    (["unknown-verb"], 2, "No such command"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "hint"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else None
+)
+def test_bad_input(words: list[str], code: int, hint: str, environment: dict[str, str]) -> None:
+    if words[0] == "up" and os.geteuid() != 0:
+        pytest.skip("needs root to get as far as this check")
+    done = mrclab(environment, *words)
+    assert done.returncode == code, done.stderr
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= (10 if "verb" in words[0] else 3), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"links": {"host": {"rate": 0}}}, "links.host.rate"),
+        ({"hosts": 5000}, "hosts"),
+        ({"planet": 3}, "planet"),
+    ],
+)
+def test_bad_lab_files(
+    changes: dict[str, object], hint: str, environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    done = mrclab(environment, "topo", "validate", lab_file(tmp_path, "tiny", **changes))
+    assert done.returncode == 1
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bad_experiment_names_file_and_key(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("name: x\ntitle: y\nlab: tiny\nworkload: {name: write_bw}\nschedule:\n  - {at: 1, fail: h9:0}\n")
+    done = mrclab(environment, "run", str(path))
+    assert done.returncode == 2
+    assert "h9:0" in done.stderr
+    path.write_text("name: x\ntitle: y\nworkload: {name: write_bw, speed: 3}\n")
+    done = mrclab(environment, "run", str(path))
+    assert done.returncode == 2
+    assert f"{path}: workload.speed" in done.stderr
+
+
+def left_behind(before: set[str]) -> list[str]:
+    """Interfaces and processes of a lab that are there now and were not before."""
+    interfaces = {f"interface {name}" for name in os.listdir("/sys/class/net")} - before
+    marks = ("mrc_control.labd", "p4lite.switch.server", "mrc_host.agent", "mininet:")
+    processes = []
+    for process in psutil.process_iter(["cmdline", "status", "pid"]):
+        words = " ".join(process.info["cmdline"] or [])
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(mark in words for mark in marks):
+            processes.append(f"process {process.info['pid']}: {words[:100]}")
+    return sorted(interfaces) + processes
+
+
+def settle(before: set[str]) -> list[str]:
+    """What is left after a moment: the kernel takes namespaces away a little later than their processes."""
+    deadline = time.monotonic() + 5
+    while (left := left_behind(before)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_interruptions_leave_nothing_behind(environment: dict[str, str], tmp_path: pathlib.Path, seed: int) -> None:
+    """SIGINT and SIGKILL at random moments of `up` and `run`; `cleanup` or the next `up` takes all away.
+
+    MRCLAB_INTERRUPTIONS sets how often (the soak test of CONTRIBUTING.md asks for 50).
+    """
+    rng = random.Random(seed)
+    before = {f"interface {name}" for name in os.listdir("/sys/class/net")}
+    lab = small_lab(tmp_path)
+    for attempt in range(int(os.environ.get("MRCLAB_INTERRUPTIONS", "6"))):
+        number = (signal.SIGINT, signal.SIGKILL)[attempt % 2]
+        words = ["up", lab] if attempt % 3 else ["run", "write_bw", "--lab", lab, "--clock", "real", "--duration", "5"]
+        process = subprocess.Popen(
+            [*COMMAND, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path
+        )
+        time.sleep(rng.uniform(0.2, 5.0))
+        process.send_signal(number)
+        process.wait(60)
+        if attempt % 4 == 3:
+            again = mrclab(environment, "up", lab)
+            if "in use" in again.stderr or "another real-clock lab" in again.stderr:
+                assert mrclab(environment, "down", "tiny").returncode == 0
+            else:
+                assert again.returncode == 0, again.stderr
+                assert mrclab(environment, "down").returncode == 0
+        else:
+            # A killed `mrclab up` leaves a lab that comes up by itself: that is no orphan, `down` ends it.
+            mrclab(environment, "down", "tiny")
+            assert mrclab(environment, "cleanup").returncode == 0
+        assert settle(before) == [], (attempt, words[0], number)
+        assert not RunDir("tiny").exists()
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    before = {f"interface {name}" for name in os.listdir("/sys/class/net")}
+    lab = small_lab(tmp_path)
+    assert mrclab(environment, "up", lab).returncode == 0
+    try:
+        again = mrclab(environment, "up", lab)
+        assert again.returncode == 2
+        assert "lab 'tiny' is in use" in again.stderr
+        process = subprocess.Popen(
+            [*COMMAND, "run", "write_bw", "--duration", "60", "--json", "-o", str(tmp_path / "result")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(3)
+        agent = next(each for each in RunDir("tiny").read().processes if each.role == "h1")
+        agent.signal(signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "host h1: its agent is gone" in output
+        assert "retry counter exceeded" in output
+        status = mrclab(environment, "status")
+        assert "1 of 2 agents alive" in status.stdout
+        # The daemon itself: everything it holds goes with it, and clean-up takes the rest.
+        daemon = next(each for each in RunDir("tiny").read().processes if each.role == "labd")
+        daemon.signal(signal.SIGKILL)
+        assert "has died" in mrclab(environment, "status").stderr
+        assert mrclab(environment, "cleanup").returncode == 0
+    finally:
+        mrclab(environment, "down", "tiny")
+    assert settle(before) == []
