@@ -161,6 +161,9 @@ class Builder:
         pos = node.pos
         if pos.line <= 0:
             return None
+        if isinstance(node, (ast.Expr, ast.Assign, ast.CallStmt)):
+            # An operator's position is its own: the text starts with the leftmost operand.
+            pos = min(n.pos for n in ast.walk(node) if n.pos.line == pos.line and n.pos.file == pos.file)
         lines = self.sources.get(pos.file, [])
         text = lines[pos.line - 1][pos.col - 1 :] if pos.line <= len(lines) else ""
         return lir.SourceInfo(pos.file, pos.line, pos.col, re.split(r"[;{]", text)[0].strip())
