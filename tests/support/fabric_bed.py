@@ -47,7 +47,7 @@ def install(switch: Switch, entries: list[TableEntry]) -> None:
     """Put a switch's entries in, parameters ordered as the program declares them."""
     loaded = switch.instance.program
     for entry in entries:
-        order = [param.name for param in loaded.actions[entry.action].params]
+        order = [param.name for param in loaded.tables[entry.table].actions[entry.action].params]
         call = ActionCall(entry.action, tuple(entry.params[name] for name in order))
         if entry.default:
             switch.instance.table_set_default(entry.table, call)

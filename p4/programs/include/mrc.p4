@@ -2,11 +2,8 @@
 #ifndef MRC_P4
 #define MRC_P4
 
+/* WRITE First, Middle, Last, Last with Immediate, Only, Only with Immediate: these and what is between. */
 const bit<8> OPCODE_WRITE_FIRST = 0xc6;
-const bit<8> OPCODE_WRITE_MIDDLE = 0xc7;
-const bit<8> OPCODE_WRITE_LAST = 0xc8;
-const bit<8> OPCODE_WRITE_LAST_IMM = 0xc9;
-const bit<8> OPCODE_WRITE_ONLY = 0xca;
 const bit<8> OPCODE_WRITE_ONLY_IMM = 0xcb;
 
 /* Message sequence numbers. */

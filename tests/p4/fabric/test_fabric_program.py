@@ -62,7 +62,7 @@ def test_rules_use_the_programs_tables(compiler: str, name: str) -> None:
             assert all(0 <= value < 1 << widths[name] for name, value in entry.params.items())
             fields = {field.name: field for field in table.match_fields}
             if entry.default:
-                assert table.match_fields == table.match_fields[:0]
+                assert len(table.match_fields) == 0
                 continue
             assert set(fields) == {match.field for match in entry.match}
             for match in entry.match:
