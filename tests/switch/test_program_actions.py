@@ -7,11 +7,11 @@ import zlib
 from typing import Any
 
 import pytest
+
 from p4lite.switch.cabi import Host
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.inprocess import Runner
 from p4lite.switch.program import load_program
-
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
 from support.programs import once, running
 

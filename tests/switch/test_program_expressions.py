@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import pytest
+
 from p4lite.switch.inprocess import Runner
 from p4lite.switch.program import load_program
-
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num
 
 INPUTS = [

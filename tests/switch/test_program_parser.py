@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from p4lite.switch.program import load_program
 
+from p4lite.switch.program import load_program
 from support.bmv2_json import ERRORS, Doc, assign, expr, extract, fld, num, prim
 from support.programs import once, running
 

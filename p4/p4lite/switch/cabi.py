@@ -112,6 +112,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "p4c_vset_set": (c_int, [c_void_p, c_uint32, c_uint32, ctypes.c_char_p]),
     "p4c_vset_get": (c_uint32, [c_void_p, c_uint32, ctypes.c_char_p, c_uint32]),
     "p4c_restart": (c_int, [c_void_p]),
+    "p4c_lock_packets": (None, [c_void_p]),
+    "p4c_unlock_packets": (None, [c_void_p]),
     "p4c_faults": (None, [c_void_p, POINTER(Faults)]),
     "p4c_generation": (c_uint32, [c_void_p]),
     "p4c_set_now": (None, [c_void_p, c_uint64]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -353,6 +354,15 @@ class ProgramInstance(ProfileControl, StatefulControl):
         now = self._raw(t, -1)[0].now_ns if now_ns is None else now_ns
         count = self._c.p4c_table_idle(self.pointer, t.index, now, handles, limit)
         return list(handles[:count])
+
+    @contextmanager
+    def packet_lock(self) -> Iterator[None]:
+        """Holds the lock as the core does while packets run (in this thread, call no control operation within)."""
+        self._c.p4c_lock_packets(self.pointer)
+        try:
+            yield
+        finally:
+            self._c.p4c_unlock_packets(self.pointer)
 
     # --- diagnosis ----------------------------------------------------------------------------------------
     def set_now(self, now_ns: int) -> None:

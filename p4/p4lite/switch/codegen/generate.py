@@ -139,6 +139,7 @@ class Generator:
         for place in order:
             lines = " ".join(store_header(place, "o"))
             emits.append(f"    if {place.valid()} {{ {lines} o += {header_bytes(place)}; }}")
+        too_long = ["    if (header_length(phv) > cap)", "        return -1;"]
         self.max_header_bytes = sum(place.type.fixed_bits // 8 + place.type.varbit_max for place in order)
         return [
             "static uint32_t header_length(const struct p4_phv *phv)",
@@ -154,10 +155,10 @@ class Generator:
             "    struct p4_state *in P4_UNUSED = (struct p4_state *)(void *)head;",
             "    struct phv *p P4_UNUSED = (struct phv *)(void *)phv;",
             "    uint8_t *o = out;",
+            *too_long,
             *update,
             *[f"    {line}" for line in calls],
-            "    if (header_length(phv) > cap)",
-            "        return -1;",
+            *(too_long if calls else []),
             *emits,
             "    return o - out;",
             "}",

@@ -306,7 +306,7 @@ class Pipelines:
             following = [item.get(k) for k in ("true_next", "false_next", "next_node", "base_default_next")]
             tables = item.get("next_tables")
             if tables is not None:
-                following += [tables.get(k) for k in tables.value]
+                following += [tables.get(k) for k in tables.keys()]
             edges[item["name"].str()] = [n.str() for n in following if n is not None]
         state: dict[str, int] = {}
         for start in edges:
@@ -423,17 +423,16 @@ class Pipelines:
 
     def _dispatch(self, table: Table, labels: dict[str, str]) -> list[str]:
         following = table.node["next_tables"]
-        by_hit = following.value is not None and "__HIT__" in following.value
-        if by_hit and "__MISS__" not in following.value:
+        names = following.keys()
+        by_hit = "__HIT__" in names
+        if by_hit and "__MISS__" not in names:
             following.fail("'__HIT__' wants '__MISS__' beside it")
         base = self._goto(table.node.get("base_default_next"), labels)
         out = ["switch (action) {"]
-        targets = set()
         for action in table.actions.values():
-            if not by_hit and action.name not in following.value:
+            if not by_hit and action.name not in names:
                 following.fail(f"there is no next node for action '{action.name}'")
             goto = "" if by_hit else self._goto(following.get(action.name), labels)
-            targets.add(goto)
             stop = " if (p->head.exit) return;" if action.id in self.exits else ""
             out.append(f"case {action.index}: action_{action.index}(in, p, args);{stop} {goto or 'break;'}")
         out += ["default: break;", "}"]

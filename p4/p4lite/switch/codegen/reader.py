@@ -68,6 +68,12 @@ class Node:
         for i in range(len(node.value)):
             yield node[i]
 
+    def keys(self) -> list[str]:  # type: ignore[valid-type]
+        """The keys of this object."""
+        if not isinstance(self.value, dict):
+            self._wrong("an object")
+        return list(self.value)
+
     def __len__(self) -> int:
         if not isinstance(self.value, list | dict):
             self._wrong("an array")

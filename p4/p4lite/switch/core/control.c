@@ -347,6 +347,17 @@ P4_EXPORT int p4c_restart(struct p4_instance *head)
     return unlock(in, P4_OK);
 }
 
+/* For whoever runs packets through the program without the fabric core. */
+P4_EXPORT void p4c_lock_packets(struct p4_instance *head)
+{
+    p4_lock_packets(head->lock);
+}
+
+P4_EXPORT void p4c_unlock_packets(struct p4_instance *head)
+{
+    p4_unlock(head->lock);
+}
+
 P4_EXPORT void p4c_faults(struct p4_instance *head, struct p4_faults *out)
 {
     struct p4_state *in = lock(head);
