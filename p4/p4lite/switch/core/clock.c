@@ -133,6 +133,32 @@ static int wait_for(struct fabric *f, struct epoll_event *events, uint64_t wait)
     return epoll_pwait2(f->epoll_fd, events, EPOLL_EVENTS, &ts, NULL);
 }
 
+/* One source of input; then what became due meanwhile, so that a round over many ports makes no link late. */
+static bool attend(struct fabric *f, void *source)
+{
+    if (source == &f->wake_fd) {
+        uint64_t counter;
+        ssize_t got = read(f->wake_fd, &counter, sizeof counter);
+        (void)got; /* empty: one wake-up stood for two calls */
+        return false;
+    }
+    if (source == &f->netlink_fd) {
+        device_link_event(f);
+        return false;
+    }
+    uint64_t wall = clock_read(f);
+    if (wall > f->now)
+        f->now = wall;
+    device_receive(f, source);
+    run_real(f);
+    devices_flush(f);
+    if (atomic_load_explicit(&f->lock.waiting, memory_order_relaxed) > 0) {
+        p4_unlock(&f->lock);
+        p4_lock_packets(&f->lock);
+    }
+    return true;
+}
+
 static void *loop(void *argument)
 {
     struct fabric *f = argument;
@@ -155,22 +181,8 @@ static void *loop(void *argument)
         f->wall = began;
         run_real(f);
         bool work = false;
-        for (int i = 0; i < count; i++) {
-            void *source = events[i].data.ptr;
-            if (source == &f->wake_fd) {
-                uint64_t counter;
-                if (read(f->wake_fd, &counter, sizeof counter) < 0)
-                    continue; /* somebody else's wake-up was already taken */
-            } else if (source == &f->netlink_fd) {
-                device_link_event(f);
-            } else {
-                work = true;
-                uint64_t wall = clock_read(f);
-                if (wall > f->now)
-                    f->now = wall;
-                device_receive(f, source);
-            }
-        }
+        for (int i = 0; i < count; i++)
+            work |= attend(f, events[i].data.ptr);
         run_real(f);
         devices_flush(f);
         wait = until_next(f);
