@@ -154,7 +154,7 @@ class ReliabilitySpec(Model):
 
     timeout: Annotated[int, Field(ge=0, le=24)] = 17
     linear_cnt: Annotated[int, Field(ge=0, le=7)] = 7
-    exp_cnt: Annotated[int, Field(ge=0, le=25)] = 8
+    exp_cnt: Annotated[int, Field(ge=0, le=25)] = 4
     mpr: Annotated[int, Field(ge=1, le=255)] = 64
     dynamic_mpr: bool = False
     sack_every: Annotated[int, Field(ge=1, le=1024)] = 1
