@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from p4lite.switch.build import CORE_DIR, build
+
 HERE = Path(__file__).parent
 
 
@@ -18,8 +20,7 @@ def libasan() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.slow
-def test_the_fabric_under_sanitizers() -> None:
+def run_sanitized(*arguments: str) -> None:
     library = libasan()
     if not os.path.isabs(library):
         pytest.skip("the C compiler has no address sanitizer")
@@ -29,8 +30,27 @@ def test_the_fabric_under_sanitizers() -> None:
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
-    tests = [str(HERE / name) for name in ("test_fabric_target.py", "test_fabric_links.py", "test_fabric_fuzz.py")]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    command += ["-k", "not 24_switches"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+@pytest.mark.slow
+def test_the_fabric_under_sanitizers() -> None:
+    tests = [str(HERE / name) for name in ("test_fabric_target.py", "test_fabric_links.py", "test_fabric_fuzz.py")]
+    run_sanitized(*tests, "-k", "not 24_switches")
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_interfaces_under_sanitizers() -> None:
+    run_sanitized(str(HERE / "test_fabric_real.py"), "-k", "not iperf3")
+
+
+def test_segmentation_of_random_frames_under_sanitizers() -> None:
+    """offload_fuzz.c checks the sizes and checksums of what is cut; the sanitizers its memory."""
+    program = build("offload-fuzz", [HERE / "offload_fuzz.c", CORE_DIR / "offload.c"], sanitize=True, executable=True)
+    done = subprocess.run([str(program), "200000"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    cut = int(done.stdout.split()[0])
+    assert cut > 1000

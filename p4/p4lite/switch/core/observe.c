@@ -1,5 +1,6 @@
 /* What the outside sees of packets: trace lines, pcap-ng files, deliveries of the virtual clock, and
  * notifications to the control plane. */
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -99,10 +100,12 @@ void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint3
     uint32_t length = (uint32_t)(sizeof(struct pcapng_packet) + sizeof(struct pcapng_packet_end)) + captured + padding;
     struct pcapng_packet head = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
     struct pcapng_packet_end end = {2, 4, outbound ? 2 : 1, 0, length};
-    fwrite(&head, sizeof head, 1, q->pcap);
-    fwrite(p->data, 1, captured, q->pcap);
-    fwrite(zero, 1, padding, q->pcap);
-    fwrite(&end, sizeof end, 1, q->pcap);
+    if (fwrite(&head, sizeof head, 1, q->pcap) != 1 || fwrite(p->data, 1, captured, q->pcap) != captured ||
+        fwrite(zero, 1, padding, q->pcap) != padding || fwrite(&end, sizeof end, 1, q->pcap) != 1) {
+        fprintf(stderr, "p4lite: capture of device %u port %u: %s; it ends here\n", q->sw->config.device_id, q->number,
+                strerror(errno));
+        pcap_close(q);
+    }
     f->captures_dirty = true;
 }
 

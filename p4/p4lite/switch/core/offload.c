@@ -99,8 +99,8 @@ bool offload_plan(const uint8_t *frame, uint32_t len, const struct virtio_net_hd
     plan->l4 = l4;
     plan->headers = l4 + size;
     plan->payload = len - plan->headers;
-    plan->segment_size = head->gso_size;
-    plan->segments = (plan->payload + head->gso_size - 1) / head->gso_size;
+    plan->segment_size = head->gso_size < plan->payload ? head->gso_size : plan->payload;
+    plan->segments = (plan->payload + plan->segment_size - 1) / plan->segment_size;
     return true;
 }
 
