@@ -45,6 +45,13 @@ def _arrays(type_node: ast.TypeNode, sizes: list[ast.Expr]) -> ast.TypeNode:
     return type_node
 
 
+def _span(first: Pos, last: Pos, extra: int = 0) -> Pos:
+    """From the start of `first` to the end of `last` (and `extra` characters), if they are on one line."""
+    if first.line != last.line or first.file != last.file or last.col < first.col:
+        return first
+    return first._replace(length=last.col + last.length + extra - first.col)
+
+
 def annotation_of(token: Token) -> ast.Annotation:
     """The annotation of an ANNO token."""
     if token.body is None:
@@ -493,14 +500,14 @@ class Builder(lark.Transformer[Any, Any]):
     def binary(self, ch: Children) -> ast.Expr:
         """Operator precedence over a flat sequence operand (operator operand)*."""
         if len(ch) == 3:
-            return ast.Binary(ch[0].pos, ch[1].value, ch[0], ch[2])
+            return ast.Binary(_span(ch[0].pos, ch[2].pos), ch[1].value, ch[0], ch[2])
         operands: list[ast.Expr] = [ch[0]]
         operators: list[str] = []
 
         def reduce() -> None:
             right = operands.pop()
             left = operands.pop()
-            operands.append(ast.Binary(left.pos, operators.pop(), left, right))
+            operands.append(ast.Binary(_span(left.pos, right.pos), operators.pop(), left, right))
 
         for i in range(1, len(ch), 2):
             op = ch[i].value
@@ -514,7 +521,7 @@ class Builder(lark.Transformer[Any, Any]):
         return operands[0]
 
     def unary(self, ch: Children) -> ast.Expr:
-        return ast.Unary(ch[0].pos, ch[0].value, ch[1])
+        return ast.Unary(_span(ch[0].pos, ch[1].pos), ch[0].value, ch[1])
 
     def cast(self, ch: Children) -> ast.Expr:
         return ast.Cast(ch[0].pos, ch[1], ch[2])
@@ -559,10 +566,10 @@ class Builder(lark.Transformer[Any, Any]):
         return ast.StructExpr(ch[0].pos, _nodes(ch), ellipsis)
 
     def type_member(self, ch: Children) -> ast.Expr:
-        return ast.Member(ch[1].pos, ast.TypeExpr(ch[0].pos, ch[0]), ch[1].value)
+        return ast.Member(_span(ch[0].pos, ch[1].pos), ast.TypeExpr(ch[0].pos, ch[0]), ch[1].value, name_pos=ch[1].pos)
 
     def member(self, ch: Children) -> ast.Expr:
-        return ast.Member(ch[1].pos, ch[0], ch[1].value)
+        return ast.Member(_span(ch[0].pos, ch[1].pos), ch[0], ch[1].value, name_pos=ch[1].pos)
 
     def enum_member(self, ch: Children) -> ast.EnumMember:
         annotations = _take_annotations(ch)
@@ -570,13 +577,13 @@ class Builder(lark.Transformer[Any, Any]):
         return ast.EnumMember(ch[0].pos, ch[0].value, value, annotations=annotations)
 
     def index(self, ch: Children) -> ast.Expr:
-        return ast.Index(ch[0].pos, ch[0], ch[2])
+        return ast.Index(_span(ch[0].pos, ch[2].pos, 1), ch[0], ch[2])
 
     def slice(self, ch: Children) -> ast.Expr:
-        return ast.Slice(ch[0].pos, ch[0], ch[2], ch[3])
+        return ast.Slice(_span(ch[0].pos, ch[3].pos, 1), ch[0], ch[2], ch[3])
 
     def plus_slice(self, ch: Children) -> ast.Expr:
-        return ast.PlusSlice(ch[0].pos, ch[0], ch[2], ch[4])
+        return ast.PlusSlice(_span(ch[0].pos, ch[4].pos, 1), ch[0], ch[2], ch[4])
 
     def call(self, ch: Children) -> ast.Call:
         return ast.Call(ch[0].pos, ch[0], ch[2])

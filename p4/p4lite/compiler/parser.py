@@ -167,6 +167,8 @@ class _Driver:
         hint = ""
         if t.type == "ID" and "TYPE_ID" in self.ip.accepts() and "ID" not in self.ip.accepts():
             hint = f"; '{t.value}' is not a type declared before"
+        elif i and self.tokens[i - 1].type == "TYPE_ID":
+            hint = f"; '{self.tokens[i - 1].value}' is the name of a type"
         elif t.type == "TYPE_ID":
             hint = f"; '{t.value}' is the name of a type"
         self.reporter.error(t.pos, f"syntax error: unexpected {found}{expected}{hint}")
@@ -213,9 +215,11 @@ def _expected(accepts: set[str]) -> str:
         if some <= rest:
             words.append(word)
             rest -= covered
+    if {"ID", "TYPE_ID"} <= rest:
+        rest.discard("TYPE_ID")  # any name will do, also that of a type
     if len(rest) > 12:
         rest = {r for r in rest if r in _WORDS}
-    words += sorted({_WORDS.get(r, f"'{r.lower()}'") for r in rest} - {""})
+    words += sorted({_WORDS.get(r, f"'{r.lower()}'") for r in rest} - {""}, key=lambda w: (w[0] == "'", w))
     if not words:
         return ""
     return ", expected " + (words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1])

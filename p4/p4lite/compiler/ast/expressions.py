@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from p4lite.compiler.ast.base import REF, Node, Value
+from p4lite.compiler.ast.base import NOWHERE, REF, Node, Pos, Value
 from p4lite.compiler.types import Type
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Member(Expr):
 
     expr: Expr
     name: str
+    name_pos: Pos = field(default=NOWHERE, kw_only=True, metadata=REF)
 
 
 @dataclass(eq=False, slots=True, repr=False)

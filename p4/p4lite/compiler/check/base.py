@@ -196,7 +196,10 @@ class CheckerBase:
             self.error(pos, f"'{decl.name}' is not a type")
             return ty.UNKNOWN
         if id(decl) in self.in_progress:
-            self.error(pos, f"recursive type: '{decl.name}' cannot contain itself")
+            if isinstance(decl, ast.ParserDecl | ast.ControlDecl):
+                self.error(pos, f"recursion: '{decl.name}' cannot instantiate itself")
+            else:
+                self.error(pos, f"recursive type: '{decl.name}' cannot contain itself")
             return ty.UNKNOWN
         if decl.type is None:
             return ty.UNKNOWN

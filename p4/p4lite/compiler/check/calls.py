@@ -224,7 +224,7 @@ class Calls(Expressions):
             return self._block_apply(e, t)
         if isinstance(t, ty.ExternType) and isinstance(t.decl, ast.ExternDecl):
             return self._extern_method(e, t, t.decl, want)
-        self.error(func.pos, f"{show(base.type)} has no method '{name}'")
+        self.error(func.name_pos, f"{show(base.type)} has no method '{name}'")
         return e
 
     def _no_arguments(self, e: ast.Call) -> None:
@@ -298,7 +298,7 @@ class Calls(Expressions):
         if func.name in _SIZE_METHODS:
             return self._size_method(e, t)
         if func.name != "apply" or not isinstance(t, ty.ParserType | ty.ControlType):
-            self.error(func.pos, f"type {t} has no method '{func.name}'")
+            self.error(func.name_pos, f"type {t} has no method '{func.name}'")
             return e
         # T.apply(): an instance without a name of its own.
         assert isinstance(func.expr, ast.TypeExpr)
@@ -320,7 +320,8 @@ class Calls(Expressions):
         candidates = [m for m in decl.methods if m.name == e.method and m.result is not None]
         if not candidates:
             hint = self._closest(e.method, [m.name for m in decl.methods if m.result is not None])
-            self.error(e.pos, f"extern '{decl.name}' has no method '{e.method}'{hint}")
+            at = e.func.name_pos if isinstance(e.func, ast.Member) else e.pos
+            self.error(at, f"extern '{decl.name}' has no method '{e.method}'{hint}")
             return e
         method = self._pick(e, candidates)
         if method is None:

@@ -172,16 +172,16 @@ class Expressions(Coercion):
             e.type = t.fields.get(e.name)
             if e.type is None:
                 hint = self._closest(e.name, list(t.fields))
-                self.error(e.pos, f"{show(t)} has no field '{e.name}'{hint}")
+                self.error(e.name_pos, f"{show(t)} has no field '{e.name}'{hint}")
             e.const = constfold.member(e.expr.const, e.name)
         elif isinstance(t, ty.StackType) and e.name in _STACK_MEMBERS:
             self._stack_member(e, t)
         elif isinstance(t, ty.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
             e.type = ty.ActionEnumType(t.decl) if e.name == "action_run" else ty.BOOL
             if e.name == "action_run" and not self.switching:
-                self.error(e.pos, "'action_run' is for a switch statement only")
+                self.error(e.name_pos, "'action_run' is for a switch statement only")
         else:
-            self.error(e.pos, f"{show(e.expr.type)} has no member '{e.name}'")
+            self.error(e.name_pos, f"{show(e.expr.type)} has no member '{e.name}'")
         return e
 
     @staticmethod
@@ -194,12 +194,12 @@ class Expressions(Coercion):
             e.type, e.const = ty.bit(32), t.size
             return
         if not isinstance(ty.strip_newtypes(t.element), ty.HeaderType | ty.UnionType | ty.TypeVar):
-            self.error(e.pos, f"'{e.name}' is for header stacks only, not for an array of {t.element}")
+            self.error(e.name_pos, f"'{e.name}' is for header stacks only, not for an array of {t.element}")
             return
         if (e.name == "next" and self.context.kind != "state") or (
             e.name in ("last", "lastIndex") and self.context.kind not in ("state", "function")
         ):
-            self.error(e.pos, f"'{e.name}' of a header stack is for parsers only")
+            self.error(e.name_pos, f"'{e.name}' of a header stack is for parsers only")
         e.type = ty.bit(32) if e.name == "lastIndex" else t.element
 
     def _type_member(self, e: ast.Member, t: Type) -> ast.Expr:
@@ -207,24 +207,24 @@ class Expressions(Coercion):
             if e.name in t.members:
                 e.type, e.const = t, ast.EnumValue(t.name, e.name)
             else:
-                self.error(e.pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.members))}")
+                self.error(e.name_pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.members))}")
         elif isinstance(t, ty.SerEnumType):
             if e.name in t.values:
                 e.type, e.const = t, t.values[e.name]
             else:
-                self.error(e.pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.values))}")
+                self.error(e.name_pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.values))}")
         elif isinstance(t, ty.ErrorType):
             if e.name in self.errors:
                 e.type, e.const = t, ast.ErrorValue(e.name)
             else:
-                self.error(e.pos, f"no error '{e.name}' is declared{self._closest(e.name, list(self.errors))}")
+                self.error(e.name_pos, f"no error '{e.name}' is declared{self._closest(e.name, list(self.errors))}")
         elif isinstance(t, ty.MatchKindType):
             if e.name in self.match_kinds:
                 e.type, e.const = t, ast.EnumValue("match_kind", e.name)
             else:
-                self.error(e.pos, f"no match_kind '{e.name}' is declared")
+                self.error(e.name_pos, f"no match_kind '{e.name}' is declared")
         elif not isinstance(t, ty.UnknownType):
-            self.error(e.pos, f"type {t} has no member '{e.name}'")
+            self.error(e.name_pos, f"type {t} has no member '{e.name}'")
         return e
 
     def index(self, e: ast.Index, want: Type | None) -> ast.Expr:
