@@ -200,6 +200,21 @@ def test_digest_packet_in_and_packet_out() -> None:
     assert (port, Stamp.of(data).ingress_port) == (2, 64)
 
 
+def test_a_closed_fabric_answers_with_errors() -> None:
+    bed = Bed()
+    bed.fabric.close()
+    bed.fabric.close()
+    assert bed.fabric.notifications() == []
+    for call in (
+        bed.switch.stats,
+        lambda: bed.switch.add_port(9),
+        lambda: bed.fabric.now_ns,
+        lambda: bed.fabric.run_until(5),
+    ):
+        with pytest.raises(FabricError, match="closed"):
+            call()
+
+
 def test_queue_depth_is_packets_of_the_own_queue() -> None:
     bed = Bed(priority_queues=2)
     bed.switch.port(2).set_link(outgoing=LinkSettings(rate_bps=8 * 10**6))  # a byte takes 1 µs

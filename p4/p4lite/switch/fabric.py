@@ -27,7 +27,7 @@ import select
 import struct
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from p4lite.switch import _core
 from p4lite.switch.fabric_switch import PLAIN, Port, Switch, c_settings, file_name, lag
@@ -48,6 +48,13 @@ DeliveryTuple = tuple[int, int, int, bytes]
 _KINDS = (NotificationKind.PACKET_IN, NotificationKind.DIGEST, NotificationKind.PORT_STATUS)
 #: Entries are looked at for idleness this often, as in simple_switch (simple_switch.md, idle timeout).
 IDLE_SWEEP_NS = 10**9
+
+
+class _Closed:
+    """Stands in for the core once the fabric is closed: what still refers to it gets an error, not a crash."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise FabricError("the fabric is closed")
 
 
 class Fabric:
@@ -80,7 +87,7 @@ class Fabric:
             sanitize = os.environ.get("P4LITE_SANITIZE") == "1"
         self.clock = clock
         self.seed = seed % (1 << 64)
-        self.lib = _core.library(sanitize)
+        self.lib: Any = _core.library(sanitize)
         config = _core.CConfig(
             abi=_core.ABI,
             real_clock=int(clock == "real"),
@@ -216,7 +223,8 @@ class Fabric:
             switch.detach()
         with self._taking:
             pointer, self.pointer = self.pointer, None
-            self.lib.pf_destroy(pointer)
+            lib, self.lib = self.lib, _Closed()
+            lib.pf_destroy(pointer)
 
     def __enter__(self) -> Fabric:
         return self

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from p4lite.switch import _core
 from p4lite.switch.fabric_types import (
@@ -92,7 +92,6 @@ class Switch:
         self.drop_port = drop_port
         self.cpu_port = cpu_port
         self.loop_limit = loop_limit
-        self._lib = fabric.lib
         config = _core.CSwitchConfig(
             device_id, priority_queues, drop_port, loop_limit, -1 if cpu_port is None else cpu_port
         )
@@ -105,6 +104,10 @@ class Switch:
         self._state = SwitchState.RUNNING
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
+
+    @property
+    def _lib(self) -> Any:
+        return self.fabric.lib
 
     def __repr__(self) -> str:
         return f"<Switch {self.name} device_id={self.device_id}>"
@@ -348,7 +351,10 @@ class Port:
         self.link: Link | None = None
         self.outgoing = PLAIN
         self.incoming = PLAIN
-        self._lib = switch.fabric.lib
+
+    @property
+    def _lib(self) -> Any:
+        return self.switch.fabric.lib
 
     def __repr__(self) -> str:
         return f"<Port {self.name}>"
