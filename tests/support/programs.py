@@ -9,7 +9,6 @@ from typing import Any
 from p4lite.switch.inprocess import Result, Runner
 from p4lite.switch.instance import ProgramInstance
 from p4lite.switch.program import load_program
-
 from support.bmv2_json import Doc
 
 
