@@ -90,7 +90,10 @@ class Forwarding:
         if update.type not in (INSERT, MODIFY, DELETE):
             raise invalid(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
         which, handlers = self._handlers(update)
-        handlers[0](update.type, getattr(update.entity, which))
+        try:
+            handlers[0](update.type, getattr(update.entity, which))
+        except (ValueError, OverflowError) as error:
+            raise P4RtError(OUT_OF_RANGE, f"a number is out of range: {error}") from None
 
     def read(self, entity: Any) -> Iterator[bytes]:
         """Every Entity that a query means, serialised."""
@@ -269,8 +272,6 @@ class Device:
                     forwarding.write(update)
                 except P4RtError as error:
                     errors.append(error)
-                except (ValueError, OverflowError) as error:
-                    errors.append(P4RtError(OUT_OF_RANGE, f"a number is out of range: {error}"))
                 else:
                     errors.append(None)
                     if self._saved is not None:
