@@ -374,6 +374,19 @@ def test_a_faster_rate_frees_a_slow_link() -> None:
     assert port.stats().drops["link_down"] == 3
 
 
+def test_advance_hands_out_what_a_change_of_state_delivered() -> None:
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(rate_bps=8 * 10**6))
+    burst(fabric, switch.port(1), 2)
+    fabric.run_until(1)
+    switch.set_state("frozen")
+    assert len(fabric.run_until(10**6)) == 1
+    switch.port(2).set_link(outgoing=LinkSettings())
+    switch.set_state("running")
+    assert [t for t, *_ in fabric.advance(10**9)] == [10**6]
+    assert fabric.now_ns == 10**6
+
+
 def test_advance_to_a_time_already_passed_does_nothing() -> None:
     fabric, switch = one_switch(0)
     port = switch.add_port(1, to_switch=LinkSettings(delay_ns=1000))

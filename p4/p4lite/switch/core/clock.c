@@ -82,7 +82,8 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
     if (f->deliveries_taken)
         f->ndeliveries = f->delivered_size = 0;
     f->deliveries_taken = false;
-    int result = until_ns < f->now ? PF_OK : run_virtual(f, until_ns, stop_on_delivery);
+    bool hand_out = until_ns < f->now || (stop_on_delivery && f->ndeliveries); /* before time goes on */
+    int result = hand_out ? PF_OK : run_virtual(f, until_ns, stop_on_delivery);
     f->deliveries_taken = true;
     *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
     pf_unlock(f);
