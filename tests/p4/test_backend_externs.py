@@ -76,6 +76,12 @@ def test_hash(algo: str) -> None:
     assert run(body=body)["d"] == 10 + HASHES[algo](FIELDS) % 1000
 
 
+def test_hash_of_widened_and_narrowed_fields() -> None:
+    """A cast changes how many bits are hashed, even where it does not change the value."""
+    body = "hash(hdr.h.d, HashAlgorithm.crc32, 32w0, { (bit<32>)hdr.h.a, (bit<8>)hdr.h.c }, 64w0x100000000);"
+    assert run(body=body)["d"] == HASHES["crc32"](bytes([0, 0, 0, A, C & 0xFF]))
+
+
 def test_hash_of_computed_values() -> None:
     body = "hash(hdr.h.d, HashAlgorithm.crc32, 32w0, { hdr.h.a + 1, true, 7w0 }, 64w0x100000000);"
     assert run(body=body)["d"] == zlib.crc32(bytes([A + 1, 0x80]))

@@ -43,6 +43,11 @@ def test_select_on_several_fields() -> None:
     assert chosen(select, b=2, c=1) == 0
 
 
+def test_select_on_widened_and_narrowed_fields() -> None:
+    select = "((bit<16>)hdr.h.b, (bit<4>)hdr.h.c) { (0x34, 8): one; (0x1234, _): two; (_, _): accept; }"
+    assert [chosen(select, b=b, c=c) for b, c in ((0x34, 0x18), (0x34, 0x81), (0x33, 8))] == [1, 0, 0]
+
+
 def test_the_first_matching_case_counts() -> None:
     select = "(hdr.h.b) { 0 .. 100: one; 50: two; _: accept; }"
     assert chosen(select, b=50) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import pathlib
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from mrc_topo.rules import TableEntry
 from p4lite.switch.fabric import Fabric, Switch
 from p4lite.switch.fabric_types import LinkSettings, QueueLimits
 from p4lite.switch.program import ActionCall, Exact, Lpm, MatchValue, Program, load_program
-from p4lite.switch.programs import Loaded, load_source, read_p4info
+from p4lite.switch.programs import Loaded, load_source
 from support.mrc_frames import Frame, mrc_write
 
 SOURCE = pathlib.Path(__file__).parents[2] / "p4" / "programs" / "fabric.p4"
@@ -33,7 +32,7 @@ def compiled(compiler: str) -> Loaded | None:
         output, info = pathlib.Path(folder, "fabric.json"), pathlib.Path(folder, "fabric.p4info.txtpb")
         command = [binary, "--p4v", "16", "-o", str(output), "--p4runtime-files", str(info), str(SOURCE)]
         subprocess.run(command, check=True, capture_output=True, text=True)
-        return Loaded(json.loads(output.read_text()), read_p4info(info))
+        return load_source(output, p4info=info)
 
 
 @functools.cache

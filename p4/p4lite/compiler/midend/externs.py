@@ -109,7 +109,7 @@ class Externs(Statements):
         return inputs
 
     def _input(self, raw: Expr, width: int, signed: bool, pos: ast.Pos, simple: bool) -> Field | Const:
-        if isinstance(raw, Field):
+        if isinstance(raw, Field) and raw.width == width:
             return raw
         if isinstance(raw, Const):
             return Const(raw.value & arith.mask(width), width)

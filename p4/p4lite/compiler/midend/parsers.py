@@ -137,7 +137,7 @@ class Parsers(Tables):
             assert isinstance(value, Data)
             raw = value.expr if isinstance(value.expr, Field) else self.data(value, pos)
             width, signed = value.width, value.signed
-        if isinstance(raw, (Field, LastField)):
+        if isinstance(raw, (Field, LastField)) and raw.width == width:
             return raw
         field = self.temp(width, signed, "select")
         self.emit(Assign(field, raw))

@@ -233,7 +233,7 @@ class Tables(Externs):
         if shape is None:
             raise unsupported(pos, f"a table key of type {element.expr.type}")
         raw = value.expr if isinstance(value, Data) and isinstance(value.expr, Field) else self.data(value, pos)
-        if isinstance(raw, Field):
+        if isinstance(raw, Field) and raw.width == shape[0]:
             return Key(raw, raw, *shape, mask)
         if mask is not None:
             raw = arith.binary("&", raw, Const(mask, shape[0]), shape[0], False)
