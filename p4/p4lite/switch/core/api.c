@@ -21,6 +21,7 @@ struct fabric *pf_create(const struct pf_config *config)
     atomic_init(&f->lock.waiting, 0);
     atomic_init(&f->stop_requested, false);
     pthread_mutex_init(&f->notify_mutex, NULL);
+    pthread_barrier_init(&f->started, NULL, 2);
     f->real = config->real_clock;
     f->seed = config->seed;
     f->busy_poll_ns = config->busy_poll_ns;
@@ -97,6 +98,7 @@ void pf_destroy(struct fabric *f)
     free(f->deliveries);
     free(f->delivered);
     pthread_mutex_destroy(&f->notify_mutex);
+    pthread_barrier_destroy(&f->started);
     pthread_mutex_destroy(&f->lock.mutex);
     free(f);
 }

@@ -203,8 +203,6 @@ int pf_start(struct fabric *f)
 {
     if (!f->real || f->running)
         return PF_E_CLOCK;
-    if (pthread_barrier_init(&f->started, NULL, 2) != 0)
-        return PF_E_MEMORY;
     atomic_store(&f->stop_requested, false);
     int error = pthread_create(&f->thread, NULL, loop, f);
     if (error == 0) {
@@ -213,7 +211,6 @@ int pf_start(struct fabric *f)
         if (error)
             pthread_join(f->thread, NULL);
     }
-    pthread_barrier_destroy(&f->started);
     if (error) {
         errno = error;
         return PF_E_SYSTEM;
