@@ -265,7 +265,7 @@ class Machine:
         packet.exited = True
 
     def _do_mark_to_drop(self, packet: Packet, params: list[Any], data: list[int]) -> None:
-        self._standard(packet, egress_spec=DROP_PORT, mcast_grp=0)
+        packet.headers[params[0]["value"]].fields |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
 
     def _do_modify_field_with_hash_based_offset(self, packet: Packet, params: list[Any], data: list[int]) -> None:
         base, size = self._argument(packet, params[1], data), self._argument(packet, params[3], data)

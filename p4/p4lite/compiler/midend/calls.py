@@ -154,7 +154,7 @@ class Calls(Instances, Expressions):
                     env.bind(param, self._copied_parameter(param, value, env, frame, expr.pos))
                     continue
                 if param.direction == "out":
-                    self.initialise(value, expr.pos, zero=False)
+                    self.initialise(value, expr.pos)
                 env.bind(param, value)
             else:
                 others = captured.union(*written)
