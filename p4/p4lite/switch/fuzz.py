@@ -45,7 +45,8 @@ def _bytes(data: bytes) -> str:
     return "(const uint8_t[]){" + (", ".join(map(str, data)) or "0") + "}"
 
 
-def _templates(program: Program, rng: random.Random) -> list[str]:
+def templates_c(program: Program, rng: random.Random) -> list[str]:
+    """C of `fuzz_template`: packets made from the parser's states."""
     maker = FrameMaker(program, rng)
     rows = [maker.make() for _ in range(TEMPLATES)]
     out = ["const struct fuzz_template fuzz_template[] = {"]
@@ -94,7 +95,8 @@ def random_args(action: Action, rng: random.Random) -> list[int]:
     return [_random_value(width, rng) if width else 0 for _, width in action.params]
 
 
-def _loader(program: Program, rng: random.Random) -> list[str]:
+def loader_c(program: Program, rng: random.Random) -> list[str]:
+    """C of `fuzz_load`: random entries for every table that takes them."""
     out = ["void fuzz_load(struct p4_state *in, uint32_t round)", "{", "    (void)in;", "    (void)round;"]
     for table in program.generator.pipelines.tables.values():
         if table.profile is not None or not table.keys or not table.actions or table.node.get("entries") is not None:
@@ -116,7 +118,7 @@ def _loader(program: Program, rng: random.Random) -> list[str]:
 def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> Path:
     """The fuzz executable of a program. Raises BuildError."""
     rng = random.Random(seed)
-    text = "\n".join(['#include "fuzz.h"', *_templates(program, rng), *_loader(program, rng)]) + "\n"
+    text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
     sources = [CORE_DIR / file for file in (*RUNTIME, "fuzz_main.c")]
     name = "fuzz-" + re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)[:50]
     generated = {"program.c": program.generator.source, "fuzz_tables.c": text}

@@ -140,7 +140,7 @@ struct p4_program {
 
     struct p4_instance *(*create)(const struct p4_config *config); /* NULL: out of memory */
     void (*destroy)(struct p4_instance *);
-    void (*restart)(struct p4_instance *); /* empty tables (initial entries back), zero state */
+    void (*restart)(struct p4_instance *); /* empty tables (initial entries back), zero state; lock held */
 
     void (*phv_init)(struct p4_phv *);     /* once per fresh memory */
     void (*phv_reset)(struct p4_phv *);    /* between packets: headers invalid, metadata 0, head cleared */
