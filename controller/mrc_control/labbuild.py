@@ -108,6 +108,8 @@ def fabric_description(topology: Topology, plan: FabricPlan) -> dict[str, Any]:
             links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
     return {
         "clock": plan.clock,
+        # The links of all switches wait for this one thread: it goes before the hosts' processes.
+        "realtime": plan.clock == "real",
         "grpc_server_addr": plan.grpc_address,
         "seed": lab.seed & 0x7FFFFFFF,
         "switches": switches,
