@@ -6,7 +6,7 @@ from p4lite.compiler import ast
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.preprocessor import INCLUDE_DIR
 
-_SKIP = {"pos", "annotations"}
+_SKIP = {"pos", "annotations", "const"}
 
 
 def dump_program(program: TypedProgram) -> str:

@@ -1,0 +1,128 @@
+"""The preprocessor keeps positions through includes and macros, and finds what it should find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4lite.compiler import ast, frontend
+from p4lite.compiler.check.declarations import Declarations
+from p4lite.compiler.diagnostics import CompileError
+
+
+def _names(path: str, **options: object) -> dict[str, ast.Pos]:
+    tree, _ = frontend.parse_file(path, **options)  # type: ignore[arg-type]
+    return {d.name: d.pos for d in tree.decls}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, text: str) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return name
+
+
+def test_positions_through_includes_and_comments() -> None:
+    write("inc/b.p4", "/* two\n   lines */ const bit<8> b = 1;\n")
+    write("a.p4", '// one\n#include "inc/b.p4"\n\n  /* x\n y */ const bit<8> a = 2;\n')
+    names = _names("a.p4")
+    assert names["b"] == ast.Pos("inc/b.p4", 2, 26, 1)
+    assert names["a"] == ast.Pos("a.p4", 5, 20, 1)
+
+
+def test_text_of_a_macro_is_where_it_is_used() -> None:
+    write("a.p4", "#define DECL(n) const bit<8> n\n#define ONE 1\n\n  DECL(x) = ONE; const bit<8> y = 2;\n")
+    names = _names("a.p4")
+    assert (names["x"].line, names["x"].col) == (4, 3)
+    assert names["y"].line == 4
+    with pytest.raises(CompileError) as caught:
+        frontend.parse_text("#define BAD 1 1\nconst bit<8> z =   BAD;\n", "m.p4")
+    place = caught.value.diagnostics[0].pos
+    assert (place.line, place.col) == (2, 20)
+
+
+def test_lines_continue() -> None:
+    write("a.p4", "#define TWO \\\n  2\nconst bit<8> \\\n  x = TWO;\nconst bit<8> y = 1;\n")
+    names = _names("a.p4")
+    assert (names["x"].line, names["x"].col) == (4, 3)
+    assert names["y"].line == 5
+
+
+def test_an_error_in_an_include_names_the_include() -> None:
+    write("lib/bad.p4", "const bit<8> x = 1\nconst bit<8> y = 2;\n")
+    write("a.p4", '#include "lib/bad.p4"\n')
+    with pytest.raises(CompileError) as caught:
+        frontend.load("a.p4")
+    first = str(caught.value).splitlines()
+    assert first[0].startswith("lib/bad.p4:2:1: error: syntax error: unexpected 'const'")
+    assert first[1] == "const bit<8> y = 2;"
+
+
+def test_includes_are_relative_to_the_including_file_then_to_the_include_directories() -> None:
+    write("lib/one.p4", '#include "two.p4"\n')
+    write("lib/two.p4", "const bit<8> near = 1;\n")
+    write("other/three.p4", "const bit<8> far = 1;\n")
+    write("src/a.p4", '#include "../lib/one.p4"\n#include <three.p4>\n')
+    assert set(_names("src/a.p4", include_dirs=["other"])) == {"near", "far"}
+    with pytest.raises(CompileError, match=r"src/a\.p4:2:1: error: include file 'three\.p4' not found"):
+        frontend.parse_file("src/a.p4")
+
+
+def test_a_user_directory_comes_before_the_own_includes() -> None:
+    write("mine/core.p4", "const bit<8> mine = 1;\n")
+    write("a.p4", "#include <core.p4>\n")
+    assert "mine" in _names("a.p4", include_dirs=["mine"])
+    assert "NoAction" in _names("a.p4")
+
+
+def test_include_guards_and_nested_conditions() -> None:
+    write("g.p4", "#ifndef G\n#define G\nconst bit<8> g = 1;\n#endif\n")
+    write(
+        "a.p4",
+        '#include "g.p4"\n#include "g.p4"\n#ifdef G\n'
+        "#if 0\nnonsense\n#elif defined(G)\nconst bit<8> h = 1;\n#endif\n#endif\n",
+    )
+    assert set(_names("a.p4")) == {"g", "h"}
+
+
+@pytest.mark.parametrize(
+    ("defines", "value"),
+    [([], 1), (["N=7"], 7), (["N=(1+2)"], 3), ({"N": "9"}, 9), (["N"], 1)],
+)
+def test_defines(defines: object, value: int) -> None:
+    write("a.p4", "#ifndef N\n#define N 1\n#endif\nconst bit<8> n = 8w0 + N;\n")
+    tree, reporter = frontend.parse_file("a.p4", defines=defines)  # type: ignore[arg-type]
+    checker = Declarations(reporter)
+    checker.declaration(tree.decls[0])
+    decl = tree.decls[0]
+    assert isinstance(decl, ast.ConstDecl)
+    assert decl.const == value
+
+
+def test_a_define_that_is_no_name() -> None:
+    write("a.p4", "const bit<8> n = 1;\n")
+    with pytest.raises(CompileError, match="-D 3=x: not NAME or NAME=VALUE"):
+        frontend.load("a.p4", defines=["3=x"])
+
+
+def test_line_endings_and_byte_order_mark() -> None:
+    Path("a.p4").write_bytes(b"\xef\xbb\xbfconst bit<8> a = 1;\r\n\r\nconst bit<8> b = 2;\r\n")
+    names = _names("a.p4")
+    assert names["a"] == ast.Pos("a.p4", 1, 14, 1)
+    assert names["b"].line == 3
+
+
+def test_comment_marks_inside_strings_and_the_other_way_round() -> None:
+    write("a.p4", '@name("/* no comment") const bit<8> a = 1; // "no string\n/* // */ const bit<8> b = 2;\n')
+    assert set(_names("a.p4")) == {"a", "b"}
+
+
+def test_warning_directive_is_a_warning() -> None:
+    _, reporter = frontend.parse_text("#warning look here\nconst bit<8> a = 1;\n", "a.p4")
+    assert [str(d).splitlines()[0] for d in reporter.diagnostics] == ["a.p4:1:1: warning: #warning look here"]
