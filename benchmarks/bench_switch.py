@@ -256,9 +256,11 @@ def lateness(program: Program, realtime: bool) -> None:
         source.generate([frame(1000)], 2000, interval_ns=1_000_000)
         time.sleep(2.1)
         late = fabric.lateness()
+    what = "real-time priority" if realtime else "normal priority"
+    p50, p99, worst = (ns / 1000 for ns in (late.loop.p50_ns, late.loop.p99_ns, late.loop.max_ns))
     print(
-        f"(f) real clock{', real-time priority' if realtime else ''}, an event each ms: late by p50 {late.loop.p50_ns / 1000:.0f} µs, "
-        f"p99 {late.loop.p99_ns / 1000:.0f} µs, max {late.loop.max_ns / 1000:.0f} µs; CPU {late.cpu_share:.1%}"
+        f"(f) real clock, {what}, an event each ms: late by p50 {p50:.0f} µs, p99 {p99:.0f} µs, max {worst:.0f} µs; "
+        f"CPU {late.cpu_share:.1%}"
     )
 
 
