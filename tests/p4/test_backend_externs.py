@@ -160,6 +160,17 @@ def test_checksum_update_and_verify() -> None:
     assert run_on(sw)["c"] == HASHES["csum16"](bytes([A, 1]) + D.to_bytes(4, "big"))
 
 
+def test_checksum_in_a_branch_and_a_sub_control() -> None:
+    top = """control Sum(in bit<8> a, in bit<8> b, inout bit<16> sum) {
+        apply { update_checksum(b != 0, { a }, sum, HashAlgorithm.csum16); }
+    }"""
+    apply = "Sum.apply(hdr.h.a, hdr.h.b, hdr.h.c);"
+    sw = switch(top=top, update=f"if (hdr.h.d == 1) {{ {apply} }} else {{ {apply} }}")
+    assert run_on(sw)["c"] == HASHES["csum16"](bytes([A]))
+    assert run_on(sw, d=1)["c"] == HASHES["csum16"](bytes([A]))
+    assert run_on(sw, b=0)["c"] == C
+
+
 def test_checksum_with_payload() -> None:
     sw = switch(update="update_checksum_with_payload(true, { hdr.h.a, hdr.h.b }, hdr.h.c, HashAlgorithm.csum16);")
     ((_, data),) = sw.process(0, pack() + b"\x01\x02\x03\x04")

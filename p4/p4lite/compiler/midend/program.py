@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
-from p4lite.compiler.midend import graph, lir
-from p4lite.compiler.midend.base import Env, Frame, Routine, as_const, bindings
-from p4lite.compiler.midend.instances import count_apply_sites
+from p4lite.compiler.midend import arith, graph, lir
+from p4lite.compiler.midend.base import Env, Frame, Routine, bindings, rebind
+from p4lite.compiler.midend.instances import ControlInstance, count_apply_sites
 from p4lite.compiler.midend.lir import Block, Field, FieldList, Prim
 from p4lite.compiler.midend.optimise import optimise
 from p4lite.compiler.midend.parsers import Parsers, selects_for_branches
@@ -103,8 +103,7 @@ class Lowering(Parsers):
         for key, verify in (("ck", False), ("vr", True)):
             control = self._control(blocks, key)
             self.env = self._block_env(control, self._instance_args(blocks, key), [headers, meta])
-            assert control.body is not None
-            self._checksum_statements([*control.locals, *control.body.stmts], verify)
+            self._checksum_control(control, verify, lir.Bool(True))
         self._finish()
         return self.out
 
@@ -232,44 +231,67 @@ class Lowering(Parsers):
 
     # --- checksums ---
 
-    def _checksum_statements(self, stmts: list[ast.Stmt], verify: bool) -> None:
+    def _checksum_control(self, decl: ast.ControlDecl, verify: bool, holds: lir.Expr) -> None:
+        """The calls of a checksum control, or of a control that it applies; `holds` is the condition to get there."""
+        assert decl.body is not None
+        variables = [d for d in decl.locals if isinstance(d, ast.VarDecl)]
+        if variables:
+            raise unsupported(variables[0].pos, "a variable in a checksum control")
+        self.env.declared.update(decl.locals)
+        for local in decl.locals:
+            if isinstance(local, ast.Instantiation):
+                self.instance(local)
+        self._checksum_statement(decl.body, verify, holds)
+
+    def _checksum_statement(self, stmt: ast.Stmt, verify: bool, holds: lir.Expr) -> None:
         scratch = self._scratch("checksum")
         self.frame = Frame(None, Block())
-        for stmt in stmts:
-            if isinstance(stmt, ast.Block):
-                self._checksum_statements(stmt.stmts, verify)
-            elif isinstance(stmt, ast.CallStmt) and stmt.call.method in CHECKSUMS:
-                self._checksum(stmt.call, verify)
-            elif not isinstance(stmt, (ast.Empty, ast.ActionDecl, ast.ConstDecl)):
-                raise unsupported(stmt.pos, "anything but calls of verify_checksum or update_checksum here")
+        if isinstance(stmt, ast.Block):
+            for inner in stmt.stmts:
+                self._checksum_statement(inner, verify, holds)
+        elif isinstance(stmt, ast.If):
+            cond = self.eval_truth(stmt.cond)
+            self._checksum_statement(stmt.then, verify, arith.logical_and(holds, cond))
+            if stmt.other is not None:
+                self._checksum_statement(stmt.other, verify, arith.logical_and(holds, arith.logical_not(cond)))
+        elif isinstance(stmt, ast.CallStmt) and stmt.call.method in CHECKSUMS:
+            self._checksum(stmt.call, verify, holds)
+        elif isinstance(stmt, ast.CallStmt) and stmt.call.kind is ast.CallKind.CONTROL_APPLY:
+            self._checksum_apply(stmt.call, verify, holds)
+        elif not isinstance(stmt, (ast.Empty, ast.ConstDecl)):
+            raise unsupported(stmt.pos, "anything but calls of verify_checksum or update_checksum here")
         if scratch.ops or scratch.term is not None:
-            raise unsupported(stmts[0].pos, "computations in a checksum control")
+            raise unsupported(stmt.pos, "computations in a checksum control")
 
-    def _checksum(self, call: ast.Call, verify: bool) -> None:
+    def _checksum_apply(self, call: ast.Call, verify: bool, holds: lir.Expr) -> None:
+        assert call.receiver is not None
+        receiver = self.eval(call.receiver)
+        control = receiver.what if isinstance(receiver, Object) else None
+        if not isinstance(control, ControlInstance):
+            raise unsupported(call.pos, "apply() of this expression")
+        frame = Frame(None, Block())
+        self._bind_arguments(rebind(bindings(call.args), control.decl.params), control.env, frame, set())
+        if frame.copy_outs:
+            raise unsupported(call.pos, "arguments that must be copied, in a checksum control")
+        saved = self.env
+        self.env = control.env
+        self._checksum_control(control.decl, verify, holds)
+        self.env = saved
+
+    def _checksum(self, call: ast.Call, verify: bool, holds: lir.Expr) -> None:
         is_verify, payload = CHECKSUMS[call.method]
         if is_verify != verify:
             raise unsupported(call.pos, f"'{call.method}' in this block")
-        cond, data, target, algo = (b.expr for b in bindings(call.args))
-        assert cond is not None
-        assert data is not None
-        assert target is not None
-        assert algo is not None
+        cond, data, target, algo = self._args(call)
         place = self.eval(target)
         if not isinstance(place, Data) or not isinstance(place.expr, Field):
             raise unsupported(target.pos, "a checksum anywhere but in a field")
         inputs = self.hash_input(self.eval(data), data.pos, simple=True)
         name = self.calculation(self.enum_member(algo), inputs, payload=payload)
         number = len(self.out.checksums)
-        self.out.checksums.append(
-            lir.Checksum(
-                f"cksum_{number}" if number else "cksum",
-                place.expr,
-                name,
-                verify,
-                self.eval_truth(cond),
-                self.loc(call),
-            )
-        )
+        label = f"cksum_{number}" if number else "cksum"
+        holds = arith.logical_and(holds, self.eval_truth(cond))
+        self.out.checksums.append(lir.Checksum(label, place.expr, name, verify, holds, self.loc(call)))
 
     # --- the end ---
 
@@ -316,4 +338,4 @@ def lower(program: TypedProgram, reporter: Reporter | None = None) -> lir.Lowere
     return Lowering(program, reporter).run()
 
 
-__all__ = ["Lowering", "as_const", "lower"]
+__all__ = ["Lowering", "lower"]

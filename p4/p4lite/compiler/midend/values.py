@@ -180,7 +180,7 @@ ENUM_WIDTH = 32
 
 def _expr_roots(expr: Arg) -> Iterator[str]:
     if isinstance(expr, Field):
-        yield f"{expr.header}.{expr.name}" if expr.header == "scalars" else expr.header
+        yield f"{expr.header}:{expr.name}"
     elif isinstance(expr, (ElemField, LastField)):
         yield from _names(expr.stack)
         if isinstance(expr, ElemField):
@@ -207,7 +207,7 @@ def _names(name: str) -> Iterator[str]:
 
 
 def roots(value: Value) -> set[str]:
-    """The storage a value reads: names of scalars fields, headers, stacks, unions."""
+    """The storage a value reads: names of headers, stacks, unions, and `header:field`."""
     if isinstance(value, (Data, Boolean)):
         return set(_expr_roots(value.expr))
     if isinstance(value, Varbit):
@@ -232,15 +232,18 @@ def roots(value: Value) -> set[str]:
 def may_overlap(a: set[str], b: set[str]) -> bool:
     """True iff storage named in `a` may be part of storage named in `b`, or the other way round.
 
-    `stack[0]` is part of `stack`, `union.member` of `union`; fields of one header count as overlapping.
+    `stack[0]` is part of `stack`, `union.member` of `union`, `header:field` of `header`.
     """
-    return any(x == y or _inside(x, y) or _inside(y, x) or (_inside_union(x, y)) for x in a for y in b)
+    return any(x == y or _inside(x, y) or _inside(y, x) or _in_one_union(x, y) for x in a for y in b)
 
 
 def _inside(part: str, whole: str) -> bool:
-    return part.startswith(whole) and len(part) > len(whole) and part[len(whole)] in "[."
+    return part.startswith(whole) and len(part) > len(whole) and part[len(whole)] in "[.:"
 
 
-def _inside_union(x: str, y: str) -> bool:
-    """Members of one union: making one valid invalidates the other."""
-    return "." in x and "." in y and not x.startswith("scalars.") and x.rpartition(".")[0] == y.rpartition(".")[0]
+def _in_one_union(x: str, y: str) -> bool:
+    """Members of one union: making one valid as a whole invalidates the other."""
+    if ":" in x and ":" in y:
+        return False
+    x, y = x.partition(":")[0], y.partition(":")[0]
+    return "." in x and "." in y and x.rpartition(".")[0] == y.rpartition(".")[0]
