@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host import vectors
-from mrc_host.proto import fields, packet, wire
+from mrc_host.proto import encap, fields, packet, wire
 from mrc_host.proto.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
 from mrc_host.proto.packet import Drop, WireError
 
@@ -140,8 +140,8 @@ def test_dataclasses_have_the_fields_of_the_table(name: str) -> None:
         (wire.PROBE, ("PETH",)),
         (wire.REQUEST, ("ERTH",)),
         (wire.RESPONSE, ("EETH",)),
-        (wire.OUTER, ("IPV6",)),
-        (wire.SRH, ("SRH",)),
+        (encap.OUTER, ("IPV6",)),
+        (encap.SRH, ("SRH",)),
     ],
 )
 def test_struct_items_begin_where_fields_begin(structure: struct.Struct, headers: tuple[str, ...]) -> None:

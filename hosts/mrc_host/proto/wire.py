@@ -14,7 +14,8 @@ from typing import Final, TypeAlias
 from zlib import crc32
 
 from mrc_host.proto import packet as full
-from mrc_host.proto.fields import IPV4, MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
+from mrc_host.proto.encap import encapsulate, encapsulation_length, to_ipv4
+from mrc_host.proto.fields import MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
 from mrc_host.proto.messages import (
     FLAG_ACK_REQ,
     FLAG_RTX,
@@ -29,7 +30,7 @@ from mrc_host.proto.messages import (
     Probe,
     Sack,
 )
-from mrc_host.proto.packet import NEXT_IPV6, NEXT_ROUTING, NEXT_UDP, Drop, WireError
+from mrc_host.proto.packet import NEXT_UDP, Drop, WireError
 
 __all__ = [
     "FLAG_ACK_REQ",
@@ -70,9 +71,6 @@ REQUEST: Final = struct.Struct("!HBBIII")
 RESPONSE: Final = struct.Struct("!HH24xHHI")
 METH: Final = struct.Struct("!HH")
 RETH: Final = struct.Struct("!QII")
-# SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
-OUTER: Final = struct.Struct("!4sHH16s16s")
-SRH: Final = struct.Struct("!BBBBBBH")
 # The same as one struct with the head: what encoding uses.
 _HEAD_DATA: Final = struct.Struct(_HEAD_FORMAT + "HHQII")
 _HEAD_DATA_TS: Final = struct.Struct(_HEAD_FORMAT + "HHIQII")
@@ -415,7 +413,7 @@ class Codec:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
         outer = word
         if nh_hops >> 8 != NEXT_UDP:
-            packet = packet[_encapsulation(packet, nh_hops >> 8) :]
+            packet = packet[encapsulation_length(packet, nh_hops >> 8) :]
             total = len(packet)
             if total < _HEAD_LENGTH or packet[0] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")
@@ -594,42 +592,3 @@ class Codec:
             whole.immdt.immediate if whole.immdt is not None and not trimmed else 0,
             memoryview(b"" if trimmed else whole.payload), trimmed,
         )  # fmt: skip
-
-
-def _encapsulation(packet: bytes, next_header: int) -> int:
-    """Bytes of outer IPv6 header and SRH before the inner IPv6 header."""
-    if next_header == NEXT_IPV6:
-        return 40
-    if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
-        if packet[40] != NEXT_IPV6 or packet[41] & 1:
-            raise WireError(Drop.NEXT_HEADER, f"{packet[40]} after SRH")
-        return 48 + 8 * packet[41]
-    raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
-
-
-def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
-    """SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
-
-    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that
-    follow `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form:
-    `destination` itself is not repeated).
-    """
-    if not segments:
-        return OUTER.pack(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
-    count = len(segments)
-    srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
-    outer = OUTER.pack(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
-    return b"".join((outer, srh, *reversed(segments), inner))
-
-
-def to_ipv4(packet: bytes) -> bytes:
-    """An IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
-    header = full.Ipv4(
-        dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
-        ecn=packet[1] >> 4 & 3,
-        total_length=len(packet) - 40 + IPV4.size,
-        src=int.from_bytes(packet[8:12], "big"),
-        dst=int.from_bytes(packet[12:16], "big"),
-    )
-    ip = full.ipv4_header(header)
-    return ip + packet[40:-4] + full.icrc(ip, packet[40:-4])

@@ -1,0 +1,53 @@
+"""Around the packet: SRv6 encapsulation with and without SRH, and IPv4 instead of IPv6 (`mrc-protocol.md §2, §7`)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mrc_host.proto import packet as full
+from mrc_host.proto.fields import IPV4
+from mrc_host.proto.packet import NEXT_IPV6, NEXT_ROUTING, Drop, WireError
+
+# SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
+OUTER: Final = struct.Struct("!4sHH16s16s")
+SRH: Final = struct.Struct("!BBBBBBH")
+
+
+def encapsulation_length(packet: bytes, next_header: int) -> int:
+    """Bytes of outer IPv6 header and SRH before the inner IPv6 header."""
+    if next_header == NEXT_IPV6:
+        return 40
+    if next_header == NEXT_ROUTING and packet[42] == 4:  # at least 60 bytes are there
+        if packet[40] != NEXT_IPV6 or packet[41] & 1:
+            raise WireError(Drop.NEXT_HEADER, f"{packet[40]} after SRH")
+        return 48 + 8 * packet[41]
+    raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
+
+
+def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
+    """SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
+
+    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that
+    follow `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form:
+    `destination` itself is not repeated).
+    """
+    if not segments:
+        return OUTER.pack(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
+    count = len(segments)
+    srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
+    outer = OUTER.pack(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
+    return b"".join((outer, srh, *reversed(segments), inner))
+
+
+def to_ipv4(packet: bytes) -> bytes:
+    """An IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
+    header = full.Ipv4(
+        dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
+        ecn=packet[1] >> 4 & 3,
+        total_length=len(packet) - 40 + IPV4.size,
+        src=int.from_bytes(packet[8:12], "big"),
+        dst=int.from_bytes(packet[12:16], "big"),
+    )
+    ip = full.ipv4_header(header)
+    return ip + packet[40:-4] + full.icrc(ip, packet[40:-4])
