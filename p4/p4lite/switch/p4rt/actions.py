@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import invalid
+from p4lite.switch.p4rt.match import is_canonical
 from p4lite.switch.p4rt.pipeline import Pipeline, TableBinding
 from p4lite.switch.program import ActionCall
 
 
 def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where: str) -> ActionCall:
     """The call an Action message means; its arguments become canonical in place."""
-    ident = action.action_id
+    params = [(param.param_id, param.value) for param in action.params]
+    call, canonical = decode_action(pipeline, allowed, action.action_id, params, where)
+    if not canonical:
+        for param in action.params:
+            param.value = encode(int.from_bytes(param.value, "big"))
+    return call
+
+
+def decode_action(
+    pipeline: Pipeline, allowed: Container[int], ident: int, params: Iterable[tuple[int, bytes]], where: str
+) -> tuple[ActionCall, bool]:
+    """The call of an action by id with (parameter id, value), and whether all values were canonical."""
     if ident not in allowed:
         raise invalid(f"there is no action with id {ident} in '{where}'")
     binding = pipeline.actions[ident]
-    params = binding.info.by_id
+    known = binding.info.by_id
     values: dict[int, int] = {}
-    for param in action.params:
-        info = params.get(param.param_id)
+    canonical = True
+    for number, data in params:
+        info = known.get(number)
         if info is None:
-            raise invalid(f"action '{binding.info.name}' has no parameter with id {param.param_id}")
-        if param.param_id in values:
+            raise invalid(f"action '{binding.info.name}' has no parameter with id {number}")
+        if number in values:
             raise invalid(f"parameter '{info.name}' is given twice")
-        data = param.value
-        value = decode(data, info.width, f"parameter '{info.name}'")
-        if data[0] == 0 and len(data) > 1:
-            param.value = encode(value)
-        values[param.param_id] = value
-    if len(values) != len(params):
-        missing = next(info.name for ident, info in params.items() if ident not in values)
+        values[number] = decode(data, info.width, f"parameter '{info.name}'")
+        canonical = canonical and is_canonical(data)
+    if len(values) != len(known):
+        missing = next(info.name for number, info in known.items() if number not in values)
         raise invalid(f"action '{binding.info.name}' needs parameter '{missing}'")
-    return binding.call(values)
+    return binding.call(values), canonical
 
 
 def action_message(pipeline: Pipeline, binding: TableBinding, call: ActionCall, message: Any) -> None:

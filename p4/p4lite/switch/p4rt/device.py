@@ -36,6 +36,7 @@ from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.replication import Replication
 from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, NoReplicator, Target, control
 from p4lite.switch.p4rt.tables import Tables
+from p4lite.switch.p4rt.wire import PlainInsert, WriteBatch
 
 _Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -86,7 +87,10 @@ class Forwarding:
         }
 
     def write(self, update: Any) -> None:
-        """Apply one Update."""
+        """Apply one Update message or PlainInsert."""
+        if isinstance(update, PlainInsert):
+            self.tables.insert_plain(update)
+            return
         if update.type not in (INSERT, MODIFY, DELETE):
             raise invalid(f"update type {update.type} is none of INSERT, MODIFY, DELETE")
         which, handlers = self._handlers(update)
@@ -258,16 +262,20 @@ class Device:
             )
         return self._forwarding
 
-    def write(self, request: Any) -> list[P4RtError | None]:
+    def write(self, batch: WriteBatch) -> list[P4RtError | None]:
         """Write: what became of each update."""
+        request = batch.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
             forwarding = self._entities()
             if request.atomicity != _Write.CONTINUE_ON_ERROR:
                 raise P4RtError(UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported as the atomicity of a batch")
             errors: list[P4RtError | None] = []
-            for update in request.updates:
-                original = update.SerializeToString() if self._saved is not None else b""
+            for update in batch.updates:
+                original = b""
+                if self._saved is not None:
+                    message = update.update() if isinstance(update, PlainInsert) else update
+                    original = message.SerializeToString()
                 try:
                     forwarding.write(update)
                 except P4RtError as error:

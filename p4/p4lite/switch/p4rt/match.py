@@ -1,11 +1,8 @@
-"""FieldMatch messages to match values and back (P4Runtime specification, "Match Format").
-
-Decoding also makes the message canonical in place, so that it can be kept as what reads return.
-"""
+"""FieldMatch messages to match values and back (P4Runtime specification, "Match Format")."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from p4lite.switch.p4rt.bytestrings import decode, encode
@@ -14,74 +11,88 @@ from p4lite.switch.p4rt.info import FieldInfo
 from p4lite.switch.p4rt.pipeline import TableBinding, exact_value
 from p4lite.switch.program import Exact, Lpm, MatchValue, Optional, Range, Ternary
 
-_ONEOF = "field_match_type"
+#: A FieldMatch: field id, kind (None: not set), and its one or two values (mask, prefix length or high second).
+MatchItem = tuple[int, str | None, bytes, bytes | int]
 
 
-def decode_match(
-    table: str,
-    fields: Sequence[FieldInfo],
-    by_id: dict[int, int],
-    match: Any,
-    binding: TableBinding,
-) -> list[MatchValue]:
-    """The values of every field in P4Info's order; P4RtError for what the specification forbids."""
+def match_items(match: Iterable[Any]) -> list[MatchItem]:
+    """FieldMatch messages as items."""
+    return [_item(message) for message in match]
+
+
+def _item(message: Any) -> MatchItem:
+    which = message.WhichOneof("field_match_type")
+    if which == "exact":
+        return message.field_id, which, message.exact.value, b""
+    if which == "lpm":
+        return message.field_id, which, message.lpm.value, message.lpm.prefix_len
+    if which == "ternary":
+        return message.field_id, which, message.ternary.value, message.ternary.mask
+    if which == "range":
+        return message.field_id, which, message.range.low, message.range.high
+    if which == "optional":
+        return message.field_id, which, message.optional.value, b""
+    return message.field_id, which, b"", b""
+
+
+def decode_match(binding: TableBinding, items: Iterable[MatchItem]) -> tuple[list[MatchValue], bool]:
+    """The values of every field in P4Info's order, and whether all strings were canonical.
+
+    P4RtError for what the specification forbids.
+    """
+    fields, by_id, kinds = binding.info.fields, binding.info.by_id, binding.kinds
     values: list[MatchValue | None] = [None] * len(fields)
-    kinds = binding.kinds
-    for item in match:
-        position = by_id.get(item.field_id)
+    canonical = True
+    for item in items:
+        position = by_id.get(item[0])
         if position is None:
-            raise invalid(f"table '{table}' has no match field with id {item.field_id}")
+            raise invalid(f"table '{binding.info.name}' has no match field with id {item[0]}")
         if values[position] is not None:
             raise invalid(f"match field '{fields[position].name}' is given twice")
         values[position] = _decode_field(fields[position], item, kinds[position])
+        canonical = canonical and is_canonical(item[2]) and (isinstance(item[3], int) or is_canonical(item[3]))
     for position, value in enumerate(values):
         if value is None:
             values[position] = binding.wildcards[position]
             if values[position] is None:
                 raise invalid(f"match field '{fields[position].name}' is exact and must be given")
-    return values  # type: ignore[return-value]  # no None is left
+    return values, canonical  # type: ignore[return-value]  # no None is left
 
 
-def _decode_field(field: FieldInfo, item: Any, target_kind: str) -> MatchValue:
-    which = item.WhichOneof(_ONEOF)
+def is_canonical(data: bytes) -> bool:
+    """Whether a byte string has no byte too many."""
+    return len(data) < 2 or data[0] != 0
+
+
+def _decode_field(field: FieldInfo, item: MatchItem, target_kind: str) -> MatchValue:
+    _, which, first, second = item
     if which != field.kind:
         raise invalid(f"match field '{field.name}' is {field.kind}, the request says {which}")
-    if which == "exact":
-        return exact_value(target_kind, _canonical(item.exact, "value", field), field.width)
-    if which == "optional":
-        return exact_value(target_kind, _canonical(item.optional, "value", field), field.width)
-    if which == "lpm":
-        length = item.lpm.prefix_len
-        value = _canonical(item.lpm, "value", field)
-        if not 0 < length <= field.width:
+    what = f"match field '{field.name}'"
+    value = decode(first, field.width, what)
+    if which in ("exact", "optional"):
+        return exact_value(target_kind, value, field.width)
+    if isinstance(second, int):
+        if not 0 < second <= field.width:
             raise invalid(
-                f"match field '{field.name}': prefix length {length} is not from 1 to {field.width} "
+                f"{what}: prefix length {second} is not from 1 to {field.width} "
                 "(leave the field out to match everything)"
             )
-        if value & ((1 << (field.width - length)) - 1):
-            raise invalid(f"match field '{field.name}': bits beyond the prefix must be 0")
-        return Lpm(value, length)
+        if value & ((1 << (field.width - second)) - 1):
+            raise invalid(f"{what}: bits beyond the prefix must be 0")
+        return Lpm(value, second)
+    other = decode(second, field.width, what)
     if which == "ternary":
-        value, mask = _canonical(item.ternary, "value", field), _canonical(item.ternary, "mask", field)
-        if not mask:
-            raise invalid(f"match field '{field.name}': mask 0 (leave the field out to match everything)")
-        if value & ~mask:
-            raise invalid(f"match field '{field.name}': bits outside the mask must be 0")
-        return Ternary(value, mask)
-    low, high = _canonical(item.range, "low", field), _canonical(item.range, "high", field)
-    if low > high:
-        raise invalid(f"match field '{field.name}': the range's low {low} is above its high {high}")
-    if low == 0 and high == (1 << field.width) - 1:
-        raise invalid(f"match field '{field.name}': the whole range (leave the field out to match everything)")
-    return Range(low, high)
-
-
-def _canonical(part: Any, name: str, field: FieldInfo) -> int:
-    data = getattr(part, name)
-    value = decode(data, field.width, f"match field '{field.name}'")
-    if data[0] == 0 and len(data) > 1:
-        setattr(part, name, encode(value))
-    return value
+        if not other:
+            raise invalid(f"{what}: mask 0 (leave the field out to match everything)")
+        if value & ~other:
+            raise invalid(f"{what}: bits outside the mask must be 0")
+        return Ternary(value, other)
+    if value > other:
+        raise invalid(f"{what}: the range's low {value} is above its high {other}")
+    if value == 0 and other == (1 << field.width) - 1:
+        raise invalid(f"{what}: the whole range (leave the field out to match everything)")
+    return Range(value, other)
 
 
 def encode_match(fields: Sequence[FieldInfo], values: Sequence[MatchValue], match: Any) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class TableBinding:
     #: The don't-care value of each field, in P4Info's order; None for exact ones.
     wildcards: tuple[MatchValue | None, ...]
 
-    def target_key(self, values: list[MatchValue]) -> tuple[MatchValue, ...]:
+    def target_key(self, values: Sequence[MatchValue]) -> tuple[MatchValue, ...]:
         """The JSON's key from the values in P4Info's order."""
         return tuple(values[position] for position in self.order)
 

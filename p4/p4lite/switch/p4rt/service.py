@@ -31,6 +31,7 @@ from p4lite.switch.p4rt.errors import (
     invalid,
 )
 from p4lite.switch.p4rt.pipeline import PipelineCache
+from p4lite.switch.p4rt.wire import parse_write
 
 API_VERSION = "1.4.1"
 SERVICE = "p4.v1.P4Runtime"
@@ -46,10 +47,13 @@ class Malformed:
         self.reason = reason
 
 
-def _parser(message_type: Any) -> Callable[[bytes], Any]:
+def _parser(message_type: Any, read: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
+    """A deserialiser: `read` (else the message type's own), with Malformed for bytes that it cannot take."""
+    chosen = read or message_type.FromString
+
     def parse(data: bytes) -> Any:
         try:
-            return message_type.FromString(data)
+            return chosen(data)
         # The pure-Python runtime lets several kinds of error escape on malformed bytes.
         except (DecodeError, ValueError, IndexError, TypeError, RecursionError) as error:
             return Malformed(f"the request is no {message_type.DESCRIPTOR.full_name}: {error}")
@@ -207,7 +211,7 @@ class P4RuntimeService:
             ),
             "Write": grpc.unary_unary_rpc_method_handler(
                 self._write,
-                request_deserializer=_parser(pb.WriteRequest),
+                request_deserializer=_parser(pb.WriteRequest, parse_write),
                 response_serializer=pb.WriteResponse.SerializeToString,
             ),
             "Read": grpc.unary_stream_rpc_method_handler(
@@ -244,7 +248,7 @@ class P4RuntimeService:
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _write(self, request: Any, context: Any) -> Any:
-        errors = self._guard(context, lambda message: self.device(message.device_id).write(message), request)
+        errors = self._guard(context, lambda batch: self.device(batch.request.device_id).write(batch), request)
         if any(error is not None for error in errors):
             abort_batch(context, errors, "Write")
         return p4runtime_pb2.WriteResponse()

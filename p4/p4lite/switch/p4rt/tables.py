@@ -11,7 +11,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.p4rt.actions import action_call, action_message
+from p4lite.switch.p4rt.actions import action_call, action_message, decode_action
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     NOT_FOUND,
@@ -22,10 +22,11 @@ from p4lite.switch.p4rt.errors import (
 )
 from p4lite.switch.p4rt.externs import meter_config, meter_message
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, TABLE_ONLY
-from p4lite.switch.p4rt.match import decode_match, encode_match
+from p4lite.switch.p4rt.match import MatchItem, decode_match, encode_match, match_items
 from p4lite.switch.p4rt.pipeline import TableBinding
 from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, Target, control
+from p4lite.switch.p4rt.wire import PlainInsert
 from p4lite.switch.program import ActionCall, GroupRef, MatchValue, MemberRef
 
 #: P4Runtime's higher priority wins, BMv2's lower: one is this minus the other.
@@ -105,9 +106,10 @@ class Tables:
         if entry.is_default_action:
             self._write_default(kind, entry, binding)
             return
-        if kind == INSERT and not binding.info.fields:
-            raise invalid(f"table '{binding.info.name}' has no key: it takes a default action only")
-        key = self._key(entry, binding)
+        key, canonical = self._key(match_items(entry.match), entry.priority, binding)
+        if not canonical:
+            del entry.match[:]
+            encode_match(binding.info.fields, key[0], entry.match)
         if kind == DELETE:
             self._delete(entry.table_id, key, binding)
             return
@@ -117,12 +119,46 @@ class Tables:
         else:
             self._modify(entry, key, binding)
 
-    def _insert(self, entry: Any, key: Key, binding: TableBinding) -> None:
-        name = binding.target.name
+    def insert_plain(self, insert: PlainInsert) -> None:
+        """The same as `write` for an INSERT of an entry with nothing but a match, an action and metadata."""
+        binding = self._binding(insert.table_id)
+        info = binding.info
+        if info.profile_id:
+            self.write(INSERT, insert.update().entity.table_entry)
+            return
+        key, canonical = self._key(insert.match, insert.priority, binding)
+        self._check_insert(key, binding)
+        self._check_scope(insert.action_id, binding)
+        call, canonical_action = decode_action(
+            self._target.pipeline, info.scopes, insert.action_id, insert.params, info.name
+        )
+        if not (canonical and canonical_action):
+            self.write(INSERT, insert.update().entity.table_entry)
+            return
+        priority = PRIORITY_PIVOT - key[1] if info.needs_priority else 0
+        with control():
+            handle = self._target.instance.table_add(
+                binding.target.name, binding.target_key(key[0]), call, priority=priority
+            )
+        self._remember(info.id, key, _Record(handle, insert.raw))
+
+    def _check_insert(self, key: Key, binding: TableBinding) -> None:
+        if not binding.info.fields:
+            raise invalid(f"table '{binding.info.name}' has no key: it takes a default action only")
         if binding.info.is_const:
             raise P4RtError(PERMISSION_DENIED, f"table '{binding.info.name}' has const entries only")
-        if key in self._records[entry.table_id]:
+        if key in self._records[binding.info.id]:
             raise P4RtError(ALREADY_EXISTS, f"table '{binding.info.name}' has an entry with this key")
+
+    def _check_scope(self, action_id: int, binding: TableBinding, *, default: bool = False) -> None:
+        scope = binding.info.scopes.get(action_id)
+        if scope is not None and scope == (TABLE_ONLY if default else DEFAULT_ONLY):
+            where = "the default action" if default else "an entry"
+            raise P4RtError(PERMISSION_DENIED, f"this action may not be {where} of table '{binding.info.name}'")
+
+    def _insert(self, entry: Any, key: Key, binding: TableBinding) -> None:
+        name = binding.target.name
+        self._check_insert(key, binding)
         if not entry.HasField("action") or entry.action.WhichOneof("type") is None:
             raise invalid("an entry to insert needs an action")
         instance = self._target.instance
@@ -133,7 +169,7 @@ class Tables:
             with control():
                 handle = instance.table_add(
                     name,
-                    binding.target_key(list(key[0])),
+                    binding.target_key(key[0]),
                     action,
                     priority=priority,
                     idle_timeout_ns=entry.idle_timeout_ns,
@@ -249,10 +285,7 @@ class Tables:
         if which == "action":
             if profile:
                 raise invalid(f"table '{info.name}' has an action profile: give a member, group or action set")
-            scope = info.scopes.get(action.action.action_id)
-            if scope is not None and scope == (TABLE_ONLY if default else DEFAULT_ONLY):
-                where = "the default action" if default else "an entry"
-                raise P4RtError(PERMISSION_DENIED, f"this action may not be {where} of table '{info.name}'")
+            self._check_scope(action.action.action_id, binding, default=default)
             return action_call(self._target.pipeline, binding.info.scopes, action.action, info.name), None
         if not profile:
             raise invalid(f"table '{info.name}' has no action profile: give an action")
@@ -271,16 +304,16 @@ class Tables:
             raise invalid(f"there is no table with id {ident}")
         return binding
 
-    def _key(self, entry: Any, binding: TableBinding) -> Key:
+    def _key(self, items: list[MatchItem], priority: int, binding: TableBinding) -> tuple[Key, bool]:
+        """An entry's key, and whether its match was canonical."""
         info = binding.info
-        values = decode_match(info.name, info.fields, info.by_id, entry.match, binding)
-        priority = int(entry.priority)
+        values, canonical = decode_match(binding, items)
         if info.needs_priority:
             if not 0 < priority <= PRIORITY_PIVOT:
                 raise invalid(f"table '{info.name}' needs a priority from 1 to 2^31-1")
         elif priority:
             raise invalid(f"table '{info.name}' takes no priority")
-        return tuple(values), priority
+        return (tuple(values), priority), canonical
 
     def _find(self, ident: int, key: Key, binding: TableBinding) -> _Record:
         record = self._records[ident].get(key)
@@ -312,9 +345,7 @@ class Tables:
             return
         records = self._records[ident]
         if query.match:
-            values = tuple(
-                decode_match(binding.info.name, binding.info.fields, binding.info.by_id, query.match, binding)
-            )
+            values = tuple(decode_match(binding, match_items(query.match))[0])
             if query.priority or not binding.info.needs_priority:
                 chosen = [found] if (found := records.get((values, query.priority))) else []
             else:
@@ -387,7 +418,7 @@ class Tables:
             if entry.is_default_action:
                 yield p4runtime_pb2.TableEntry(table_id=ident, is_default_action=True), None, binding
             elif entry.table_id and (entry.match or entry.priority):
-                record = self._find(ident, self._key(entry, binding), binding)
+                record = self._find(ident, self._key(match_items(entry.match), entry.priority, binding)[0], binding)
                 yield _key_of(record.message), record.handle, binding
             else:
                 for record in list(self._records[ident].values()):
@@ -421,7 +452,8 @@ class Tables:
             raise invalid(f"table '{binding.info.name}' has no direct {what}")
         if entry.table_entry.is_default_action:
             return None, binding
-        key = self._key(entry.table_entry, binding)
+        named = entry.table_entry
+        key, _ = self._key(match_items(named.match), named.priority, binding)
         return self._find(entry.table_entry.table_id, key, binding).handle, binding
 
     def read_counters(self, query: Any) -> Iterator[Any]:
