@@ -38,6 +38,8 @@ const bit<8> UPLINK_SHORTEST_OF_TWO = 5;
 /* Bytes that entered and left the data queue of each port, modulo 2^32. */
 register<bit<32>>(PORTS) queue_in;
 register<bit<32>>(PORTS) queue_out;
+/* When the data queue of each port last sent a packet, in microseconds. */
+register<bit<48>>(PORTS) last_departure;
 
 control FabricVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply { }
@@ -250,10 +252,11 @@ control Queueing(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 
     /* Marking starts at `mark_min` bytes and is certain from `mark_min + mark_range` on; all ones: never.
-     * `trim_dscp` tells the last hop from the others. */
+     * `trim_dscp` tells the last hop from the others. `stall_time`, in microseconds, is longer than a full queue takes
+     * to drain. */
     action port_settings(bit<48> src_mac, bit<48> dst_mac, bit<32> mark_min, bit<32> mark_range, bit<1> trims,
                          bit<32> trim_threshold, bit<6> trim_dscp, bit<3> trim_priority,
-                         bit<32> queue_limit) {
+                         bit<32> queue_limit, bit<32> stall_time) {
         hdr.ethernet.src_addr = src_mac;
         hdr.ethernet.dst_addr = dst_mac;
         meta.mark_min = mark_min;
@@ -263,6 +266,7 @@ control Queueing(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         meta.trim_dscp = trim_dscp;
         meta.trim_priority = trim_priority;
         meta.queue_limit = queue_limit;
+        meta.stall_time = stall_time;
     }
     action no_port() {
         meta.drop_reason = DROP_NO_PORT;
@@ -286,6 +290,18 @@ control Queueing(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         }
         bit<32> waiting;
         Occupancy.apply(standard_metadata.egress_spec, waiting);
+        if (waiting > meta.trim_threshold || waiting + standard_metadata.packet_length > meta.queue_limit) {
+            /* So full, and nothing left for longer than that takes to drain: what waited was lost with its queue, as
+             * when a switch is stopped. Without this nothing would pass any more that could set the count right. */
+            bit<48> last;
+            last_departure.read(last, (bit<32>) standard_metadata.egress_spec);
+            if (last + (bit<48>) meta.stall_time < standard_metadata.ingress_global_timestamp) {
+                bit<32> left;
+                queue_out.read(left, (bit<32>) standard_metadata.egress_spec);
+                queue_in.write((bit<32>) standard_metadata.egress_spec, left);
+                waiting = 0;
+            }
+        }
         bit<32> after = waiting + standard_metadata.packet_length;
         if (meta.trims == 1 && meta.is_trimmable == 1 && hdr.reth.isValid()
             && (waiting > meta.trim_threshold || after > meta.queue_limit)) {
@@ -378,6 +394,8 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 bytes = bytes + meta.queued_bytes;
             }
             queue_out.write((bit<32>) standard_metadata.egress_port, bytes);
+            last_departure.write((bit<32>) standard_metadata.egress_port,
+                                 standard_metadata.egress_global_timestamp);
         }
     }
 }

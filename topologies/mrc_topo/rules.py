@@ -54,6 +54,8 @@ DROP_REASONS: Final = {
     8: "queue_full",
     9: "no_port",
 }
+#: A queue that is full and has sent nothing for four times its drain time and this was lost by the switch.
+STALL_MARGIN_US: Final = 10_000
 #: `mark_min` of a port that never marks.
 NEVER: Final = 0xFFFFFFFF
 
@@ -198,5 +200,6 @@ def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
         "trim_dscp": DSCP_TRIMMED_LASTHOP if link.is_host_link else DSCP_TRIMMED,
         "trim_priority": CONTROL_PRIORITY,
         "queue_limit": queue.limit,
+        "stall_time": min(NEVER, 4 * queue.limit * 8 * 10**6 // link.spec.rate + STALL_MARGIN_US),
     }
     return TableEntry(PORTS, "FabricIngress.queueing.port_settings", params, (Match("port", port),))

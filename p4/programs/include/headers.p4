@@ -56,6 +56,7 @@ struct metadata_t {
     bit<6>  trim_dscp;
     bit<3>  trim_priority;
     bit<32> queue_limit;
+    bit<32> stall_time;
     /* Bytes this packet adds to its data queue, taken off again in egress; 0 in the control queue. */
     bit<32> queued_bytes;
 }
