@@ -122,12 +122,14 @@ def plain_update(choices: random.Random, forwarding: Forwarding) -> Any:
     table = choices.choice(list(forwarding.pipeline.info.tables.values()))
     update = pb.Update(type=INSERT if choices.random() < 0.9 else choices.randrange(4))
     entry = update.entity.table_entry
-    entry.table_id, entry.priority = table.id, choices.choice([0, 0, 1, 7, -1, 2**31 - 1])
+    entry.table_id, entry.priority = table.id, 7 if table.needs_priority else 0
+    if choices.random() < 0.1:
+        entry.priority = choices.choice([0, 1, -1, 2**31 - 1])
     for field in table.fields:
         item = entry.match.add(field_id=field.id)
-        value = choices.choice([b"\1", b"\0\2", b"\x0a\0\0\0", b"", b"\0"])
+        value = choices.choice([b"\1"] * 6 + [b"\0\2", b"\x0a\0\0\0", b"", b"\0"])
         if field.kind == "lpm":
-            item.lpm.value, item.lpm.prefix_len = value, choices.choice([0, 8, 32, -1])
+            item.lpm.value, item.lpm.prefix_len = value, choices.choice([32, 32, 8, 0, -1])
         elif field.kind == "ternary":
             item.ternary.value, item.ternary.mask = value, choices.choice([b"\xff", b"\xff\xff\xff\xff", b""])
         elif field.kind == "range":
@@ -137,7 +139,7 @@ def plain_update(choices: random.Random, forwarding: Forwarding) -> Any:
     action = forwarding.pipeline.info.actions[choices.choice(list(table.scopes))]
     entry.action.action.action_id = action.id
     for param in action.params:
-        entry.action.action.params.add(param_id=param.id, value=choices.choice([b"\1", b"\0\1", b"\3", b""]))
+        entry.action.action.params.add(param_id=param.id, value=choices.choice([b"\1"] * 6 + [b"\0\1", b""]))
     if choices.random() < 0.2:
         entry.metadata, entry.controller_metadata = b"m", 2**63
     if choices.random() < 0.1:
