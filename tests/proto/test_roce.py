@@ -122,8 +122,12 @@ def test_one_lost_packet_sends_everything_after_it_again() -> None:
     again = psns.index(105, 6)
     assert psns[:again] == list(range(100, 100 + again))  # went on until the NAK came
     assert psns[again:] == list(range(105, 120))  # and back
-    peer = connection.target.core.statistics()["endpoint"]
+    mine, peer = (h.core.statistics()["endpoint"] for h in (connection.source, connection.target))
     assert peer["naks_sent"] == 1
+    assert peer["payload_bytes_placed"] == 20 * 4096
+    assert mine["retransmissions"] == len(psns) - 20
+    connection.source.core.destroy_qp(connection.qp, bench.net.now)
+    assert connection.source.core.statistics()["endpoint"] == mine  # a queue pair's counts outlive it
     assert bench.net.now < 1024 << 8  # no timeout was needed
 
 

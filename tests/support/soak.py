@@ -207,10 +207,9 @@ def _schedule(bench: Bench, what: Scenario) -> None:
         net.at(200_000, lambda: net.set_path(False))
 
 
-def build(what: Scenario, factory: Any = None) -> Bench:
-    """The bench of a scenario, all writes posted."""
-    extra = {} if factory is None else {"factory": factory}
-    bench = Bench(what.net, what.seed, **extra, **what.endpoint)
+def build(what: Scenario) -> Bench:
+    """The bench of a scenario: hosts, queue pairs, failures and writes."""
+    bench = Bench(what.net, what.seed, **what.endpoint)
     bench.keep_events = True
     hosts = [bench.add_host() for _ in range(what.hosts)]
     rng = bench.rng

@@ -35,6 +35,11 @@ from mrc_host.proto.roce_wire import Cnp, RoceAck, RoceCodec, RoceData
 __all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
 
 _ECT0 = 2
+# All of `statistics()["endpoint"]`, there from the start.
+_COUNTERS = (
+    "acks_sent", "cnps_received", "cnps_sent", "ecn_marked", "naks_sent", "not_in_order", "packets_sent",
+    "payload_bytes_placed", "retransmissions", "timeouts",
+)  # fmt: skip
 _REASONS = {
     CompletionStatus.RETRY_EXC_ERR: ErrorReason.RETRY_EXCEEDED,
     CompletionStatus.REM_ACCESS_ERR: ErrorReason.REMOTE_ACCESS,
@@ -102,7 +107,7 @@ class RoceEndpoint:
         self._events: deque[Event] = deque()
         self._timers: list[tuple[int, int]] = []
         self._drops: Counter[str] = Counter()
-        self._counters: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._next_qpn = rng.randrange(3, 1 << 23)
 
     # --- the driver's five methods ---
@@ -245,6 +250,8 @@ class RoceEndpoint:
     def destroy_qp(self, qp: RoceQueuePair, now: int) -> None:
         """Flush and forget a queue pair."""
         self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
+        self._counters["packets_sent"] += qp.sent_packets
+        self._counters["retransmissions"] += qp.retransmitted
         del self._qps[qp.number]
 
     def local_attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
@@ -336,9 +343,12 @@ class RoceEndpoint:
 
     def statistics(self) -> dict[str, Any]:
         """A JSON-serialisable snapshot: endpoint counters, drops by reason, ports, queue pairs."""
+        counters = dict(self._counters)  # of queue pairs that are gone; the others' follow
+        counters["packets_sent"] += sum(qp.sent_packets for qp in self._qps.values())
+        counters["retransmissions"] += sum(qp.retransmitted for qp in self._qps.values())
         return {
             "transport": "roce",
-            "endpoint": dict(self._counters),
+            "endpoint": counters,
             "drops": dict(self._drops),
             "ports": [
                 {
@@ -437,6 +447,8 @@ class RoceEndpoint:
         syndrome, length, immediate = qp.on_data(data, self._memory)
         if qp.epsn == before:
             self._counters["not_in_order"] += 1
+        else:
+            self._counters["payload_bytes_placed"] += len(data.payload)
         if syndrome == SYNDROME_ACK:
             entry.acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
