@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = 64
 ENTRIES = 24
+MEMBERS = 8  # of every action profile, and groups of every selector
 
 
 @dataclass(frozen=True)
@@ -96,23 +97,59 @@ def random_args(action: Action, rng: random.Random) -> list[int]:
 
 
 def loader_c(program: Program, rng: random.Random) -> list[str]:
-    """C of `fuzz_load`: random entries for every table that takes them."""
-    out = ["void fuzz_load(struct p4_state *in, uint32_t round)", "{", "    (void)in;", "    (void)round;"]
-    for table in program.generator.pipelines.tables.values():
-        if table.profile is not None or not table.keys or not table.actions or table.node.get("entries") is not None:
-            continue
-        actions = list(table.actions.values())
-        for i in range(min(ENTRIES, table.max_size)):
-            key = random_key(table, rng)
+    """C of `fuzz_load`: random entries, members, groups and value sets."""
+    out = [
+        "int p4c_member_set(struct p4_instance *, uint32_t, uint32_t, int32_t, const uint64_t *);",
+        "int p4c_group_set(struct p4_instance *, uint32_t, uint32_t, uint32_t, const uint32_t *);",
+        "int p4c_vset_set(struct p4_instance *, uint32_t, uint32_t, const uint8_t *);",
+        "void fuzz_load(struct p4_state *in, uint32_t round)",
+        "{",
+        "    (void)in;",
+        "    (void)round;",
+        "    uint32_t handle;",
+        "    (void)handle;",
+    ]
+    generator = program.generator
+    for profile in generator.pipelines.profiles.values():
+        actions = list(profile.actions.values())
+        for slot in range(MEMBERS if actions else 0):
             action = rng.choice(actions)
-            args = pack_args([w for _, w in action.params], random_args(action, rng), table.arg_words)
-            out += [
-                f"    if ((round + {i}) % 3 != 1) {{ const struct p4_key k = {{{words_of(key.value)},",
-                f"        {words_of(key.mask)}, {words_of(key.high)}, {key.order}}};",
-                f"      p4_initial_entry(in, {table.index}, &k, {action.index}, {words_of(args)}, 0); }}",
-            ]
-        out.append(f"    if (round) p4_table_delete(&in->tables[{table.index}], round % {ENTRIES});")
+            args = _args(action, profile.arg_words, rng)
+            out.append(f"    p4c_member_set(&in->head, {profile.index}, {slot}, {action.index}, {args});")
+        for slot in range(MEMBERS if actions and profile.selector is not None else 0):
+            chosen = [rng.randrange(MEMBERS) for _ in range(rng.randint(0, 4))]
+            array = "(const uint32_t[]){" + ", ".join(map(str, [*chosen, 0])) + "}"
+            out.append(f"    p4c_group_set(&in->head, {profile.index}, {slot}, {len(chosen)}, {array});")
+    for index, name in enumerate(program.value_sets):
+        count, size = rng.randint(0, 8), generator.vset_bytes(name)
+        out.append(f"    p4c_vset_set(&in->head, {index}, {count}, {_bytes(rng.randbytes(count * size))});")
+    for table in generator.pipelines.tables.values():
+        if table.keys and table.actions and table.node.get("entries") is None:
+            out += _entries(table, rng)
     return [*out, "}"]
+
+
+def _args(action: Action, words: int, rng: random.Random) -> str:
+    return words_of(pack_args([w for _, w in action.params], random_args(action, rng), words))
+
+
+def _entries(table: Table, rng: random.Random) -> list[str]:
+    out = []
+    actions = list(table.actions.values())
+    for i in range(min(ENTRIES, table.max_size)):
+        key = random_key(table, rng)
+        action = rng.choice(actions)
+        kind, number, args = "P4_REF_ACTION", action.index, _args(action, table.arg_words, rng)
+        if table.profile is not None:
+            group = table.profile.selector is not None and rng.random() < 0.6
+            kind, number = ("P4_REF_GROUP" if group else "P4_REF_MEMBER"), rng.randrange(MEMBERS)
+        out += [
+            f"    if ((round + {i}) % 3 != 1) {{ const struct p4_key k = {{{words_of(key.value)},",
+            f"        {words_of(key.mask)}, {words_of(key.high)}, {key.order}}};",
+            f"      p4_table_insert(&in->tables[{table.index}], &k, (struct p4_act){{{kind}, {number}}}, {args},",
+            "        in->head.now_ns, &handle); }",
+        ]
+    return [*out, f"    if (round) p4_table_delete(&in->tables[{table.index}], round % {ENTRIES});"]
 
 
 def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> Path:

@@ -128,8 +128,10 @@ int main(int argc, char **argv)
         free(frame);
         if (i % 5000 == 4999)
             fuzz_load((struct p4_state *)(void *)in, (uint32_t)(i / 5000));
-        if (i % 50000 == 49999)
+        if (i % 50000 == 49999) {
             p->restart(in);
+            fuzz_load((struct p4_state *)(void *)in, 0);
+        }
     }
     p->destroy(in);
     free(phv);
