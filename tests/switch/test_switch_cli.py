@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric_types import LinkSettings
 from p4lite.switch.target import TargetClient
-from support.p4rt import PROGRAMS, Controller, code_of, control_config
+from support.namespaces import Hosts
+from support.p4rt import INSERT, PROGRAMS, Controller, code_of, control_config
 from support.switch_process import P4LITE, SwitchProcess
 
 SERVER = [sys.executable, "-m", "p4lite.switch.server"]
@@ -112,6 +114,54 @@ def test_a_missing_c_compiler(tmp_path: Path) -> None:
     text = refusal(*P4LITE, "switch", "--no-p4", code=1, environment=environment)
     assert "no-such-compiler" in text
     assert "install gcc" in text
+
+
+@pytest.mark.root
+def test_hosts_ping_through_a_switch_process_that_a_controller_programs(tmp_path: Path) -> None:
+    """Two namespaces, ARP flooded and IPv4 routed by one-shot entries; packets counted, copied to the CPU, captured."""
+    pb = p4runtime_pb2
+    with Hosts("cli") as hosts:
+        ports = [item for k in (1, 2) for item in ("-i", f"{k}@{hosts.port(k)}")]
+        program = str(PROGRAMS / "control.p4")
+        arguments = (program, "--device-id", "1", "--cpu-port", "255", *ports, "--pcap", str(tmp_path))
+        with SwitchProcess(*arguments) as switch, Controller(switch.address) as controller:
+            controller.arbitrate()
+            controller.info = control_config().p4info
+            group, session = pb.Entity(), pb.Entity()
+            flood = group.packet_replication_engine_entry.multicast_group_entry
+            flood.multicast_group_id = 1
+            copies = session.packet_replication_engine_entry.clone_session_entry
+            copies.session_id = 5
+            copies.replicas.add(port=b"\xff", instance=1)
+            updates = [(INSERT, group), (INSERT, session)]
+            updates.append((INSERT, controller.entry("l2", {"hdr.ethernet.dst": b"\xff" * 6}, "flood", [b"\1"])))
+            for k in (1, 2):
+                flood.replicas.add(port=bytes([k]), instance=1)
+                mac = bytes.fromhex(f"12000000000{k}")
+                updates.append((INSERT, controller.entry("l2", {"hdr.ethernet.dst": mac}, "forward", [bytes([k])])))
+                route = controller.entry("routes", {"hdr.ipv4.dst": (bytes([10, 9, 0, k]), 32)})
+                actions = route.table_entry.action.action_profile_action_set.action_profile_actions
+                actions.add(action=controller.action("next_hop", [mac, bytes([k])]), weight=1)
+                updates.append((INSERT, route))
+            controller.write(*updates)
+            assert " 3 received" in hosts.on(1, "ping", "-c", "3", "-i", "0.1", "-W", "2", "10.9.0.2")
+            controller.write((INSERT, controller.entry("acl", {"port": b"\1"}, "mirror", [b"\5"], priority=1)))
+            assert " 1 received" in hosts.on(1, "ping", "-c", "1", "-W", "2", "10.9.0.2")
+            assert b"\x0a\x09\0\2" in controller.hear("packet").packet.payload
+            cell = pb.Entity()
+            cell.counter_entry.counter_id = controller.ident("counters", "port_count")
+            cell.counter_entry.index.index = 1
+            (found,) = controller.read(cell)
+            assert found.counter_entry.data.packet_count >= 4
+            with TargetClient(switch.address) as target:
+                target.set_port_up(1, 2, False)
+                assert " 0 received" in hosts.on(1, "ping", "-c", "1", "-W", "1", "10.9.0.2", check=False)
+                target.set_port_up(1, 2, True)
+                assert " 1 received" in hosts.on(1, "ping", "-c", "1", "-W", "2", "10.9.0.2")
+                assert target.stats()[1].ports[1].rx_packets >= 5
+            assert switch.stop() == 0
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["s1-1.pcapng", "s1-2.pcapng"]
+        assert all(path.stat().st_size > 500 for path in tmp_path.iterdir())
 
 
 # --- fabric descriptions ------------------------------------------------------------------------------------
