@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--drop-port", type=int, default=511, metavar="N", help="default 511")
     add("--priority-queues", type=int, default=1, metavar="N", help="queues per port (default 1)")
     add("--seed", type=int, default=0, metavar="N", help="of random() and selectors (default 0)")
+    add("--realtime", action="store_true", help="run the event loop with SCHED_RR (root)")
     add("--pcap", nargs="?", const=".", metavar="DIR", help="capture every port to DIR (default: here)")
     add("--log-console", action="store_true", help="log every packet's events to standard error")
     add("--log-file", metavar="FILE", help="log every packet's events to FILE")
@@ -87,7 +88,7 @@ def _serve(arguments: argparse.Namespace, ports: dict[int, str]) -> int:
             include_dirs=[Path(path) for path in arguments.include],
             defines={name: value or "1" for name, value in defines.items()},
         )
-    fabric = Fabric("real", arguments.seed)
+    fabric = Fabric("real", arguments.seed, realtime=arguments.realtime)
     server = FabricServer(fabric, arguments.grpc_server_addr)
     try:
         switch = server.add_switch(
