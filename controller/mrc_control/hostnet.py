@@ -34,12 +34,25 @@ def switch_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
     return names
 
 
-class HostNet:
-    """Namespaces and links of a topology, from `start` to `stop`."""
+def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
+    """Both ends of every link between switches, by (switch name, port), for one process per switch."""
+    names = {}
+    for switch in topology.switches:
+        for port, link in switch.links.items():
+            if not link.is_host_link:
+                names[switch.name, port] = addressing.switch_interface(switch.plane, switch.tier, switch.index, port)
+    return names
 
-    def __init__(self, topology: Topology) -> None:
+
+class HostNet:
+    """Namespaces and links of a topology, from `start` to `stop`; `veth` makes the fabric's links veth pairs, too."""
+
+    def __init__(self, topology: Topology, *, veth: bool = False) -> None:
         self.topology = topology
+        self.veth = veth
         self.interfaces = switch_interfaces(topology)
+        if veth:
+            self.interfaces |= fabric_interfaces(topology)
         self._net: Any = None
 
     def start(self) -> None:
@@ -68,6 +81,10 @@ class HostNet:
                     addr1=addressing.mac_text(port.mac),
                     addr2=addressing.mac_text(port.gateway_mac),
                 )
+        for link in self.topology.links.values() if self.veth else ():
+            if not link.is_host_link:
+                names = [self.interfaces[end.node, end.port] for end in (link.low, link.high)]
+                self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
         # The far ends first: a port without carrier takes no addresses.
         self._configure_root()
         for host in self.topology.hosts:

@@ -4,6 +4,7 @@ and the table entries as the P4Runtime client takes them."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,10 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class FabricPlan:
-    """How the fabric is wired: `interfaces` maps (switch name, port) to the interface of a host link there."""
+    """How the fabric is wired: `interfaces` maps (switch name, port) to the interface there, where there is one.
+
+    In memory a fabric's own links have none; with veth links between processes they have one at each end.
+    """
 
     grpc_address: str
     clock: str
@@ -78,32 +82,37 @@ def _queues(spec: QueueSpec) -> dict[str, Any]:
     return {str(rules.DATA_PRIORITY): data, str(rules.CONTROL_PRIORITY): control}
 
 
-def fabric_description(topology: Topology, plan: FabricPlan) -> dict[str, Any]:
-    """The description that `p4lite.switch.server` builds the fabric from; pipelines come by P4Runtime."""
+def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) -> dict[str, Any]:
     lab = topology.lab
-    switches = []
-    for switch in topology.switches:
-        ports = []
-        for number, link in switch.links.items():
-            port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
-            if link.is_host_link:
-                settings = _settings(link, lab.link_overhead)
-                port |= {"to_host": settings, "to_switch": settings}
-                interface = plan.interfaces.get((switch.name, number))
-                if interface is not None:
-                    port["interface"] = interface
-            ports.append(port)
-        switches.append(
-            {
-                "device_id": switch.device_id,
-                "name": switch.name,
-                "priority_queues": rules.PRIORITY_QUEUES,
-                "ports": ports,
-            }
-        )
+    ports = []
+    for number, link in switch.links.items():
+        port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
+        interface = plan.interfaces.get((switch.name, number))
+        settings = _settings(link, lab.link_overhead)
+        if link.is_host_link:
+            port |= {"to_host": settings, "to_switch": settings}
+        elif interface is not None:
+            # The switch at the other end shapes the other direction.
+            port["to_host"] = settings
+        if interface is not None:
+            port["interface"] = interface
+        ports.append(port)
+    queues = rules.PRIORITY_QUEUES
+    return {"device_id": switch.device_id, "name": switch.name, "priority_queues": queues, "ports": ports}
+
+
+def fabric_description(
+    topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
+) -> dict[str, Any]:
+    """The description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
+
+    It carries all switches with the links between them in memory, or, with `switches`, only those, whose ports
+    are all interfaces.
+    """
+    lab = topology.lab
     links = []
     for link in topology.links.values():
-        if not link.is_host_link:
+        if switches is None and not link.is_host_link:
             ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
             links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
     return {
@@ -112,7 +121,7 @@ def fabric_description(topology: Topology, plan: FabricPlan) -> dict[str, Any]:
         "realtime": plan.clock == "real",
         "grpc_server_addr": plan.grpc_address,
         "seed": lab.seed & 0x7FFFFFFF,
-        "switches": switches,
+        "switches": [_switch_description(topology, plan, each) for each in switches or topology.switches],
         "links": links,
     }
 

@@ -28,7 +28,7 @@ from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
 from mrc_control.rundir import Process, RunDir, RunError, base
 from mrc_topo.labfile import LabError, load_lab
-from mrc_topo.topology import Topology
+from mrc_topo.topology import Switch, Topology
 
 READY_S = 90.0
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
@@ -37,11 +37,11 @@ FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, Lab
 class Daemon:
     """One lab from start to end."""
 
-    def __init__(self, run: RunDir, topology: Topology, transport: str) -> None:
+    def __init__(self, run: RunDir, topology: Topology, transport: str, links: str) -> None:
         self.run = run
         self.topology = topology
         self.transport = transport
-        self.net = HostNet(topology)
+        self.net = HostNet(topology, veth=links == "veth")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.devices: list[Device] = []
         self.ended = threading.Event()
@@ -53,11 +53,17 @@ class Daemon:
             state.interfaces = list(self.net.interfaces.values())
         program = fabric_program()
         self.net.start()
-        address = self._start_fabric()
-        self.push(program, address)
+        fabric: dict[str, list[int]] = {}
+        if self.net.veth:
+            for switch in self.topology.switches:
+                fabric[self._start_fabric(switch.name, [switch])] = [switch.device_id]
+        else:
+            fabric[self._start_fabric("fabric", None)] = [switch.device_id for switch in self.topology.switches]
+        for address, devices in fabric.items():
+            self.push(program, address, devices)
         self._start_agents()
         with self.run.change() as state:
-            state.grpc_address = address
+            state.fabric = fabric
             state.hosts = {
                 host.name: {"pid": self.net.pid(host.name), "socket": str(self.run.socket(host.name))}
                 for host in self.topology.hosts
@@ -72,26 +78,27 @@ class Daemon:
     def _log(self, role: str) -> IO[bytes]:
         return (self.run.path / f"{role}.log").open("wb")
 
-    def _start_fabric(self) -> str:
+    def _start_fabric(self, role: str, switches: list[Switch] | None) -> str:
+        """Starts a process with these switches (all when None); returns its gRPC address."""
         plan = labbuild.FabricPlan("127.0.0.1:0", "real", self.net.interfaces)
-        description = self.run.path / "fabric.json"
-        description.write_text(json.dumps(labbuild.fabric_description(self.topology, plan)))
+        description = self.run.path / f"{role}.fabric.json"
+        description.write_text(json.dumps(labbuild.fabric_description(self.topology, plan, switches)))
         command = dying([sys.executable, "-m", "p4lite.switch.server", "--fabric", str(description)])
-        with self._log("fabric") as log:
+        with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        self._spawn("fabric", process)
+        self._spawn(role, process)
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], READY_S)
         words = process.stdout.readline().decode().split() if ready else []
         if len(words) != 2 or words[0] != "ready":
-            text = (self.run.path / "fabric.log").read_text().strip().splitlines()
-            raise RunError(f"the fabric process did not start: {text[-1] if text else 'no word from it'}")
+            text = (self.run.path / f"{role}.log").read_text().strip().splitlines()
+            raise RunError(f"the process of {role} did not start: {text[-1] if text else 'no word from it'}")
         return words[1]
 
-    def push(self, program: FabricProgram, address: str) -> None:
-        """Program and tables of every switch, by P4Runtime. They never change afterwards."""
+    def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
+        """Program and tables of the switches behind an address, by P4Runtime. They never change afterwards."""
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
-        for switch in self.topology.switches:
+        for switch in (each for each in self.topology.switches if each.device_id in devices):
             device = Device(channel, switch.device_id, switch.name, program.p4info)
             device.become_primary()
             device.set_pipeline(program.bmv2)
@@ -162,7 +169,7 @@ def main(argv: list[str]) -> int:
     lock: IO[str] | None = None
     try:
         lock = only_one()
-        daemon = Daemon(run, load_lab(pathlib.Path(state.lab_file)), state.transport)
+        daemon = Daemon(run, load_lab(pathlib.Path(state.lab_file)), state.transport, state.links)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.ended.set() if daemon else None)
         daemon.start()

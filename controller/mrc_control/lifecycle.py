@@ -35,8 +35,10 @@ def is_dead(run: RunDir) -> bool:
     return bool(daemons) and not any(process.alive() for process in daemons)
 
 
-def up(lab: str, transport: str = "mrc", progress: Callable[[str], None] = lambda text: None) -> tuple[str, Topology]:
-    """Brings a lab up; returns its name and topology.
+def up(
+    lab: str, transport: str = "mrc", progress: Callable[[str], None] = lambda text: None, links: str = "memory"
+) -> tuple[str, Topology]:
+    """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth.
 
     Raises:
         LabError: the lab file.
@@ -52,7 +54,7 @@ def up(lab: str, transport: str = "mrc", progress: Callable[[str], None] = lambd
         progress(f"removing what the last run of {name} left")
         run.remove()
     run.create()
-    run.write(State(name, lab_file=str(lab_path(lab)), transport=transport))
+    run.write(State(name, lab_file=str(lab_path(lab)), transport=transport, links=links))
     with (run.path / "labd.log").open("wb") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "mrc_control.labd", name], stdout=log, stderr=log, start_new_session=True

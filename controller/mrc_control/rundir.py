@@ -73,14 +73,15 @@ class Process:
 
 @dataclass
 class State:
-    """The record of one lab."""
+    """The record of one lab. `fabric` has the device ids behind each gRPC address."""
 
     name: str
     lab_file: str = ""
     transport: str = "mrc"
     phase: str = "starting"
     error: str = ""
-    grpc_address: str = ""
+    links: str = "memory"
+    fabric: dict[str, list[int]] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
     interfaces: list[str] = field(default_factory=list)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)

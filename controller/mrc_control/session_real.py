@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from mrc_control import fabric_view, fidelity, labbuild
+from mrc_control.fabricset import FabricSet
 from mrc_control.failures import Broken, Failures
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import switch_interfaces
@@ -18,7 +19,6 @@ from mrc_control.program import fabric_program
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.session import Session
 from mrc_topo.labfile import load_lab
-from p4lite.switch.target import TargetClient
 
 
 class RealSession(Session):
@@ -41,9 +41,8 @@ class RealSession(Session):
         self.topology = load_lab(pathlib.Path(state.lab_file))
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients
-        self.target = TargetClient(state.grpc_address)
+        self.target = FabricSet(state.fabric)
         self.fabric = self.target
-        self.address = state.grpc_address
         self.failures = Failures(self.topology, self._refill)
         self.failures.broken = {key: Broken.from_document(each) for key, each in state.broken.items()}
         self._interfaces = switch_interfaces(self.topology)
@@ -71,7 +70,7 @@ class RealSession(Session):
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
         program = fabric_program()
-        with grpc.insecure_channel(self.address) as channel:
+        with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:
             device = Device(channel, switch.device_id, name, program.p4info)
             # The daemon is primary with election id 1; a higher one takes over for this.
             device.become_primary(election_id=time.time_ns())

@@ -36,7 +36,7 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         hosts.append(row)
     return {
         "lab": session.topology.lab.name,
-        "grpc_address": session.address,
+        "grpc_addresses": [client.address for client in session.target.clients],
         "switches": switches,
         "hosts": hosts,
         "hosts_alive": sum(host["alive"] for host in hosts),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mrc_control import verdict
+from mrc_control import lifecycle, verdict
 from mrc_control.execute import run_on
 from mrc_control.experiment import Expectation, Experiment, Step, Workload
 from support.labs import lab_file, session
@@ -63,3 +63,21 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
     expect = Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95)
     document = run(lab, clock, workload, FAILURES[failure], expect)
     assert [each["error"] for each in document["happenings"]] == ["", ""]
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, "tiny")
+    lifecycle.up(lab, links="veth")
+    try:
+        workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
+        schedule = [Step(at=0.5, fail="p0-t0.0--p0-t1.0"), Step(at=2.5, restore="p0-t0.0--p0-t1.0")]
+        document = run(lab, "real", workload, [], Expectation(valid=False))
+        assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 20_000
+        ring = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=4.0)
+        document = run(lab, "real", ring, schedule, Expectation(valid=False, localised=True))
+        with session(lab, "real") as made:
+            assert len(made.target.clients) == 8  # type: ignore[attr-defined]
+    finally:
+        lifecycle.down("tiny")

@@ -73,7 +73,7 @@ def p4sh(
     """Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed)."""
     session = RealSession(the_lab(lab))
     device = session.topology.switch(switch).device_id
-    address = session.address
+    address = session.target.address(device)
     session.close()
     program = fabric_program()
     with tempfile.TemporaryDirectory(prefix="mrclab-p4sh-") as folder:

@@ -1,0 +1,86 @@
+"""The switches of a lab behind one target API, whether they live in one process or each in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from p4lite.switch.fabric_types import Lag, Lateness, LinkSettings, SwitchState
+from p4lite.switch.target import DeviceStats, FabricInfo, TargetClient
+
+Direction = Literal["both", "outgoing", "incoming"]
+
+
+class FabricSet:
+    """Sends every call to the process that carries the switch.
+
+    Args:
+        addresses: the device ids behind each gRPC address.
+    """
+
+    def __init__(self, addresses: Mapping[str, Sequence[int]]) -> None:
+        self.clients = [TargetClient(address) for address in addresses]
+        self._by_device = {
+            device: client
+            for client, devices in zip(self.clients, addresses.values(), strict=True)
+            for device in devices
+        }
+
+    def info(self) -> FabricInfo:
+        """All switches; the clock is that of the first process."""
+        parts = [client.info() for client in self.clients]
+        switches = {device: switch for part in parts for device, switch in part.switches.items()}
+        events = sum(part.events for part in parts)
+        lost = sum(part.notifications_lost for part in parts)
+        return FabricInfo(parts[0].now_ns, events, lost, dict(sorted(switches.items())))
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """Statistics of all switches."""
+        return {device: stats for client in self.clients for device, stats in client.stats().items()}
+
+    def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
+        """Cells of a counter of a switch's program."""
+        return self._by_device[device_id].read_counter(device_id, counter, index)
+
+    def set_port_up(self, device_id: int, port: int, up: bool, direction: Direction = "both") -> None:
+        """Cuts or mends the link at a port."""
+        self._by_device[device_id].set_port_up(device_id, port, up, direction)
+
+    def set_port_link(
+        self,
+        device_id: int,
+        port: int,
+        *,
+        outgoing: LinkSettings | dict[str, Any] | None = None,
+        incoming: LinkSettings | dict[str, Any] | None = None,
+    ) -> None:
+        """Changes the directions of a port's link."""
+        self._by_device[device_id].set_port_link(device_id, port, outgoing=outgoing, incoming=incoming)
+
+    def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
+        """Runs, freezes or stops a switch."""
+        self._by_device[device_id].set_state(device_id, state)
+
+    def restart(self, device_id: int, *, disconnect: bool = False) -> None:
+        """As after a reboot."""
+        self._by_device[device_id].restart(device_id, disconnect=disconnect)
+
+    def capture(self, device_id: int, port: int, path: str | None, snaplen: int = 0) -> None:
+        """Captures a port into a file; None ends it."""
+        self._by_device[device_id].capture(device_id, port, path, snaplen)
+
+    def address(self, device_id: int) -> str:
+        """The gRPC address of a switch."""
+        return self._by_device[device_id].address
+
+    def lateness(self, *, reset: bool = False) -> Lateness:
+        """That of the process that was latest; CPU shares are added up."""
+        parts = [client.lateness(reset=reset) for client in self.clients]
+        worst = max(parts, key=lambda each: each.loop.p99_ns)
+        busy: Lag = worst.busy
+        return Lateness(worst.loop, busy, sum(each.cpu_share for each in parts), sum(each.events for each in parts))
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for client in self.clients:
+            client.close()
