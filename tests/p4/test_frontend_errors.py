@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from p4lite.compiler import parser
 
 from support.p4_source import MARK, errors, marked, program
 
@@ -221,6 +223,33 @@ REFUSED = {
     "strange character": (program(apply="meta.a = /*!*/` 1;"), "unexpected character '`'"),
     "malformed number": (program(apply="meta.a = /*!*/0x;"), "malformed number '0x'"),
     "number too wide": (program(top="const /*!*/bit<70000> x = 1;"), "wrong width 70000"),
+    "division by a negative": (program(apply="meta.a = /*!*/meta.b / -1;"), "not defined on negative numbers"),
+    "bool of a number": (program(top="const bool b = /*!*/(bool)2;"), "only 0 and 1 can be cast to bool"),
+    "priority without need": (
+        program(
+            locals=TABLE_FRAME + "table t { key = { meta.a: exact; } actions = { a; } default_action = a(1); "
+            "entries = { priority = 3: /*!*/1: a(2); } }"
+        ),
+        "whose keys need none",
+    ),
+    "priority after one without": (
+        program(
+            locals=TABLE_FRAME + "table t { key = { meta.a: ternary; } actions = { a; } default_action = a(1); "
+            "entries = { /*!*/1: a(2); priority = 3: 2: a(2); } }"
+        ),
+        "first entry of table 't' has no priority",
+    ),
+    "one name for two tables": (
+        program(locals='table t { actions = { } } @name("t") table /*!*/u { actions = { } }'),
+        "control-plane name 't' is already that of 't'",
+    ),
+    "entries before key": (
+        program(
+            locals=TABLE_FRAME
+            + "table t { const /*!*/entries = { 1: a(2); } key = { meta.a: exact; } actions = { a; } }"
+        ),
+        "key comes before entries",
+    ),
     "control without apply": (program(top="control /*!*/C() { }"), "control 'C' has no apply block"),
     "annotation": (program(top="@name(/*!*/3) const bit<8> x = 1;".replace(MARK, "")), "takes one string"),
 }
@@ -278,3 +307,14 @@ def test_a_long_line_is_cut_around_the_place() -> None:
     shown = str(errors(text)[0]).splitlines()
     assert len(shown[1]) <= 160
     assert shown[1][shown[2].index("^") :].startswith("nope")
+
+
+def test_damaged_or_unwritable_grammar_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = parser.load_tables()
+    (kept,) = (tmp_path / "p4lite").iterdir()
+    for damage in (b"", b"\x80\x04nonsense", b"garbage"):
+        kept.write_bytes(damage)
+        assert parser.load_tables() == made
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    assert parser.load_tables() == made

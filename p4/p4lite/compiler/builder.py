@@ -308,6 +308,8 @@ class Builder(lark.Transformer[Any, Any]):
             self.reporter.error(prop.pos, f"table '{table.name}' has a second property '{prop.word}'")
             return
         setattr(table, prop.kind, prop.items)
+        if prop.kind == "keys" and table.entries is not None:
+            self.reporter.error(prop.pos, f"table '{table.name}': key must come before entries")
         if prop.kind == "entries":
             table.entries_const = prop.const
 

@@ -85,8 +85,8 @@ def load_tables() -> Any:
     try:
         with cache.open("rb") as f:
             return pickle.load(f)
-    except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ValueError):
-        pass
+    except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ValueError, ImportError, LookupError, TypeError):
+        pass  # not there, or damaged: made anew
     maker = lark.Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=False)
     data, memo = maker.memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
     tables = {"data": data, "memo": memo}

@@ -27,6 +27,10 @@ def _check(checker: Expressions, annotations: list[ast.Annotation]) -> None:
                 checker.error(a.pos, f"a second structured annotation @{a.name} here")
             structured.add(a.name)
             a.exprs = [_constant(checker, e) for e in a.exprs]
+            names = [pair.name for pair in a.pairs]
+            for i, name in enumerate(names):
+                if name in names[:i]:
+                    checker.error(a.pairs[i].pos, f"annotation @{a.name} has a second '{name}'")
             for pair in a.pairs:
                 pair.expr = _constant(checker, pair.expr)
             if not a.args:

@@ -297,6 +297,18 @@ class Declarations(Tables):
         else:
             self.stmt(d)
 
+    def _control_plane_names(self, d: ast.ParserDecl | ast.ControlDecl) -> None:
+        """Two objects of a kind must not have one name for the control plane, which @name gives."""
+        seen: dict[tuple[type, str], ast.Declaration] = {}
+        for local in d.locals:
+            if not isinstance(local, ast.TableDecl | ast.ActionDecl):
+                continue
+            note = local.annotation("name")
+            name = str(note.args[0]) if note is not None and note.args else local.name
+            other = seen.setdefault((type(local), name), local)
+            if other is not local and other.name != local.name:
+                self.error(local.pos, f"control-plane name '{name}' is already that of '{other.name}' at {other.pos}")
+
     def value_set(self, d: ast.ValueSetDecl) -> None:
         element = self.resolve(d.element)
         d.size = self.value(d.size)
@@ -322,6 +334,7 @@ class Declarations(Tables):
                         self.local(local)
                     with self.inner("apply"):
                         self.stmts(d.body.stmts)
+                self._control_plane_names(d)
                 d.locals.extend(self.hoisted)
                 self.hoisted = outer
                 self.in_progress.discard(id(d))

@@ -378,6 +378,15 @@ class Expressions(Coercion):
         number = ty.BitType | ty.IntType
         if not isinstance(lt, number) or not isinstance(rt, number):
             return self._no_operator(e)
+        for side in (e.left, e.right):
+            if (
+                e.op in ("/", "%")
+                and isinstance(side.type, ty.IntType)
+                and isinstance(side.const, int)
+                and side.const < 0
+            ):
+                self.error(e.pos, f"operator {e.op} is not defined on negative numbers")
+                return e
         if isinstance(lt, ty.IntType) and isinstance(rt, ty.BitType):
             e.left = self.coerce(e.left, rt)
         elif isinstance(rt, ty.IntType) and isinstance(lt, ty.BitType):
@@ -496,6 +505,10 @@ class Expressions(Coercion):
             return self.coerce(e.expr, target)
         if isinstance(source, ty.IntType) and isinstance(target, ty.BitType) and isinstance(e.expr.const, int):
             e.type, e.const = target, constfold.wrap(e.expr.const, target)
+            return e
+        to_bool = isinstance(ty.strip_newtypes(target), ty.BoolType)
+        if to_bool and isinstance(source, ty.IntType) and e.expr.const not in (0, 1):
+            self.error(e.pos, "only 0 and 1 can be cast to bool")
             return e
         if not castable(source, target):
             self.error(e.pos, f"cannot cast {show(source)} to {show(target)}")

@@ -148,12 +148,22 @@ class Tables(Statements):
         if not kinds and t.entries:
             self.error(t.pos, f"table '{t.name}' has entries but no key")
             return
+        self._priorities(t, t.entries)
         for entry in t.entries:
             if entry.priority is not None:
                 entry.priority, _ = self.constant(entry.priority, "the priority of an entry")
             entry.keys = self.keys(entry.keys, kinds, f"table '{t.name}'")
             self._match_kinds(t, entry)
             self._use(t, entry.action, "entry")
+
+    def _priorities(self, t: ast.TableDecl, entries: list[ast.Entry]) -> None:
+        """Priorities are for keys that several entries can match; what follows the first may leave its own out."""
+        given = [e for e in entries if e.priority is not None]
+        ordered = any(k.match_kind.name in ("ternary", "range", "optional") for k in t.keys or [])
+        if given and not ordered:
+            self.error(given[0].pos, f"a priority in table '{t.name}', whose keys need none")
+        elif given and entries[0].priority is None:
+            self.error(entries[0].pos, f"the first entry of table '{t.name}' has no priority, but a later one has")
 
     def _match_kinds(self, t: ast.TableDecl, entry: ast.Entry) -> None:
         if len(entry.keys) != len(t.keys or []):
