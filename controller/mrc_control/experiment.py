@@ -67,7 +67,7 @@ class Step(Model):
     def actions(self) -> list[tuple[float, Action]]:
         """With their times in seconds."""
         if self.flap is not None:
-            return flapping(self.flap, self.kind or _guess(self.flap), self.at, self.period, self.count)
+            return flapping(self.flap, self.kind or _guess(self.flap), self.at, self.period, self.count, self.loss)
         if self.restore is not None:
             return [(self.at, Action("restore", self.restore, loss=self.loss))]
         target = self.fail or ""

@@ -365,11 +365,13 @@ class Failures:
         return worst
 
 
-def flapping(target: str, kind: str, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:
+def flapping(
+    target: str, kind: str, start_s: float, period_s: float, count: int, loss: float | None = None
+) -> list[tuple[float, Action]]:
     """A target that goes down and up `count` times: down for the first half of every period."""
     schedule: list[tuple[float, Action]] = []
     for number in range(count):
         begin = start_s + number * period_s
-        schedule.append((begin, Action("fail", target, kind)))
+        schedule.append((begin, Action("fail", target, kind, loss=loss)))
         schedule.append((begin + period_s / 2, Action("restore", target)))
     return schedule
