@@ -134,7 +134,7 @@ def test_mutated_documents_are_loaded_or_refused_in_one_line(seed: int) -> None:
     document = rich_doc().json()
     paths = leaves(document)
     refused = 0
-    for _ in range(3000):
+    for _ in range(1200):
         mutant = copy.deepcopy(document)
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             path = rng.choice(paths)
@@ -149,7 +149,7 @@ def test_mutated_documents_are_loaded_or_refused_in_one_line(seed: int) -> None:
             except (KeyError, IndexError, TypeError, AttributeError):
                 continue  # an earlier mutation took the place away
         refused += refusal(mutant) != ""
-    assert refused > 1000
+    assert refused > 400
 
 
 def refusal(document: dict[str, Any]) -> str:
@@ -291,7 +291,7 @@ def test_cache_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_fuzz_under_sanitizers(seed: int) -> None:
-    assert fuzz.fuzz(load_program(rich_doc().json(), name="rich"), 20_000, seed) is None
+    assert fuzz.fuzz(load_program(rich_doc().json(), name="rich"), 6_000, seed) is None
 
 
 def test_fuzz_command_reports_unusable_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
