@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mrc_topo import LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo import Lab, LabError, builtin_labs, load_lab, parse_lab
 from mrc_topo.units import format_rate, format_size, parse_rate_bps, parse_size_bytes, parse_time_ns
 from mrc_topo.walk import check_routes
 
@@ -120,3 +124,29 @@ def test_times_and_sizes() -> None:
     for bad in (True, None, 1.0, "", "5", "5 parsecs", "-5us", "1e3us"):
         with pytest.raises(ValueError, match="such as 5us"):
             parse_time_ns(bad)
+
+
+KEYS = st.sampled_from([*Lab.model_fields, "host", "rate", "kmin", "h0:0", "mode", "x", 1, None])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-10, 2**70) | st.floats() | st.sampled_from(["5us", "1Mbps", "ecmp", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+@settings(max_examples=60)
+def test_any_yaml_is_a_lab_or_an_error(data: dict[object, object]) -> None:
+    text = yaml.safe_dump({"name": "any"} | data)
+    problems = []
+    try:
+        parse_lab(text)
+    except LabError as error:
+        problems = error.problems
+    assert all(problem.startswith("<lab>") for problem in problems)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_lab_or_an_error(text: str) -> None:
+    with contextlib.suppress(LabError):
+        parse_lab(text)
