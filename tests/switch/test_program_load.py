@@ -265,6 +265,15 @@ def test_cache_is_used_and_keyed_by_content(tmp_path: Path, monkeypatch: pytest.
     assert not list(first.parent.glob("build-*"))
 
 
+def test_damaged_object_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_CACHE", str(tmp_path))
+    program = load_program(rich_doc().json(), name="damaged")
+    path = program.build()
+    path.write_bytes(b"no object")
+    program.instance().close()
+    assert path.stat().st_size > 1000
+
+
 def test_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")

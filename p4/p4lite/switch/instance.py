@@ -26,7 +26,7 @@ from p4lite.switch.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
-from p4lite.switch.loader import open_program
+from p4lite.switch.loader import load_built, open_program
 from p4lite.switch.matchkeys import key_to_words, words_to_key
 from p4lite.switch.profiles import Group, Member, ProfileControl
 from p4lite.switch.program import ActionCall, GroupRef, MemberRef
@@ -78,7 +78,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
     ):
         """`library` names an object that was built before (a sanitizer build, say); see `Program.instance`."""
         self.program = program
-        self.library, self.program_pointer = open_program(library or program.build())
+        self.library, self.program_pointer = open_program(library) if library else load_built(program)
         self._c = declare(self.library)
         config = Config(lock=lock, seed=seed & (2**64 - 1), drop_port=drop_port)
         if host:

@@ -24,12 +24,24 @@ def build_program(program: Program, *, sanitize: bool = False) -> Path:
     return build(name, sources, generated={"program.c": program.generator.source}, sanitize=sanitize)
 
 
+def load_built(program: Program) -> tuple[ctypes.CDLL, int]:
+    """Builds and loads a program; an object in the cache that cannot be loaded is built anew."""
+    path = build_program(program)
+    try:
+        return open_program(path)
+    except BuildError:
+        path.unlink(missing_ok=True)
+        return open_program(build_program(program))
+
+
 def open_program(path: Path) -> tuple[ctypes.CDLL, int]:
     """Loads a program object: the library and the address of its `struct p4_program`. Raises BuildError."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise BuildError(f"{path}: cannot load: {error}") from None
+    if not hasattr(library, "p4lite_program"):
+        raise BuildError(f"{path}: is no compiled program")
     library.p4lite_program.restype = ctypes.c_void_p
     library.p4lite_program.argtypes = []
     address = int(library.p4lite_program())

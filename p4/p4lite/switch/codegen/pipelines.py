@@ -306,7 +306,7 @@ class Pipelines:
             following = [item.get(k) for k in ("true_next", "false_next", "next_node", "base_default_next")]
             tables = item.get("next_tables")
             if tables is not None:
-                following += [tables.get(k) for k in tables.keys()]
+                following += [tables.get(k) for k in tables.names()]
             edges[item["name"].str()] = [n.str() for n in following if n is not None]
         state: dict[str, int] = {}
         for start in edges:
@@ -423,7 +423,7 @@ class Pipelines:
 
     def _dispatch(self, table: Table, labels: dict[str, str]) -> list[str]:
         following = table.node["next_tables"]
-        names = following.keys()
+        names = following.names()
         by_hit = "__HIT__" in names
         if by_hit and "__MISS__" not in names:
             following.fail("'__HIT__' wants '__MISS__' beside it")

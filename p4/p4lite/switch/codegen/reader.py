@@ -68,7 +68,7 @@ class Node:
         for i in range(len(node.value)):
             yield node[i]
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """The keys of this object."""
         if not isinstance(self.value, dict):
             self._wrong("an object")
