@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from p4lite.compiler import parser
 
+from p4lite.compiler import parser
 from support.p4_source import MARK, errors, marked, program
 
 TABLE_FRAME = "action a(bit<8> v) { meta.a = v; } "
@@ -246,9 +246,9 @@ REFUSED = {
     "entries before key": (
         program(
             locals=TABLE_FRAME
-            + "table t { const /*!*/entries = { 1: a(2); } key = { meta.a: exact; } actions = { a; } }"
+            + "table t { const entries = { 1: a(2); } /*!*/key = { meta.a: exact; } actions = { a; } }"
         ),
-        "key comes before entries",
+        "key must come before entries",
     ),
     "control without apply": (program(top="control /*!*/C() { }"), "control 'C' has no apply block"),
     "annotation": (program(top="@name(/*!*/3) const bit<8> x = 1;".replace(MARK, "")), "takes one string"),
@@ -311,10 +311,12 @@ def test_a_long_line_is_cut_around_the_place() -> None:
 
 def test_damaged_or_unwritable_grammar_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made = parser.load_tables()
+    assert set(parser.load_tables()) == {"data", "memo"}
     (kept,) = (tmp_path / "p4lite").iterdir()
+    size = kept.stat().st_size
     for damage in (b"", b"\x80\x04nonsense", b"garbage"):
         kept.write_bytes(damage)
-        assert parser.load_tables() == made
+        assert set(parser.load_tables()) == {"data", "memo"}
+        assert kept.stat().st_size > size // 2
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
-    assert parser.load_tables() == made
+    assert set(parser.load_tables()) == {"data", "memo"}
