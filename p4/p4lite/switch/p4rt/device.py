@@ -222,10 +222,11 @@ class Device:
             forwarding = self._saved.forwarding if self._saved else self._forwarding
         if forwarding is None:
             return response
-        stored = forwarding.pipeline.config
+        stored, cookie = forwarding.pipeline.config, forwarding.pipeline.cookie
         response.config.SetInParent()
-        if stored.HasField("cookie"):
-            response.config.cookie.CopyFrom(stored.cookie)
+        if cookie is not None:
+            response.config.cookie.cookie = cookie
+            response.config.cookie.SetInParent()
         if request.response_type in (_Get.ALL, _Get.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(stored.p4info)
         if request.response_type in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):

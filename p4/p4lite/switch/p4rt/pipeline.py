@@ -10,7 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,8 @@ class TableBinding:
 
 @dataclass(slots=True)
 class Pipeline:
-    """A verified config. `config` is the ForwardingPipelineConfig as it was set."""
+    """A verified config. `config` is the ForwardingPipelineConfig (shared by all devices that have the same, so
+    its cookie is not in it but in `cookie`)."""
 
     config: Any
     info: Info
@@ -86,6 +87,7 @@ class Pipeline:
     #: JSON's table id -> P4Info's; JSON's digest id -> P4Info's.
     table_ids: dict[int, int]
     digest_ids: dict[int, int]
+    cookie: int | None = None
 
 
 class PipelineCache:
@@ -94,6 +96,7 @@ class PipelineCache:
     def __init__(self, limit: int = 16) -> None:
         self._limit = limit
         self._lock = threading.Lock()
+        self._building = threading.Lock()
         self._programs: OrderedDict[bytes, Program] = OrderedDict()
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
 
@@ -112,12 +115,12 @@ class PipelineCache:
                 found = _bind(config, index_info(config.p4info), self._program(blob))
                 self._remember(self._pipelines, key, found)
         try:
-            found.program.build()
+            # One at a time: many devices that get the same program at once shall wait for one compiler run.
+            with self._building:
+                found.program.build()
         except BuildError as error:
             raise P4RtError(INTERNAL, f"the program cannot be compiled: {error}") from None
-        return Pipeline(
-            config, found.info, found.program, found.tables, found.actions, found.table_ids, found.digest_ids
-        )
+        return replace(found, cookie=config.cookie.cookie if config.HasField("cookie") else None)
 
     def _program(self, blob: bytes) -> Program:
         key = hashlib.sha256(blob).digest()
