@@ -171,9 +171,12 @@ class Recovery:
     # --- the tail: silence while something is unacknowledged ---
 
     def _tail_interval(self) -> int:
-        """Two smoothed RTTs of silence, doubling with every probe that brought nothing."""
+        """Two smoothed RTTs of silence, doubling with every probe that brought nothing, but no longer than the
+        retry budget would wait for a packet: a transport ACK that never comes must end in that time, too."""
         rtt = max(self.requestor.srtt_ns + 2 * self.requestor.rttvar_ns, self.requestor.qp.peer.cc.base_rtt_ns)
-        return 2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS)
+        board = self.requestor.board
+        longest = board.timeout_ns << min(max(0, self.silence - board.linear), _MAX_TAIL_DOUBLINGS)
+        return max(rtt, min(2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
         """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
