@@ -70,6 +70,21 @@ STATEMENTS = [
         "{ hdr.h.b = hdr.h.b + hdr.h.a; hdr.h.a = hdr.h.a - 1; } }",
     ),
     Case(
+        "loop of run-time length in a control",
+        {"a": 0, "b": 10},
+        "hdr.h.a = 4; hdr.h.b = 0; for (; hdr.h.a > 0; hdr.h.a = hdr.h.a - 1) { hdr.h.b = hdr.h.b + hdr.h.a; }",
+    ),
+    Case(
+        "a loop that changes its variable",
+        {"a": 4},
+        "hdr.h.a = 0; for (bit<8> i = 0; i < 8; i = i + 1) { i = i + 1; hdr.h.a = hdr.h.a + 1; }",
+    ),
+    Case(
+        "exit in a loop of run-time length",
+        {"a": 2, "b": B},
+        "for (; ; hdr.h.a = hdr.h.a - 1) { if (hdr.h.a == 2) { exit; } } hdr.h.b = 0;".replace("; ;", "; true;"),
+    ),
+    Case(
         "range of run-time length in an action",
         {"a": 10, "b": 4},
         "loop();",

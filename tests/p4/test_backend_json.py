@@ -184,7 +184,7 @@ REFUSED = [
     ({"locals": "register<h_t>(2) r;", "body": "r.write(0, hdr.h);"}, "register of type h_t"),
     ({"types": "header odd_t { bit<7> x; }", "headers": "odd_t o;"}, "7 bits"),
     ({"update": "update_checksum(true, { hdr.h.a + 1 }, hdr.h.c, HashAlgorithm.csum16);"}, "computed value"),
-    ({"body": "for (bit<8> i = 0; i < hdr.h.a; i = i + 1) { hdr.h.b = i; }"}, "a loop"),
+    ({"body": "for (bit<8> i = 0; i < hdr.h.a; i = i + 1) { if (i == 3) return; }"}, "return in a loop"),
     ({"body": "hash(hdr.h.d, HashAlgorithm.crc32, 128w0, { hdr.h.a }, 32w5);"}, "128 bits"),
     ({"egress": "clone(CloneType.I2E, 3);"}, "clone(I2E) in egress"),
     ({"locals": TWO_LPM, "body": "t.apply();"}, "more than one lpm"),

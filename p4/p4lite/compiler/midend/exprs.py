@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
@@ -315,6 +317,8 @@ class Expressions(Places):
 
     def operate(self, op: str, left: Value, right: Value, e: ast.Expr) -> Value:
         """An arithmetic or bit operator on evaluated operands; the result has the type of `e`."""
+        if isinstance(left, IntConst) and isinstance(right, IntConst) and op in _INTEGERS:
+            return IntConst(_INTEGERS[op](left.value, right.value))
         width, signed = self._shape(e)
         if op == "++":
             if not isinstance(left, Data) or not isinstance(right, Data):
@@ -461,6 +465,19 @@ class Expressions(Places):
         if isinstance(expr, ast.Cast):
             return self.destination(expr.expr, stable=stable)
         raise unsupported(expr.pos, "this expression as destination")
+
+
+_INTEGERS: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+}
+"""Operators on compile-time integers that a constructor argument gave."""
 
 
 def _negated_equality(same: Expr) -> Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
@@ -221,21 +223,36 @@ class Statements(Calls):
             self.jump(after)
             self.start(after)
             return
-        self._require_loop(stmt)
-        self.statements(list(stmt.init))
-        head, inside = Block(), Block()
-        self.jump(head)
-        self.start(head)
-        self.branch(self.eval_truth(stmt.cond), inside, after, self.loc(stmt))
-        self.start(inside)
-        self._loop_body(stmt.body, after)
-        self.statements(list(stmt.update))
-        self.jump(head)
-        self.start(after)
 
-    def _require_loop(self, stmt: ast.For | ast.ForIn) -> None:
-        if self.routine.kind != "action":
-            raise unsupported(stmt.pos, "a loop with bounds that are not constant, outside of an action")
+        def loop() -> None:
+            self.statements(list(stmt.init))
+            head, inside = Block(), Block()
+            self.jump(head)
+            self.start(head)
+            self.branch(self.eval_truth(stmt.cond), inside, after, self.loc(stmt))
+            self.start(inside)
+            self._loop_body(stmt.body, after)
+            self.statements(list(stmt.update))
+            self.jump(head)
+            self.start(after)
+
+        self._run_loop(stmt, loop)
+
+    def _run_loop(self, stmt: ast.For | ast.ForIn, loop: Callable[[], None]) -> None:
+        """A loop of a length known at run time only: in place in actions and parsers, else in an action of its own."""
+        if self.routine.kind in ("action", "parser"):
+            loop()
+            return
+        applies = (ast.CallKind.TABLE_APPLY, ast.CallKind.CONTROL_APPLY)
+        for node in ast.walk(stmt):
+            if isinstance(node, ast.Return) or (isinstance(node, ast.Call) and node.kind in applies):
+                what = "return" if isinstance(node, ast.Return) else "apply()"
+                raise unsupported(node.pos, f"{what} in a loop with bounds that are not constant")
+        self.in_action(stmt, loop)
+
+    def in_action(self, node: ast.Node, body: Callable[[], None]) -> None:
+        """Run `body` as an action of its own, called here."""
+        raise NotImplementedError
 
     def _do_forin(self, stmt: ast.ForIn) -> None:
         place = self._loop_variable(stmt)
@@ -250,6 +267,7 @@ class Statements(Calls):
                 self._each(stmt, place, items, after)
             else:
                 self._count(stmt, place, low, high, after)
+                return
         else:
             collection = self.eval(stmt.collection)
             if not isinstance(collection, Struct):
@@ -286,18 +304,22 @@ class Statements(Calls):
 
     def _count(self, stmt: ast.ForIn, place: Value, low: Value, high: Value, after: Block) -> None:
         """`for (x in low .. high)` at run time; the bounds are evaluated once, and `high` may be the largest value."""
-        self._require_loop(stmt)
         shape = data_shape(stmt.collection.type.element) if isinstance(stmt.collection.type, t.SetType) else None
         width, signed = shape or ((place.width, place.signed) if isinstance(place, Data) else (32, False))
-        counter, bound = self.temp(width + 1, signed), self.temp(width, signed)
-        self.emit(lir.Assign(counter, self.data(low, stmt.pos, width)))
-        self.emit(lir.Assign(bound, self.data(high, stmt.pos, width)))
-        head, inside = Block(), Block()
-        self.jump(head)
-        self.start(head)
-        self.branch(Op("<=", counter, bound), inside, after, self.loc(stmt))
-        self.start(inside)
-        self.copy(place, Data(counter, width, signed), stmt.pos)
-        self._loop_body(stmt.body, after)
-        self.emit(lir.Assign(counter, arith.binary("+", counter, Const(1, width + 1), width + 1, signed)))
-        self.jump(head)
+
+        def loop() -> None:
+            counter, bound = self.temp(width + 1, signed), self.temp(width, signed)
+            self.emit(lir.Assign(counter, self.data(low, stmt.pos, width)))
+            self.emit(lir.Assign(bound, self.data(high, stmt.pos, width)))
+            head, inside = Block(), Block()
+            self.jump(head)
+            self.start(head)
+            self.branch(Op("<=", counter, bound), inside, after, self.loc(stmt))
+            self.start(inside)
+            self.copy(place, Data(counter, width, signed), stmt.pos)
+            self._loop_body(stmt.body, after)
+            self.emit(lir.Assign(counter, arith.binary("+", counter, Const(1, width + 1), width + 1, signed)))
+            self.jump(head)
+            self.start(after)
+
+        self._run_loop(stmt, loop)

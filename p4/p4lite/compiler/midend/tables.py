@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4lite.compiler import ast
@@ -103,6 +104,21 @@ class Tables(Externs):
         saved = self.env
         action = self._action(ast.ActionRef(call.pos, ast.Name(call.pos, decl.name), decl=decl), home)
         self.env = saved
+        self._call_node(action, self.loc(call))
+
+    def in_action(self, node: ast.Node, body: Callable[[], None]) -> None:
+        """Run `body` as an action of its own, called here."""
+        loc = self.loc(node)
+        made = Action(self._hidden_name(f"loop{node.pos.line}"), [], Block(), loc)
+        outside = self.routine
+        self.routine = Routine("action", made.body, made.body, outside.region)
+        body()
+        self.end()
+        self.routine = outside
+        self.out.actions.append(made)
+        self._call_node(made, loc)
+
+    def _call_node(self, action: Action, loc: lir.SourceInfo | None) -> None:
         short = action.name.rpartition(".")[2]
         table = Table(
             self._hidden_name(f"tbl_{short}"),
@@ -111,7 +127,7 @@ class Tables(Externs):
             DEFAULT_TABLE_SIZE,
             default=action,
             default_const=True,
-            loc=self.loc(call),
+            loc=loc,
         )
         after = Block()
         if self.routine.current.term is None:
