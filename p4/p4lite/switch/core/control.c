@@ -132,10 +132,8 @@ P4_EXPORT int p4c_table_set_timeout(struct p4_instance *head, uint32_t table, in
 {
     struct p4_state *in = lock(head);
     struct p4_entry *e = entry_at(&in->tables[table], handle);
-    if (e) {
+    if (e)
         e->timeout_ns = timeout_ns;
-        e->reported = 0;
-    }
     return unlock(in, e ? P4_OK : P4_NOT_FOUND);
 }
 
@@ -148,11 +146,9 @@ P4_EXPORT uint32_t p4c_table_idle(struct p4_instance *head, uint32_t table, uint
     uint32_t n = 0;
     for (uint32_t h = 0; h < t->high_water && n < limit; h++) {
         struct p4_entry *e = p4_table_at(t, h);
-        if (!e->used || e->timeout_ns == 0 || now_ns < e->hit_ns)
-            continue;
-        uint64_t periods = (now_ns - e->hit_ns) / e->timeout_ns;
-        if (periods > e->reported) {
-            e->reported = (uint8_t)(periods > 255 ? 255 : periods);
+        uint64_t since = e->reported_ns > e->hit_ns ? e->reported_ns : e->hit_ns;
+        if (e->used && e->timeout_ns != 0 && now_ns >= since && now_ns - since >= e->timeout_ns) {
+            e->reported_ns = now_ns;
             handles[n++] = h;
         }
     }

@@ -97,10 +97,8 @@ static inline __attribute__((always_inline)) void p4_hit(struct p4_state *in, st
 {
     if (flags & P4_WITH_COUNTERS)
         p4_count(&e->counter, length);
-    if (flags & P4_WITH_TIMEOUT) {
+    if (flags & P4_WITH_TIMEOUT)
         e->hit_ns = in->head.now_ns;
-        e->reported = 0;
-    }
 }
 
 /* --- log_msg --- */

@@ -57,9 +57,9 @@ struct p4_act {
 struct p4_entry {
     struct p4_act act;
     uint32_t handle;
-    uint8_t used, is_const, check_range, reported;
+    uint8_t used, is_const, check_range;
     int64_t order; /* lower wins: priority, or key width minus prefix length */
-    uint64_t hit_ns, timeout_ns;
+    uint64_t hit_ns, timeout_ns, reported_ns; /* last hit; idle timeout, 0: none; last told to be idle */
     struct p4_counter counter;
     uint64_t data[]; /* args, then value, mask and high words */
 };
