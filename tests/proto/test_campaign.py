@@ -159,7 +159,7 @@ class Sink:
 def test_net_does_to_packets_what_it_is_told() -> None:
     """Counts of a long stream under each impairment are near what their probability says."""
 
-    def stream(**settings: Any) -> tuple[Net, list[tuple[int, bytes]], list[bytes]]:
+    def stream(wrap: bool = False, **settings: Any) -> tuple[Net, list[tuple[int, bytes]], list[bytes]]:
         net = Net(NetConfig(**settings), 3)
         one, two = Sink(), Sink()
         net.add(address_of(0), one)
@@ -170,6 +170,11 @@ def test_net_does_to_packets_what_it_is_told() -> None:
             codec.encode_data(addresses, psn * 7919, 18, 0xC7, 1, psn, 0, 0, 0, 0, 0, 0, 0, bytes(1000))
             for psn in range(4000)
         ]
+        if wrap:
+            one.out = [
+                fuzz.wire.encapsulate(packet, addresses[:16], soak.carrier(number, b"").destination)
+                for number, packet in enumerate(one.out)
+            ]
         wanted = list(one.out)
         net.run(max_time_ns=100 * MS)
         return net, two.got, wanted
@@ -200,6 +205,7 @@ def test_net_does_to_packets_what_it_is_told() -> None:
     assert set(cut) <= {trim(p, 12) for p in wanted}
     net, got, _ = stream(**slow, trim_bytes=None, queue_bytes=50_000)
     assert next(net.paths(group=0)).dropped == 4000 - len(got) == pytest.approx(2000, abs=100)
-    net, got, _ = stream(paths=8)
-    shares = [path.sent for path in net.paths(group=0)]
-    assert min(shares) > 0.7 * max(shares)
+    for how in ({"select": "hash"}, {"select": "structured"}, {"select": "srv6", "wrap": True}):
+        net, got, _ = stream(paths=8, **how)
+        shares = [path.sent for path in net.paths(group=0)]
+        assert min(shares) > 0.7 * max(shares), how

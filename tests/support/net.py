@@ -291,7 +291,7 @@ class Net:
         row = self._paths[group, plane]
         select = self.config.select
         if select == "srv6" and packet[6] != 17:
-            return row[int.from_bytes(packet[26 + 2 : 26 + 4], "big") % len(row)]
+            return row[int.from_bytes(packet[30:32], "big") % len(row)]  # behind locator (4) and T0 (2)
         base = inner_offset(packet)
         if select == "structured":
             return row[int.from_bytes(packet[base + 40 : base + 42], "big") % len(row)]

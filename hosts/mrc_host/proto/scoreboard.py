@@ -21,6 +21,8 @@ ACKED: Final = 1
 LOST: Final = 2
 REPLACED: Final = 3
 
+_LONGEST_TIMEOUT_NS: Final = 1024 << 24  # t = 24: a QP that retries for ever must not fall asleep
+
 
 class LossReason(Enum):
     """Why a packet is taken for lost; the letters are those of `mrc-protocol.md §5`."""
@@ -172,7 +174,9 @@ class Scoreboard:
     def timeout_of(self, sent: Transmission) -> int:
         """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
         exponent = sent.count - 1 - self.linear
-        return self.timeout_ns << exponent if exponent > 0 else self.timeout_ns
+        if exponent <= 0:
+            return self.timeout_ns
+        return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))
 
     def timed_out(self, now: int) -> tuple[list[Transmission], int | None]:
         """Rule (d): those whose timeout has passed, and when the next one is due (None: nothing in flight)."""
