@@ -28,7 +28,9 @@ from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric import Fabric, Port, Switch
 from p4lite.switch.fabric_types import FabricError
 from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
+from p4lite.switch.program import Program
 from p4lite.switch.programs import Loaded, load_source
 from p4lite.switch.target_codec import CodecError, boolean, integer, text
 from p4lite.switch.target_service import TargetService
@@ -81,6 +83,8 @@ class FabricServer:
         self.service = P4RuntimeService(fabric)
         self.address = address
         self._server: grpc.Server | None = None
+        #: What was made of each `Loaded`, by identity: switches that run the same share it.
+        self._loaded: dict[int, tuple[Loaded, Pipeline | Program]] = {}
         for switch in fabric.switches.values():
             self.service.add_device(switch)
 
@@ -97,12 +101,17 @@ class FabricServer:
 
     def load(self, switch: Switch, program: Loaded) -> None:
         """Run a program; with its P4Info it becomes the device's pipeline, else controllers must set one."""
-        config = program.config()
-        if config is not None:
-            self.service.device(switch.device_id).load_config(config)
+        known = self._loaded.get(id(program))
+        if known is None:
+            config = program.config()
+            what = program.program() if config is None else self.service.cache.verify(config)
+            known = self._loaded[id(program)] = (program, what)
+        what = known[1]
+        if isinstance(what, Pipeline):
+            self.service.device(switch.device_id).commit(what)
         else:
             with self.service.programs:
-                switch.load(program.program())
+                switch.load(what)
 
     def start(self) -> str:
         """Serve, and start the real clock (a virtual one is the owner's to advance).
