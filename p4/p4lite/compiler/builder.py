@@ -89,10 +89,10 @@ class Builder(lark.Transformer[Any, Any]):
         return annotation_of(ch[0])
 
     def annotation_exprs(self, ch: Children) -> ast.Annotation:
-        return ast.Annotation(ch[0].pos, ch[0].value, exprs=ch[2] if len(ch) > 2 else [])
+        return ast.Annotation(ch[0].pos, ch[0].value, exprs=ch[2] if len(ch) > 2 else [], structured=True)
 
     def annotation_pairs(self, ch: Children) -> ast.Annotation:
-        return ast.Annotation(ch[0].pos, ch[0].value, pairs=_nodes(ch[1:]))
+        return ast.Annotation(ch[0].pos, ch[0].value, pairs=_nodes(ch[1:]), structured=True)
 
     def annotated(self, ch: Children) -> Any:
         annotations = _take_annotations(ch)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True, repr=False)
 class Annotation(Node):
-    """`@name`, `@name(tokens)` (unstructured), `@name[exprs]`, `@name[key=value]`.
+    """`@name`, `@name(tokens)` (unstructured), `@name[exprs]`, `@name[key=value]` (`structured`).
 
     `text` is the body as it was written (single spaces between tokens), `tokens` its token texts; strings
     in `tokens` keep their quotes. `args` holds the body of a known annotation (`name`, `id`, `brief`,
@@ -28,6 +28,7 @@ class Annotation(Node):
     exprs: list[Expr] = field(default_factory=list, kw_only=True)
     pairs: list[NamedExpr] = field(default_factory=list, kw_only=True)
     args: list[str | int] = field(default_factory=list, kw_only=True)
+    structured: bool = field(default=False, kw_only=True)
 
 
 @dataclass(eq=False, slots=True, repr=False)
