@@ -16,7 +16,7 @@ from typing import Any
 
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
-from p4lite.switch.p4rt.info import ActionInfo, FieldInfo, Info, TableInfo, index_info
+from p4lite.switch.p4rt.info import DEFAULT_ONLY, ActionInfo, FieldInfo, Info, TableInfo, index_info
 from p4lite.switch.program import (
     ActionCall,
     Exact,
@@ -271,9 +271,12 @@ def _bind_table(table: TableInfo, info: Info, program: Program) -> TableBinding:
                 f"match field '{field.name}' of table '{table.name}' is {field.kind}, {field.width} bits in "
                 f"the P4Info, {key.match}, {key.width} bits in the JSON"
             )
-    for ident in table.scopes:
-        if info.actions[ident].name not in target.actions:
-            raise invalid(f"action '{info.actions[ident].name}' of table '{table.name}' is not allowed in the JSON")
+    for ident, scope in table.scopes.items():
+        action = info.actions[ident]
+        # An implicit default, such as the NoAction of a table that names none, need not be in the JSON.
+        implicit = scope == DEFAULT_ONLY and not action.params
+        if action.name not in target.actions and not implicit:
+            raise invalid(f"action '{action.name}' of table '{table.name}' is not allowed in the JSON")
     profile = info.profiles[table.profile_id].name if table.profile_id else None
     if profile != target.action_profile:
         raise invalid(f"table '{table.name}' has another action profile in the JSON")
