@@ -182,6 +182,20 @@ def test_no_quick_adapt_when_enough_was_achieved() -> None:
     assert nscc.cwnd == 100_000 - MTU
 
 
+def test_no_quick_adapt_by_an_interval_of_silence() -> None:
+    nscc = settled()
+    interval = BASE + 9_000
+    # The sender was idle for many intervals; the first packets of a new burst are trimmed.
+    nscc.on_trim(10 * interval, MTU)
+    assert nscc.cwnd == 100_000 - MTU
+    nscc.on_sack(10 * interval + 100, 2_000, 0, False, 0, False)
+    assert nscc.cwnd == 100_000 - MTU
+    # From here on an interval counts: trimmed, and little achieved.
+    nscc.on_trim(10 * interval + 200, MTU)
+    nscc.on_sack(11 * interval + 200, 1_000, 0, False, 0, False)
+    assert nscc.case is Case.QUICK_ADAPT
+
+
 def test_quick_adapt_without_trimming_goes_by_delay() -> None:
     nscc = settled(trimming=False)
     late = BASE + 4 * 12_000 + 1

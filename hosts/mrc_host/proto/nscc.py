@@ -192,10 +192,12 @@ class Nscc(CongestionControl):
 
     def _quick_adapt(self, now: int) -> bool:
         """Once per (base_rtt + target): fall to what was achieved when the network says it is far too much."""
-        started = self._qa_end is not None
+        length = self.base_rtt_ns + self.target_ns
+        # An interval that ended long ago was one of silence: what came in then says nothing about the path.
+        measured = self._qa_end is not None and now < self._qa_end + length
         congested = self._qa_triggered or (not self.trimming and self.qdelay_ns > 4 * self.target_ns)
         adapted = False
-        if started and congested and self._achieved < self.qa_gate_bytes:
+        if measured and congested and self._achieved < self.qa_gate_bytes:
             self.cwnd = max(float(self._achieved), float(self.mtu))
             self._to_ignore = max(self.inflight, 0)
             self._ignored = 0
@@ -204,7 +206,7 @@ class Nscc(CongestionControl):
             adapted = True
         self._qa_triggered = False
         self._achieved = 0
-        self._qa_end = now + self.base_rtt_ns + self.target_ns
+        self._qa_end = now + length
         return adapted
 
     def _receiver_penalty(self, newly: int, penalty: int, restore: bool) -> bool:

@@ -34,6 +34,7 @@ BUDGET: Final = 4  # the packet does not fit the port's room
 _MAX_TAIL_DOUBLINGS: Final = 20
 _RCVD_UNIT: Final = 256
 _RCVD_MASK: Final = 0xFFFFFF
+_SMALL_WINDOW_PACKETS: Final = 8
 _NAK_REASONS: Final = {
     1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
     2: (ErrorReason.REMOTE_ACCESS, CompletionStatus.REM_ACCESS_ERR),
@@ -78,6 +79,7 @@ class Requestor:
         "_offset",
         "_queue",
         "_rcvd_units",
+        "_small_window",
         "_stamps",
         "board",
         "counters",
@@ -126,6 +128,7 @@ class Requestor:
         self.mtu = attributes.mtu
         self._stamps = context.config.wire.timestamps
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
+        self._small_window = _SMALL_WINDOW_PACKETS * self.full_size
         self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
         self._next_psn = first_psn  # of the next request to be posted
         self.mpr = attributes.mpr
@@ -204,7 +207,8 @@ class Requestor:
         peer = qp.peer
         cc = peer.cc
         inflight = cc.inflight + size
-        if inflight > cc.cwnd and cc.inflight > 0:
+        cwnd = cc.cwnd
+        if inflight > cwnd and cc.inflight > 0:
             return WINDOW
         if size + peer.outer_bytes > room:
             return BUDGET
@@ -216,6 +220,8 @@ class Requestor:
             return self._unbalanced(now)
         if now < self.recovery.hold_ns:
             return IDLE
+        if cwnd < self._small_window:
+            flags = FLAG_ACK_REQ  # a peer that coalesces SACKs must not hold this one back
         evs = qp.evs
         order = evs.order[port]
         cursor = evs.cursor[port]
