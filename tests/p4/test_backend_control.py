@@ -182,6 +182,13 @@ CALLS = [
         top="bit<8> f(inout bit<8> x) { x = x + 1; return x; }",
     ),
     Case(
+        "inout takes its value before later arguments",
+        {"a": A + 3},
+        "add(hdr.h.a, f(hdr.h.a));",
+        "action add(inout bit<8> x, in bit<8> y) { x = x + y; }",
+        top="bit<8> f(inout bit<8> x) { x = 99; return 3; }",
+    ),
+    Case(
         "the right side of && is not evaluated",
         {"b": 1},
         "if (hdr.h.b == 0 && f(hdr.h.a)) { hdr.h.b = 9; } else { hdr.h.b = 1; }",

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 MASK = 0xFF
-GLOBALS = ("hdr.h.a", "hdr.h.b", "x", "y")
+GLOBALS = ("hdr.h.a", "hdr.h.b", "hdr.h.c[7:0]", "hdr.h.c[15:8]", "hdr.h.d[27:20]", "x", "s.y", "s.inner.z")
+"""Bytes that a program reads and writes: fields, slices, a variable, members of nested structs."""
+SLICES = {"hdr.h.c[7:0]": ("c", 0), "hdr.h.c[15:8]": ("c", 8), "hdr.h.d[27:20]": ("d", 20)}
 Place = tuple[dict[str, int], str]
 
 
@@ -284,19 +286,24 @@ class Maker:
         body = [s for _ in range(2) for s in self.stmts(names, names, 2, kinds)]
         parts = {
             "top": "\n".join(f.declaration() for f in self.functions),
-            "locals": "bit<8> x = 1; bit<8> y = 2;\n" + "\n".join(a.declaration() for a in self.actions),
+            "types": "struct inner_t { bit<8> z; } struct s_t { bit<8> y; inner_t inner; }",
+            "locals": "bit<8> x = 1; s_t s = {2, {3}};\n" + "\n".join(a.declaration() for a in self.actions),
             "body": _join(body),
         }
 
         def run(fields: dict[str, int]) -> dict[str, int]:
             values = self.control.variables
-            values.update({"hdr.h.a": fields["a"], "hdr.h.b": fields["b"], "x": 1, "y": 2})
+            values.update({"hdr.h.a": fields["a"], "hdr.h.b": fields["b"], "x": 1, "s.y": 2, "s.inner.z": 3})
+            values.update({place: fields[name] >> low & MASK for place, (name, low) in SLICES.items()})
             try:
                 for stmt in body:
                     stmt.run(self.control)
             except (Return, Exit):
                 pass
-            return fields | {"a": values["hdr.h.a"], "b": values["hdr.h.b"]}
+            out = fields | {"a": values["hdr.h.a"], "b": values["hdr.h.b"]}
+            for place, (name, low) in SLICES.items():
+                out[name] = out[name] & ~(MASK << low) | values[place] << low
+            return out
 
         return parts, run
 

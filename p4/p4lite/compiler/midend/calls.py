@@ -134,12 +134,15 @@ class Calls(Instances, Expressions):
     ) -> None:
         """Evaluate arguments left to right, copy in, and bind the parameters in `env`."""
         values: list[Value] = []
+        early: dict[int, Value] = {}
         for i, (param, expr) in enumerate(bound):
             later = [b.expr for b in bound[i + 1 :]]
             if expr is None:
                 raise unsupported(param.pos, f"a missing argument for '{param.name}'")
             if param.direction in ("out", "inout"):
                 values.append(self.destination(expr, stable=True))
+                if param.direction == "inout" and has_effects(later):
+                    early[i] = self.snapshot(self._readable(values[i], expr.pos), expr.pos)
                 continue
             value = self.eval(expr)
             values.append(self.snapshot(value, expr.pos) if has_effects(later) else value)
@@ -149,9 +152,9 @@ class Calls(Instances, Expressions):
             assert param.type is not None
             if param.direction in ("out", "inout"):
                 others = captured.union(*(roots(v) for j, v in enumerate(values) if j != i))
-                plain = _is_plain(value) and not always_copy
+                plain = _is_plain(value) and not always_copy and i not in early
                 if not plain or may_overlap(roots(value), others):
-                    env.bind(param, self._copied_parameter(param, value, env, frame, expr.pos))
+                    env.bind(param, self._copied_parameter(param, value, early.get(i, value), env, frame, expr.pos))
                     continue
                 if param.direction == "out":
                     self.initialise(value, expr.pos)
@@ -160,11 +163,14 @@ class Calls(Instances, Expressions):
                 others = captured.union(*written)
                 env.bind(param, self._in_parameter(param, value, others, env, expr.pos, always_copy))
 
-    def _copied_parameter(self, param: ast.Param, value: Value, env: Env, frame: Frame, pos: ast.Pos) -> Value:
+    def _copied_parameter(
+        self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: ast.Pos
+    ) -> Value:
+        """A parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied back."""
         assert param.type is not None
         place = env.own(param) or self.storage.allocate(param.type, param.name, pos)
         if param.direction == "inout":
-            self.copy(place, self._readable(value, pos), pos)
+            self.copy(place, self._readable(initial, pos), pos)
         else:
             self.initialise(place, pos)
         if not isinstance(value, Nothing):
