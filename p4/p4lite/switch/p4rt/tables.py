@@ -402,6 +402,8 @@ class Tables:
         with control():
             action = self._target.instance.table_default(binding.target.name)
         message = p4runtime_pb2.TableEntry(table_id=ident, is_default_action=True)
+        if action is None:
+            action = ActionCall("NoAction")  # what a table does that says nothing else
         if isinstance(action, ActionCall):
             action_message(self._target.pipeline, binding, action, message.action.action)
         elif isinstance(action, MemberRef):
