@@ -21,6 +21,15 @@ from p4lite.switch.server import (
 )
 
 _IGNORED = ("thrift-port", "nanolog", "notifications-addr", "max-mc-groups", "max-l1-entries", "max-l2-entries")
+#: BMv2's names of log levels.
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--pcap", nargs="?", const=".", metavar="DIR", help="capture every port to DIR (default: here)")
     add("--log-console", action="store_true", help="log every packet's events to standard error")
     add("--log-file", metavar="FILE", help="log every packet's events to FILE")
-    add("-L", "--log-level", default="warning", choices=["debug", "info", "warning", "error"])
+    add("-L", "--log-level", default="warn", choices=_LEVELS, help="of the control plane (default warn)")
     add("-I", "--include", action="append", default=[], metavar="DIR", help="include directory of P4 source")
     add("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]", help="macro of P4 source")
     for name in _IGNORED:
@@ -58,7 +67,7 @@ def run(argv: list[str]) -> int:
         arguments = _parser().parse_args([item for item in argv if item != "--"])
     except SystemExit as end:
         return int(end.code or 0)
-    logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
+    logging.basicConfig(level=_LEVELS[arguments.log_level], format="%(name)s: %(message)s")
     for name in _IGNORED:
         if getattr(arguments, name.replace("-", "_")) is not None:
             print(f"p4lite switch: note: --{name} has no effect here", file=sys.stderr)
