@@ -98,10 +98,12 @@ def test_one_port_of_eight_down_and_back() -> None:
     net.set_link(a, 3, False)
     net.run(max_time_ns=100 * US)
     less = received(net, b, 250 * US)
+    print(f"one of eight ports down: {less:.0f} of {whole:.0f} Gb/s, {less / whole:.1%}")
     assert less / whole == pytest.approx(0.875, abs=0.02)
     net.set_link(a, 3, True)
     net.run(max_time_ns=100 * US)
     again = received(net, b, 250 * US)
+    print(f"and back: {again:.0f} Gb/s, {again / whole:.1%}")
     assert again / whole == pytest.approx(1.0, abs=0.02)
     # The same at the far end: the peer is told, and avoids the plane.
     net.set_link(b, 5, False)
@@ -141,6 +143,7 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
         if isinstance(event, EvChanged) and event.ev == bad["ev"] and event.new is EvState.ASSUMED_BAD
     ]
     assert left
+    print(f"20 % drop on one EV: out after {left[0] / 1e3:.0f} us; {with_loss / whole:.2%} of the throughput")
     assert left[0] < 1 * MS
     assert with_loss / whole >= 0.98
     # A backup of the same plane took its place: the plane carries as much as before.
@@ -175,6 +178,8 @@ def test_incast_of_seven_is_shared_evenly() -> None:
     shares = arrived[:7]
     jain = sum(shares) ** 2 / (7 * sum(share * share for share in shares))
     mean = sum(shares) / 7
+    rates = [round(share * 8 / (5 * MS)) for share in shares]
+    print(f"incast of 7: {rates} Gb/s, Jain {jain:.4f}, furthest {max(abs(s / mean - 1) for s in shares):.1%}")
     assert jain >= 0.99
     assert max(abs(share / mean - 1) for share in shares) <= 0.05
     assert sum(shares) * 8 / (5 * MS) > 0.97 * 800
@@ -212,6 +217,7 @@ def test_two_flows_on_one_ev_separate_by_ecn_alone() -> None:
     net.run(max_time_ns=2 * MS)
     rates = [received(net, sink, 200 * US) for sink in sinks]
     used = [{row["ev"] for row in c.source.core.query_evs(c.qp) if row["active"]} for c in connections]
+    print(f"two flows on one EV: {rates[0]:.0f} and {rates[1]:.0f} Gb/s after the marks")
     assert used[0] != used[1]
     assert min(rates) > 90
     assert all(path.dropped == path.trimmed == path.lost == 0 for path in net.paths())
@@ -246,5 +252,6 @@ def test_a_tenth_of_a_percent_of_loss_costs_little_and_roce_three_times_as_much(
         lossy = [completion_time(factory, 0.001, seed) for seed in (6, 7)]
         cost[name] = 1 - clean / (sum(lossy) / len(lossy))
         assert clean < 1.1 * 64_000_000 * 8 / 800
+    print(f"64 MB at 0.1 % loss: MRC {cost['mrc']:.2%} slower, RoCE {cost['roce']:.2%}")
     assert cost["mrc"] < 0.05
     assert cost["roce"] > 3 * cost["mrc"]
