@@ -120,13 +120,13 @@ def run() -> None:
         ("MTU 4096, 256 EVs active", {"ev": EvConfig(active=256)}),
         ("MTU 4096, 100 Gb/s x 100 us", {"cc": CcConfig(base_rtt_ns=100_000)}),
     ]
-    print(f"{'case':<32} {'data packets/s':>14} {'of the first':>13}")
+    print(f"{'case':<32} {'packets / CPU s':>15} {'of the first':>13}")
     first = 0.0
     for name, options in cases:
         small = 4 if isinstance(wire := options.get("wire"), WireConfig) and wire.mtu == 1024 else 1
         rate = max(transfer(size // small, **options) for _ in range(3))  # type: ignore[arg-type]
         first = first or rate
-        print(f"{name:<32} {rate:>14,.0f} {rate / first:>12.0%}")
+        print(f"{name:<32} {rate:>15,.0f} {rate / first:>12.0%}")
     print(f"\nmemory per idle queue pair with 256 EVs: {idle_memory() / 1024:.1f} KB (aim < 64 KB)")
     print("\nWhere the time goes (first case, under the profiler):")
     transfer(size // 4, profile=True)

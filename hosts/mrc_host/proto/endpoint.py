@@ -44,6 +44,8 @@ from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 
 ENDPOINT_QP = 2  # endpoint operations go to this queue pair number
+# Requests of strangers are answered too; forged addresses must not fill the memory.
+_MAX_PEERS = 65536
 _REFUSALS = (
     NackReason.NO_BITMAP,
     NackReason.NO_PKT_BUFFER,
@@ -137,6 +139,9 @@ class Endpoint:
         if peer is None:
             if message.addresses[16:] != self.config.address or isinstance(message, EndpointResponse):
                 context.drop("unknown_peer", port, now)
+                return
+            if len(self._peers) >= _MAX_PEERS:
+                context.drop("peer_limit", port, now)
                 return
             peer = self._peer(message.addresses[:16], self._universe(self.config.ev), self.config.cc)
         if isinstance(message, EndpointRequest):

@@ -69,7 +69,7 @@ class NodeOperations:
 
     def on_status_timer(self, peer: Peer, now: int) -> None:
         """Repeat an unanswered update, over another port and on another EV, ever more slowly."""
-        if peer.status_acked:
+        if peer.status_acked or not peer.qps:
             return
         longest = self._context.config.ports.status_repeat_max_ns
         peer.status_interval = min(2 * peer.status_interval, longest)

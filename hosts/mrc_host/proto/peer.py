@@ -48,7 +48,6 @@ class Peer:
         "outer_bytes",
         "paths",
         "planes",
-        "probe_plane",
         "qps",
         "remote_ports",
         "reverse",
@@ -81,7 +80,6 @@ class Peer:
         self.reverse = [universe.values[context.rng.choice(members)] for members in universe.by_plane]
         self.reverse_ns = -1
         self.inbound_ns = -1
-        self.probe_plane = 0
         self.paths: dict[int, Srv6Path] = {}
         path = universe.path(self.reverse[0], address)
         self.outer_bytes = 0

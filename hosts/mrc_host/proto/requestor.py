@@ -84,7 +84,6 @@ class Requestor:
         "board",
         "counters",
         "cq",
-        "cwnd",
         "full_size",
         "in_ring",
         "limit",

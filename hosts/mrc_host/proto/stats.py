@@ -22,7 +22,6 @@ class EndpointCounters(_Counters):
 
     __slots__ = (
         "control_overflow",
-        "control_sent",
         "datagrams_received",
         "datagrams_sent",
         "ev_probes_answered",
@@ -31,7 +30,6 @@ class EndpointCounters(_Counters):
         "port_status_sent",
     )
     control_overflow: int
-    control_sent: int
     datagrams_received: int
     datagrams_sent: int
     ev_probes_answered: int
