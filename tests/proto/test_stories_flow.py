@@ -421,3 +421,17 @@ def test_ports_count_must_fit_the_profile() -> None:
     assert PortsConfig(count=8).count == 8
     with pytest.raises(ValueError, match=r"ports.count is 33; allowed: 1 to 32"):
         PortsConfig(count=33)
+
+
+def test_requests_of_strangers_are_answered_and_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mrc_host.proto.endpoint._MAX_PEERS", 4)
+    core = story().connection.target.core  # one peer is known
+    codec, mine = core.context.codec, core.config.address
+    for number in range(10):
+        ends = bytes(14) + number.to_bytes(2, "big") + mine
+        core.receive_datagram(0, codec.encode_endpoint_request(ends, 5, 184, number, 1, 0, 7), 0)
+    answers = [wire.decode(raw) for raw in core.datagrams_to_send(0, 0, 10_000)]
+    assert [a.bth.psn for a in answers] == [0, 1, 2]
+    assert {a.bth.opcode for a in answers} == {Opcode.ENDPOINT_RESPONSE}
+    assert {a.eeth.tx_timestamp for a in answers if a.eeth is not None} == {7}
+    assert core.statistics()["drops"] == {"peer_limit": 7}
