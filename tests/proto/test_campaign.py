@@ -209,3 +209,20 @@ def test_net_does_to_packets_what_it_is_told() -> None:
         net, got, _ = stream(paths=8, **how)
         shares = [path.sent for path in net.paths(group=0)]
         assert min(shares) > 0.7 * max(shares), how
+
+
+def test_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert soak.main(["--only", "7"]) == 0
+    assert "seed 7: " in capsys.readouterr().out
+    assert soak.main(["--runs", "3", "--jobs", "1", "--seed", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "3 runs, 0 failed" in out
+    assert "longest virtual time:" in out
+    for command in (soak.main, fuzz.main):
+        with pytest.raises(SystemExit) as stopped:
+            command(["--jobs", "0"])
+        assert stopped.value.code == 2
+    assert fuzz.main(["--packets", "1000", "--jobs", "1"]) == 0
+    assert "broken and" in capsys.readouterr().out
+    monkeypatch.setattr(soak, "verdict", lambda bench, what: "made to fail")
+    assert soak.main(["--only", "7"]) == 1
