@@ -142,8 +142,9 @@ class Maker:
                 f"({cond.text} ? {yes.text} : {no.text})",
                 lambda s: yes.run(s) if cond.run(s) else no.run(s),
             )
-        if kind == "call" and self.functions:
-            return self.call(self.draw(st.sampled_from(self.functions)), names, writable, depth)
+        callable_here = [f for f in self.functions if writable or all(d == "in" for d, _ in f.params)]
+        if kind == "call" and callable_here:
+            return self.call(self.draw(st.sampled_from(callable_here)), names, writable, depth)
         op = self.one_of("+", "-", "*", "&", "|", "^")
         left, right = self.expr(names, writable, depth - 1), self.expr(names, writable, depth - 1)
         compute: dict[str, Callable[[int, int], int]] = {
@@ -190,7 +191,7 @@ class Maker:
         arguments: list[Expr | str] = []
         texts = []
         for direction, _ in callee.params:
-            if direction == "in" or not writable:
+            if direction == "in":
                 argument = self.expr(names, writable, max(depth - 1, 0))
                 arguments.append(argument)
                 texts.append(argument.text)

@@ -204,6 +204,8 @@ def _effects(node: ast.Node) -> bool:
             if n.kind is ast.CallKind.HEADER_METHOD and n.method == "isValid":
                 continue
             return True
+        if isinstance(n, ast.Member) and n.name == "last" and isinstance(n.expr.type, t.StackType):
+            return True
     return False
 
 

@@ -21,12 +21,17 @@ def qualified(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
+def in_place_name(prop: ast.TableProperty, table: str) -> str:
+    """The name of an extern object constructed in a table's property: `@name`, else after table and property."""
+    return control_plane_name(prop, f"{table}.{prop.name}").lstrip(".")
+
+
 def field_name(ty: t.Type, name: str) -> str:
-    """The name of a field of a struct or header type."""
+    """The name of a field of a struct or header type; with a leading dot if `@name` makes it absolute."""
     if isinstance(ty, t.FieldsType) and isinstance(ty.decl, ast.StructDecl):
         for f in ty.decl.fields:
             if f.name == name:
-                return control_plane_name(f).lstrip(".")
+                return control_plane_name(f)
     return name
 
 
@@ -49,7 +54,10 @@ def expression_name(expr: ast.Expr) -> str | None:
     if isinstance(expr, ast.Member):
         base = expression_name(expr.expr)
         ty = t.strip_newtypes(expr.expr.type) if expr.expr.type is not None else None
-        suffix = "." + (expr.name if ty is None else field_name(ty, expr.name))
+        name = expr.name if ty is None else field_name(ty, expr.name)
+        if name.startswith("."):
+            return name[1:]
+        suffix = f".{name}"
     elif isinstance(expr, ast.Index) and isinstance(expr.index.const, int):
         base, suffix = expression_name(expr.expr), f"[{expr.index.const}]"
     elif isinstance(expr, ast.Call) and expr.method == "isValid" and expr.receiver is not None:

@@ -23,7 +23,7 @@ from p4lite.compiler.midend.lir import (
     Table,
     TableKey,
 )
-from p4lite.compiler.midend.names import control_plane_name, key_name, qualified
+from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Boolean, Data, Object, Value
@@ -305,13 +305,9 @@ class Tables(Externs):
             self._entries(decl, info)
         self._direct_objects(decl, home, table)
 
-    def _property_instance(self, prop: ast.TableProperty, default: str, home: Env) -> ExternInstance:
+    def _property_instance(self, prop: ast.TableProperty, table: Table, home: Env) -> ExternInstance:
         if isinstance(prop.value, ast.Call):
-            name = (
-                self.storage.unique(control_plane_name(prop, default))
-                if prop.annotation("name") is None
-                else (control_plane_name(prop))
-            )
+            name = in_place_name(prop, table.name)
             made = self.construct(prop.value, name, None, home, absolute=True)
         else:
             value = self.eval(prop.value)
@@ -328,7 +324,7 @@ class Tables(Externs):
             if selected:
                 self.warn(decl.pos, f"the selector keys of '{decl.name}', which has no action selector, are ignored")
             return
-        instance = self._property_instance(prop, "action_profile", home)
+        instance = self._property_instance(prop, table, home)
         known = next((u for u in instance.users if isinstance(u, ActionProfile)), None)
         if instance.kind == "action_profile":
             profile = known or ActionProfile(instance.name, int_argument(instance, "size"), loc=self.loc(instance.node))
@@ -385,7 +381,7 @@ class Tables(Externs):
     def _direct_objects(self, decl: ast.TableDecl, home: Env, table: Table) -> None:
         counters = decl.property("counters")
         if counters is not None:
-            instance = self._property_instance(counters, "counter", home)
+            instance = self._property_instance(counters, table, home)
             if instance.kind != "direct_counter":
                 raise unsupported(counters.pos, f"'{instance.kind}' as counters of a table")
             if instance.users:
@@ -395,7 +391,7 @@ class Tables(Externs):
             self.out.counters.append(lir.Counter(instance.name, table.size, table.name, self.loc(instance.node)))
         meters = decl.property("meters")
         if meters is not None:
-            instance = self._property_instance(meters, "meter", home)
+            instance = self._property_instance(meters, table, home)
             if instance.kind != "direct_meter":
                 raise unsupported(meters.pos, f"'{instance.kind}' as meters of a table")
             if not instance.users or not isinstance(instance.users[0], Field):
@@ -458,6 +454,8 @@ class Tables(Externs):
         table = info.table
         if table.profile is not None:
             raise unsupported(decl.pos, f"entries of table '{decl.name}', which has an action profile")
+        if not decl.entries_const:
+            self.warn(decl.pos, f"BMv2 keeps the entries of '{decl.name}' as they are, as if they were const")
         entries = decl.entries or []
         priorities = self._priorities(decl, entries)
         table.entries, table.entries_const = [], decl.entries_const
