@@ -66,7 +66,7 @@ def run() -> None:
             server.add_switch(device_id)
         address = server.start()
         for device in server.service.devices():
-            device.load_config(config)
+            device.commit(server.service.cache.verify(config))
         updates = [_update(config.p4info, number) for number in range(ENTRIES)]
         gc.collect()
         gc.disable()  # as the server process nearly does

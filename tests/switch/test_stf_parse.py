@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from p4lite.switch.program import Exact, Field, KeyInfo, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.stf.diff import hex_diff, mismatches
+from p4lite.switch.stf.engine import _Run
 from p4lite.switch.stf.names import NameProblem, key_position, match_value, resolve
 from p4lite.switch.stf.parse import (
+    COMMANDS,
     Add,
     CheckCounter,
     Command,
@@ -182,3 +184,7 @@ def test_a_packet_matches_itself_with_any_wildcards(data: bytes, exact: bool, ch
     stars = choices.draw(st.lists(st.booleans(), min_size=len(digits), max_size=len(digits)))
     pattern = "".join("*" if star else digit for star, digit in zip(stars, digits, strict=True))
     assert mismatches(pattern, exact, data) == []
+
+
+def test_every_command_is_implemented() -> None:
+    assert {name.removeprefix("do_") for name in dir(_Run) if name.startswith("do_")} == COMMANDS

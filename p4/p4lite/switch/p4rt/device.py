@@ -186,10 +186,6 @@ class Device:
             self._forwarding = self._fresh(pipeline)
             self._drop_saved()
 
-    def load_config(self, config: Any) -> None:
-        """Verify and commit a ForwardingPipelineConfig without a controller (at the start of a server)."""
-        self.commit(self._cache.verify(config))
-
     def _fresh(self, pipeline: Pipeline) -> Forwarding:
         return Forwarding(Target(pipeline, lambda: self.switch.instance, self.switch, self._port_up))
 

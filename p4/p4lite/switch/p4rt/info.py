@@ -32,7 +32,6 @@ _WITH_IDS = (
     "registers",
     "digests",
 )
-TABLE_AND_DEFAULT = p4info_pb2.ActionRef.TABLE_AND_DEFAULT
 TABLE_ONLY = p4info_pb2.ActionRef.TABLE_ONLY
 DEFAULT_ONLY = p4info_pb2.ActionRef.DEFAULT_ONLY
 
@@ -131,7 +130,6 @@ class Info:
     digests: dict[int, tuple[str, Any]] = field(default_factory=dict)  # id -> name, type_spec
     packet_in: tuple[ParamInfo, ...] | None = None
     packet_out: tuple[ParamInfo, ...] | None = None
-    packet_out_annotations: tuple[str, ...] = ()
 
 
 def index_info(message: Any) -> Info:

@@ -44,10 +44,6 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-class StfUnsupported(Exception):
-    """A statement this engine does not support, named with its place."""
-
-
 @dataclass
 class StfResult:
     """What became of a test: no `failures` means it passed."""
@@ -64,7 +60,7 @@ class StfResult:
 def run_stf(
     program: Program, statements: Sequence[Statement], filename: str = "<stf>", *, priority_queues: int = 1
 ) -> StfResult:
-    """Run a test on a fresh switch. Raises StfError or StfUnsupported for a statement that cannot be executed."""
+    """Run a test on a fresh switch. Raises StfError for a statement that cannot be executed."""
     with Fabric("virtual", seed=1) as fabric:
         return _Run(fabric, program, statements, filename, priority_queues).run()
 
@@ -204,9 +200,7 @@ class _Run:
     # -- the switch's command line -----------------------------------------------------------------------
 
     def command(self, statement: Command) -> None:
-        method: Callable[[Command], None] | None = getattr(self, "do_" + statement.verb, None)
-        if method is None:
-            raise StfUnsupported(f"{self.place(statement)}: statement '{statement.verb}' is not supported")
+        method: Callable[[Command], None] = getattr(self, "do_" + statement.verb)
         try:
             method(statement)
         except IndexError:
