@@ -104,6 +104,11 @@ REFUSED = {
     ),
     "constant": (program(apply="const bit<8> k = /*!*/meta.a;"), "is not a compile-time constant"),
     "type argument": (program(top="extern void pick<T>();", apply="/*!*/pick();"), "cannot infer type T of 'pick'"),
+    "wrong type argument": (
+        program(apply="random<bit<16>>(/*!*/meta.a, 0, 9);"),
+        r"argument 'result' of 'random' is a bit<8>, not bit<16>",
+    ),
+    "int as a type argument": (program(apply="random<int>(/*!*/meta.a, 0, 9);"), r"is a bit<8>, not int"),
     "generic without arguments": (program(top="struct g<T> { T x; } typedef /*!*/g h;"), r"needs type arguments: g<T>"),
     "number of type arguments": (program(top="struct g<T> { T x; } typedef /*!*/g<bit<8>, bit<8>> h;"), "takes 1 type"),
     "width of an argument": (

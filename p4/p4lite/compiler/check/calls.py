@@ -132,17 +132,22 @@ class Calls(Expressions):
         what = f"'{decl.name}'"
         result = ty.VOID if decl.result is None else decl.result.type or ty.UNKNOWN
         env: dict[ty.TypeVar, Type] = {p.var: ty.UNKNOWN for p in decl.type_params if p.var is not None}
+        variables = list(env)
         if e.type_args:
+            # What is given is not inferred: like the type arguments of the object, it is put in at once.
+            outer = dict(outer)
             if len(e.type_args) != len(env):
                 self.error(e.pos, f"{what} takes {len(env)} type arguments, not {len(e.type_args)}")
                 e.type = ty.UNKNOWN
                 return
-            for var, node in zip(env, e.type_args, strict=True):
+            for var, node in zip(variables, e.type_args, strict=True):
                 t = self.resolve(node, wildcard=True)
                 if isinstance(t, ty.VoidType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TableType):
                     self.error(node.pos, f"{t} cannot be a type argument of {what}")
                     t = ty.UNKNOWN
-                env[var] = ty.UNKNOWN if isinstance(t, ty.DontCareType) else t
+                if not isinstance(t, ty.DontCareType):
+                    outer[var] = t
+                    del env[var]
         full = self.bind(e, decl.params, what, env, constants=not getattr(decl, "body", None), outer=outer)
         if want is not None and any(isinstance(t, ty.UnknownType) for t in env.values()):
             self.unify(ty.substitute(result, outer), want, env)
@@ -155,7 +160,7 @@ class Calls(Expressions):
                     env[var] = ty.UNKNOWN
                 elif isinstance(t, ty.AnonStructType):
                     self.error(e.pos, f"cannot infer type {var} of {what}: say which struct it is, as in (S){{...}}")
-        e.types = tuple(env.values())
+        e.types = tuple(outer[v] if v in outer else env[v] for v in variables)
         e.type = ty.substitute(ty.substitute(result, outer), env)
 
     def _specialise(self, e: ast.Call, decl: ast.FunctionDecl) -> None:
