@@ -129,12 +129,8 @@ class Declaration(Stmt):
     annotations: list[Annotation] = field(default_factory=list, kw_only=True)
 
     def annotation(self, name: str) -> Annotation | None:
-        """The last annotation `@name`, or None."""
-        found = None
-        for a in self.annotations:
-            if a.name == name:
-                found = a
-        return found
+        """The first annotation `@name`, or None."""
+        return next((a for a in self.annotations if a.name == name), None)
 
 
 @dataclass(eq=False, slots=True, repr=False)

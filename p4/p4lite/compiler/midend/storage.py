@@ -158,7 +158,9 @@ class Storage:
         if isinstance(ty, t.StackType):
             return self._stack(ty, hint, pos)
         if isinstance(ty, (t.StructType, t.AnonStructType)):
-            return Struct({n: self.allocate(f, _join(hint, field_name(ty, n)), pos) for n, f in ty.fields.items()})
+            return Struct(
+                {n: self.allocate(f, _join(hint, field_name(ty, n).lstrip(".")), pos) for n, f in ty.fields.items()}
+            )
         if isinstance(ty, t.TupleType):
             return Struct({str(i): self.allocate(f, f"{hint}.{i}", pos) for i, f in enumerate(ty.items)})
         raise unsupported(pos, f"a variable of type {ty}")

@@ -5,6 +5,8 @@ declared, named by the path of instances. What is left out, as p4c leaves it out
 applied, actions that no table lists and no statement of a control calls.
 """
 
+# ruff: noqa: N802 - the methods of a visitor are named after the classes of nodes
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +18,6 @@ from p4lite.compiler.midend.names import control_plane_name, qualified
 
 Kind = ast.CallKind
 Bindings = dict[ast.Declaration, ast.Value | None]
-_EXTERN_ARGUMENT = "an extern object"
 
 
 @dataclass(eq=False)
@@ -37,11 +38,15 @@ class Extern:
 
 @dataclass(eq=False)
 class Item:
-    """A table, action or value set, its control-plane name, and the block it was declared in."""
+    """A table, action or value set, its control-plane name, and the block it was declared in.
+
+    `inlined`: an action that no table lists.
+    """
 
     decl: ast.TableDecl | ast.ActionDecl | ast.ValueSetDecl
     name: str
     home: Block | None
+    inlined: bool = False
 
 
 @dataclass(eq=False)
@@ -92,7 +97,7 @@ def make_extern(call: ast.Call, name: str, notes: ast.Declaration | None, consts
 
 def top_externs(decls: Iterable[ast.Declaration]) -> dict[ast.Declaration, Extern]:
     """The extern objects declared outside of any block."""
-    found = {}
+    found: dict[ast.Declaration, Extern] = {}
     for decl in decls:
         if isinstance(decl, ast.Instantiation) and isinstance(decl.type, t.ExternType) and decl.call is not None:
             found[decl] = make_extern(decl.call, control_plane_name(decl).lstrip("."), decl, {})
@@ -176,6 +181,20 @@ class _Uses(ast.Visitor):
         if cond is not True and node.other is not None:
             self.visit(node.other)
 
+    def visit_Ternary(self, node: ast.Ternary) -> None:
+        cond = self.block.constant(node.cond)
+        self.visit(node.cond)
+        if cond is not False:
+            self.visit(node.then)
+        if cond is not True:
+            self.visit(node.other)
+
+    def visit_Binary(self, node: ast.Binary) -> None:
+        self.visit(node.left)
+        decided = {"&&": False, "||": True}.get(node.op)
+        if decided is None or self.block.constant(node.left) is not decided:
+            self.visit(node.right)
+
     def visit_Instantiation(self, node: ast.Instantiation) -> None:
         if node.call is not None and isinstance(node.type, t.ExternType):
             name = qualified(self.block.path, control_plane_name(node))
@@ -187,8 +206,10 @@ class _Uses(ast.Visitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         target = node.target
-        if node.kind is Kind.TABLE_APPLY and target is not None:
+        if node.kind is Kind.TABLE_APPLY and isinstance(target, ast.TableDecl):
             self.block.used.add(target)
+            for key in target.keys or []:
+                self.visit(key.expr)
         elif node.kind in (Kind.CONTROL_APPLY, Kind.PARSER_APPLY):
             receiver = node.receiver
             if isinstance(receiver, ast.Name) and receiver.decl is not None:
@@ -200,7 +221,7 @@ class _Uses(ast.Visitor):
                 self.block.called.append(target)
         elif node.kind is Kind.FUNCTION and isinstance(target, ast.FunctionDecl) and target.body is not None:
             self.once(target, target.body)
-        elif node.kind is Kind.EXTERN_FUNCTION:
+        elif node.kind is Kind.EXTERN_FUNCTION and node.method != "static_assert":
             self.block.extern_calls.append(node)
         for arg in node.args:
             if arg.expr is not None:
@@ -272,13 +293,14 @@ def _child(parent: Block, site: ast.Instantiation) -> Block | None:
 
 
 def _items(block: Block) -> Iterator[Item | Extern]:
-    actions = _actions(block)
+    listed = _listed(block)
+    actions = listed | set(block.called)
     seen: set[ast.Declaration] = set()
     for local in block.decl.locals:
         seen.add(local)
         if isinstance(local, ast.ActionDecl):
             if local in actions:
-                yield Item(local, qualified(block.path, control_plane_name(local)), block)
+                yield Item(local, qualified(block.path, control_plane_name(local)), block, local not in listed)
         elif isinstance(local, ast.TableDecl | ast.ValueSetDecl):
             if local in block.used:
                 yield Item(local, qualified(block.path, control_plane_name(local)), block)
@@ -311,9 +333,9 @@ def references(table: ast.TableDecl) -> list[ast.ActionRef]:
     return found
 
 
-def _actions(block: Block) -> set[ast.ActionDecl]:
-    """The actions that someone can invoke."""
-    found = set(block.called)
+def _listed(block: Block) -> set[ast.ActionDecl]:
+    """The actions that applied tables list."""
+    found: set[ast.ActionDecl] = set()
     for local in block.decl.locals:
         if isinstance(local, ast.TableDecl) and local in block.used:
             found.update(reference.decl for reference in references(local) if reference.decl is not None)
@@ -327,6 +349,7 @@ def _global_actions(flat: Flat) -> list[Item | Extern]:
     for item in flat.items:
         if isinstance(item, Item) and isinstance(item.decl, ast.TableDecl):
             wanted.extend(reference.decl for reference in references(item.decl) if reference.decl is not None)
+    listed = set(wanted)
     while blocks:
         block = blocks.pop(0)
         wanted.extend(block.called)
@@ -336,7 +359,7 @@ def _global_actions(flat: Flat) -> list[Item | Extern]:
     for action in wanted:
         if action not in own:
             own.add(action)
-            found.append(Item(action, control_plane_name(action).lstrip("."), None))
+            found.append(Item(action, control_plane_name(action).lstrip("."), None, action not in listed))
     return found
 
 

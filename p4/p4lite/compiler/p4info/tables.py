@@ -9,7 +9,7 @@ from p4.config.v1 import p4info_pb2
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as t
 from p4lite.compiler.diagnostics import Unsupported
-from p4lite.compiler.midend.names import control_plane_name, key_name, qualified
+from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.p4info.blocks import Block, Extern, Item, make_extern
 from p4lite.compiler.p4info.ids import Symbols, chosen_id, field_ids
 from p4lite.compiler.p4info.notes import add_annotations, add_documentation
@@ -54,9 +54,7 @@ def property_extern(item: Item, name: str) -> tuple[Extern, bool] | None:
         found = home.extern(value.decl)
         return None if found is None else (found, False)
     if isinstance(value, ast.Call) and value.kind is ast.CallKind.CONSTRUCTOR:
-        # The instance is known to the control plane by the property's @name only.
-        own = qualified(home.path, control_plane_name(prop))
-        return make_extern(value, own, prop, home.consts), True
+        return make_extern(value, in_place_name(prop, item.name), prop, home.consts), True
     return None
 
 
@@ -74,7 +72,8 @@ class Tables:
         assert isinstance(decl, ast.ActionDecl)
         message = self.info.actions.add()
         self.preamble(message.preamble, "action", item.name, decl)
-        params = [param for param in decl.params if not param.direction]
+        # An action that only statements call gets all arguments from them.
+        params = [] if item.inlined else [param for param in decl.params if not param.direction]
         for param, number in zip(params, field_ids([param.annotations for param in params]), strict=True):
             entry = message.params.add()
             entry.id = number
@@ -142,8 +141,9 @@ class Tables:
                 continue
             number += 1
             value = constfold.evaluate(arg.expr, item.home.consts if item.home is not None else None)
-            if isinstance(value, ast.EnumValue) and isinstance(t.strip_newtypes(param.type), t.SerEnumType):
-                value = t.strip_newtypes(param.type).values[value.member]
+            base = t.strip_newtypes(param.type) if param.type is not None else None
+            if isinstance(value, ast.EnumValue) and isinstance(base, t.SerEnumType):
+                value = base.values[value.member]
             if isinstance(value, int):
                 entry = message.initial_default_action.arguments.add()
                 entry.param_id = chosen_id(param.annotations) or number
