@@ -178,6 +178,7 @@ CALLS_MINE = """extern bit<8> mine(in bit<8> x);
     control Sub(inout h_t h) { apply { h.a = mine(h.b); } }"""
 TWO_LPM = """action a() {}
     table t { key = { hdr.h.c: lpm; hdr.h.d: lpm; } actions = { a; } default_action = a; }"""
+KEYLESS = "action a() {} table t { actions = { a; } default_action = a; }"
 REFUSED = [
     ({"body": "Sub.apply(hdr.h);", "top": CALLS_MINE}, "extern function 'mine'"),
     ({"types": "extern Thing { Thing(); void go(); }", "locals": "Thing() t;", "body": "t.go();"}, "extern 'Thing'"),
@@ -188,6 +189,7 @@ REFUSED = [
     ({"body": "hash(hdr.h.d, HashAlgorithm.crc32, 128w0, { hdr.h.a }, 32w5);"}, "128 bits"),
     ({"egress": "clone(CloneType.I2E, 3);"}, "clone(I2E) in egress"),
     ({"locals": TWO_LPM, "body": "t.apply();"}, "more than one lpm"),
+    ({"locals": KEYLESS, "body": "t.apply(); t.apply();"}, "twice in a row"),
 ]  # fmt: skip
 
 

@@ -86,6 +86,18 @@ def _join(entry: Block) -> bool:
     return changed
 
 
+def applied_again(entry: Block) -> Table | None:
+    """A table that can be applied a second time after it was applied, if there is one."""
+    for block in reachable(entry):
+        if not isinstance(block.term, ApplyTable):
+            continue
+        for following in successors(block.term):
+            for later in reachable(following):
+                if isinstance(later.term, ApplyTable) and later.term.table is block.term.table:
+                    return block.term.table
+    return None
+
+
 def merge_sites(entry: Block, site: Field) -> None:
     """Give each table one node: where it is applied in several places, `site` tells how to go on.
 

@@ -313,6 +313,16 @@ class Lowering(Parsers):
                 count[id(block.term.table)] = count.get(id(block.term.table), 0) + 1
         if all(n == 1 for n in count.values()):
             return
+        again = graph.applied_again(entry)
+        if again is not None:
+            pos = (
+                self.program.main.pos
+                if again.loc is None
+                else ast.Pos(again.loc.filename, again.loc.line, again.loc.column)
+            )
+            raise unsupported(
+                pos, f"applying table '{again.name}' twice in a row; one of its places must exclude the other"
+            )
         try:
             graph.merge_sites(entry, self.temp(8, hint="apply_site"))
         except ValueError as error:
