@@ -391,6 +391,7 @@ class Endpoint:
             qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
             qp.attributes.mpr_dest = attributes["mpr_dest"]
             peer = self._peer(attributes["remote_address"], qp.evs.universe, qp.cc_config)
+            peer.adopt(qp.evs.universe, qp.cc_config)
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
         else:
             for name in needed:

@@ -163,6 +163,11 @@ class EvSet:
 
     # --- state ---
 
+    def denies(self, value: int) -> bool:
+        """Whether an EV (its value) is DENIED here."""
+        ev = self.universe.index.get(value)
+        return ev is not None and self.state[ev] == DENIED
+
     def apply(self, ev: int, item: EvInput) -> bool:
         """Feed one input to an EV; True when its state changed. Membership follows."""
         old = self.state[ev]

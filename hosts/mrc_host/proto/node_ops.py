@@ -122,7 +122,8 @@ class NodeOperations:
             plane = peer.next_plane()
             if plane >= 0:
                 ev = peer.universe.values[self._context.rng.choice(peer.universe.by_plane[plane])]
-                self._probe(peer, ev, plane, now, max(4 * interval, peer.universe.config.probe_timeout_ns), None)
+                if not peer.denies(ev):
+                    self._probe(peer, ev, plane, now, max(4 * interval, peer.universe.config.probe_timeout_ns), None)
         self._context.timers.arm(TimerKind.REVERSE_PROBE, peer, now + interval)
 
     # --- receiving ---

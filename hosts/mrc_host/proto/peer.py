@@ -41,6 +41,7 @@ class Peer:
         "addresses_in",
         "balance",
         "cc",
+        "cc_config",
         "context",
         "in_ring",
         "inbound_ns",
@@ -65,6 +66,7 @@ class Peer:
         self.addresses = config.address + address
         self.addresses_in = address + config.address
         self.universe = universe
+        self.cc_config = cc_config
         self.cc = cc.make(cc_config, nominal_size(config.wire.mtu))
         self.balance = PlaneBalance(
             config.ports.count,
@@ -77,7 +79,7 @@ class Peer:
         self.remote_ports = (1 << config.ports.count) - 1
         self.planes = context.ports.mask & self.remote_ports
         # One known-good EV per plane for control packets; random until one proves good.
-        self.reverse = [universe.values[context.rng.choice(members)] for members in universe.by_plane]
+        self.reverse = self._any_reverse()
         self.reverse_ns = -1
         self.inbound_ns = -1
         self.paths: dict[int, Srv6Path] = {}
@@ -91,6 +93,35 @@ class Peer:
         self.status_interval = config.ports.status_repeat_ns
         self.last_status_id: int | None = None
         self._turn = 0
+
+    def _any_reverse(self) -> list[int]:
+        universe = self.universe
+        return [universe.values[self.context.rng.choice(members)] for members in universe.by_plane]
+
+    def adopt(self, universe: EvUniverse, cc_config: CcConfig) -> None:
+        """The profiles of a new queue pair decide, if it is the only one: a peer outlives its queue pairs."""
+        if self.qps:
+            return
+        if cc_config != self.cc_config:
+            self.cc_config = cc_config
+            self.cc = cc.make(cc_config, nominal_size(self.context.config.wire.mtu))
+        if universe is not self.universe:
+            same = universe.values == self.universe.values
+            self.universe = universe
+            if not same:
+                self.reverse = self._any_reverse()
+                self.paths.clear()
+
+    def denies(self, value: int) -> bool:
+        """Whether a controller has denied an EV to a queue pair of this peer."""
+        return any(qp.evs.denies(value) for qp in self.qps)
+
+    def redraw_reverse(self, plane: int) -> None:
+        """Another EV for the control packets of a plane, one that nobody has denied if there is one."""
+        universe = self.universe
+        values = [universe.values[ev] for ev in universe.by_plane[plane]]
+        allowed = [value for value in values if not self.denies(value)]
+        self.reverse[plane] = self.context.rng.choice(allowed or values)
 
     @property
     def address(self) -> bytes:

@@ -299,6 +299,8 @@ class QueuePair:
         if after is EvState.ASSUMED_BAD:
             self.prober.schedule(context.now)
         peer = self.peer
+        if after is EvState.DENIED and peer.reverse[plane] == value:
+            peer.redraw_reverse(plane)
         if peer.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
             peer.refresh_planes()
 
