@@ -350,15 +350,15 @@ class Tables(Externs):
         ref, table = decl.default_action, info.table
         if ref is None:
             return
-        if table.profile is not None:
-            if not decl.default_implicit:
-                self.warn(ref.pos, f"BMv2 ignores the default action of '{decl.name}', which has an action profile")
-            return
         assert ref.decl is not None
         if ref.decl not in info.actions:
             action = self._action(ref, home)
             info.actions[ref.decl] = action
             table.actions.append(action)
+        if table.profile is not None:
+            if not decl.default_implicit:
+                self.warn(ref.pos, f"BMv2 ignores the default action of '{decl.name}', which has an action profile")
+            return
         table.default = info.actions[ref.decl]
         table.default_args = self._action_data(ref)
         table.default_const = decl.default_const
