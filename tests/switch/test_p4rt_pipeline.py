@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from support.p4rt import INSERT, Bench, Config, Controller, code_of, control_config, ethernet
+from support.p4rt import INSERT, Bench, Config, Controller, batch_codes, code_of, control_config, ethernet
 
 pb = p4runtime_pb2
 Get = pb.GetForwardingPipelineConfigRequest
@@ -239,3 +239,15 @@ def test_many_devices_in_one_process(bench: Bench) -> None:
 
 def test_capabilities(controller: Controller) -> None:
     assert controller.stub.Capabilities(pb.CapabilitiesRequest()).p4runtime_api_version == "1.4.1"
+
+
+def test_actions_that_only_code_calls_need_not_be_in_the_json(bench: Bench, controller: Controller) -> None:
+    """The compiler inlines them, while the P4Info lists every action of the program."""
+
+    def without(info: Any, data: dict[str, Any]) -> None:
+        data["actions"] = [action for action in data["actions"] if action["name"] != "I.count_seen"]
+        info.actions.add().preamble.CopyFrom(type(info.actions[0].preamble)(id=77, name="I.inlined", alias="inlined"))
+
+    controller.set_pipeline(changed(without))
+    entity = controller.entry("l2", {"hdr.ethernet.dst": b"\2"}, "inlined")
+    assert batch_codes(lambda: controller.write((INSERT, entity))) == ["INVALID_ARGUMENT"]

@@ -117,6 +117,11 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         hdr.packet_in.reason = reason;
         std.egress_spec = CPU_PORT;
     }
+    action count_seen(bit<32> index) {
+        bit<32> last;
+        seen.read(last, index);
+        seen.write(index, last + 1);
+    }
     action learn() {
         digest<learn_t>(1, { hdr.ethernet.src, std.ingress_port });
     }
@@ -185,9 +190,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
             exit;
         }
         port_meter.execute_meter((bit<32>) std.ingress_port & 7, meta.colour);
-        bit<32> last;
-        seen.read(last, (bit<32>) std.ingress_port & 7);
-        seen.write((bit<32>) std.ingress_port & 7, last + 1);
+        count_seen((bit<32>) std.ingress_port & 7);
         smac.apply();
         if (hdr.ipv4.isValid()) {
             routes.apply();

@@ -189,7 +189,9 @@ def _device_data(blob: bytes) -> bytes:
 
 
 def _bind(config: Any, info: Info, program: Program) -> Pipeline:
-    actions = {ident: _bind_action(action, program) for ident, action in info.actions.items()}
+    # An action that no table has is called directly; the compiler may have inlined it.
+    used = {ident for table in info.tables.values() for ident in table.scopes}
+    actions = {ident: _bind_action(action, program) for ident, action in info.actions.items() if ident in used}
     tables = {ident: _bind_table(table, info, program) for ident, table in info.tables.items()}
     for kind, ours, theirs in (
         ("counter", info.counters, program.counters),
@@ -228,6 +230,8 @@ def _bind(config: Any, info: Info, program: Program) -> Pipeline:
 
 def _bind_action(action: ActionInfo, program: Program) -> ActionBinding:
     targets = [target for target in program.actions if target.name == action.name]
+    if not targets and not action.params:
+        return ActionBinding(action, ())  # `_bind_table` says whether its tables can do without it
     if not targets:
         raise invalid(f"the P4Info's action '{action.name}' is not in the JSON")
     target = targets[0]
