@@ -119,6 +119,20 @@ def test_clone_preserving_a_field_list() -> None:
     assert sent == {2: INPUT | {"a": 1}, 4: INPUT | {"b": 5, "c": 0}}
 
 
+def test_field_lists_by_name() -> None:
+    """Numbers of field lists may be written as literals, constants or members of a serializable enum."""
+    sw = switch(
+        types="enum bit<8> Lists { none = 0, kept = 3 } const bit<8> FIVE = 5; "
+        "struct in_t { @field_list(8w5) bit<8> z; }",
+        meta="@field_list(Lists.kept, FIVE) bit<8> x; @field_list(0x05) bit<8> y; in_t i;",
+    )
+    lists = {f["name"]: [e["value"][1] for e in f["elements"]] for f in sw.doc["field_lists"]}
+    assert lists == {
+        "field_list3": ["userMetadata.x"],
+        "field_list5": ["userMetadata.x", "userMetadata.y", "userMetadata.i.z"],
+    }
+
+
 def test_clone_in_egress() -> None:
     sw = switch(egress="if (sm.instance_type == 0) { hdr.h.a = 1; clone(CloneType.E2E, 7); } else { hdr.h.b = 2; }")
     sw.mirror[7] = [(4, 0)]
