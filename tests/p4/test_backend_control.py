@@ -390,6 +390,14 @@ def test_entry_priorities() -> None:
     assert run_on(sw, b=0)["a"] == 1
 
 
+def test_annotated_priorities_are_those_of_the_switch() -> None:
+    """As p4c has it: the lowest number wins."""
+    rest = "const entries = { _ : set(1) @priority(3); 0x34 &&& 0xff : set(2) @priority(2); }"
+    sw = switch(locals=table("hdr.h.b: ternary;", rest), body="t.apply();")
+    assert run_on(sw)["a"] == 2
+    assert [e["priority"] for e in sw.tables["Ig.t"]["entries"]] == [3, 2]
+
+
 def test_smallest_priority_wins_when_asked() -> None:
     rest = (
         "largest_priority_wins = false; entries = { priority = 20: 0x34 &&& 0xff : set(2); priority = 10: _ : set(1); }"

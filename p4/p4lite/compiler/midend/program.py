@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
@@ -164,38 +163,9 @@ class Lowering(Parsers):
             if annotation is None:
                 self._scan_field_lists(t.strip_newtypes(ty.fields[decl.name]), member, lists)
                 continue
-            for index in self._indices(annotation):
+            for index in self.annotation_numbers(annotation):
                 made = lists.setdefault(index, FieldList(f"field_list{index}", len(lists) + 1, []))
                 made.elements.extend(self._listed(member, decl.pos))
-
-    def _indices(self, annotation: ast.Annotation) -> list[int]:
-        """The numbers of a `@field_list`: literals, constants, members of serializable enums."""
-        if annotation.exprs:
-            found = [e.const for e in annotation.exprs]
-        else:
-            found = [self._named_number(item) for item in "".join(annotation.tokens).split(",")]
-        numbers = [n for n in found if isinstance(n, int)]
-        if not numbers or len(numbers) != len(found):
-            raise unsupported(annotation.pos, "a @field_list of anything but constant numbers")
-        return numbers
-
-    def _named_number(self, text: str) -> int | None:
-        name, dot, member = text.partition(".")
-        for decl in self.program_decls:
-            if decl.name != name:
-                continue
-            if dot and isinstance(decl, ast.EnumDecl) and isinstance(decl.type, t.SerEnumType):
-                return decl.type.values.get(member)
-            if not dot and isinstance(decl, ast.ConstDecl) and isinstance(decl.const, int):
-                return decl.const
-        literal = re.fullmatch(r"(?:\d+[ws])?(0[xXbBoO])?([0-9a-fA-F_]+)", text)
-        if literal is None:
-            return None
-        base = {"0x": 16, "0b": 2, "0o": 8}.get((literal[1] or "").lower(), 10)
-        try:
-            return int(literal[2].replace("_", ""), base)
-        except ValueError:
-            return None
 
     def _listed(self, member: Value, pos: ast.Pos) -> list[Field | lir.Const]:
         fields: list[Field | lir.Const] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -481,13 +482,7 @@ class Tables(Externs):
         """BMv2's priorities (the lowest number wins) for entries in order."""
         annotated = [next((a for a in e.annotations if a.name == "priority"), None) for e in entries]
         if any(a is not None for a in annotated):
-            out: list[int] = []
-            for i, a in enumerate(annotated):
-                number = a.args[0] if a is not None and a.args else None
-                if a is not None and number is None:
-                    number = int(a.tokens[0], 0) if a.tokens else None
-                out.append(int(number) if number is not None else i + 1)
-            return out
+            return [i + 1 if a is None else self.annotation_numbers(a)[0] for i, a in enumerate(annotated)]
         if all(e.priority is None for e in entries):
             return list(range(1, len(entries) + 1))
         largest = decl.property("largest_priority_wins")
@@ -504,6 +499,35 @@ class Tables(Externs):
                 numbers.append((len(entries) - 1) * delta + 1 if largest_wins else 1)
         order = sorted(set(numbers), reverse=largest_wins)
         return [order.index(n) + 1 for n in numbers]
+
+    def annotation_numbers(self, annotation: ast.Annotation) -> list[int]:
+        """Numbers in an annotation: literals, constants, members of serializable enums."""
+        if annotation.exprs:
+            found = [e.const for e in annotation.exprs]
+        else:
+            found = [self._named_number(item) for item in "".join(annotation.tokens).split(",")]
+        numbers = [n for n in found if isinstance(n, int)]
+        if not numbers or len(numbers) != len(found):
+            raise unsupported(annotation.pos, f"@{annotation.name} of anything but constant numbers")
+        return numbers
+
+    def _named_number(self, text: str) -> int | None:
+        name, dot, member = text.partition(".")
+        for decl in self.program_decls:
+            if decl.name != name:
+                continue
+            if dot and isinstance(decl, ast.EnumDecl) and isinstance(decl.type, t.SerEnumType):
+                return decl.type.values.get(member)
+            if not dot and isinstance(decl, ast.ConstDecl) and isinstance(decl.const, int):
+                return decl.const
+        literal = re.fullmatch(r"(?:\d+[ws])?(0[xXbBoO])?([0-9a-fA-F_]+)", text)
+        if literal is None:
+            return None
+        base = {"0x": 16, "0b": 2, "0o": 8}.get((literal[1] or "").lower(), 10)
+        try:
+            return int(literal[2].replace("_", ""), base)
+        except ValueError:
+            return None
 
     def _entry_key(self, key: ast.Expr, kind: str, width: int) -> EntryKey:
         ones = arith.mask(width)
