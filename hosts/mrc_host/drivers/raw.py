@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import select
 import socket
@@ -16,7 +17,8 @@ from mrc_host.lag import LagHistogram
 
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
-CARRIER_POLL_NS = 2_000_000
+RTMGRP_LINK = 1
+NETLINK_BYTES = 1 << 16
 IDLE_NS = 100_000_000
 RX_BATCH = 64
 
@@ -49,7 +51,10 @@ class RawDriver:
         self.lag = LagHistogram()
         self.readers: dict[int, Callable[[int], None]] = {}
         self._carrier = [True] * len(self.rings)
-        self._carrier_due = 0
+        # The kernel tells of changes of links, so nobody has to ask again and again.
+        self._changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._changes.bind((0, RTMGRP_LINK))
+        self._changes.setblocking(False)
         self._flags = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._running = True
         self._started_ns = time.monotonic_ns()
@@ -71,12 +76,11 @@ class RawDriver:
         """The loop: receive, timers, application, send, sleep until the next of these."""
         clock = time.monotonic_ns
         node, rings = self.node, self.rings
+        self.watch(self._changes.fileno(), self._links_changed)
+        self._poll_carrier(clock())
         sockets = [ring.fileno() for ring in rings]
         receivers = [self._receiver(port) for port in range(len(rings))]
         while self._running:
-            now = clock()
-            if now >= self._carrier_due:
-                self._poll_carrier(now)
             busy = 0
             for port, ring in enumerate(rings):
                 busy += ring.receive(receivers[port], RX_BATCH)
@@ -93,7 +97,7 @@ class RawDriver:
                 due = node.next_timer()
                 if due is not None:
                     wake = min(wake, due)
-                timeout = max(min(wake, self._carrier_due, now + IDLE_NS) - clock(), 0) / 1e9
+                timeout = max(min(wake, now + IDLE_NS) - clock(), 0) / 1e9
             ready, _, _ = select.select([*sockets, *self.readers], [], [], timeout)
             for fd in ready:
                 if fd in self.readers:
@@ -124,8 +128,13 @@ class RawDriver:
                 wake = min(wake, max(pacer.ready_ns(self.mtu_bytes), now))
         return wake
 
+    def _links_changed(self, now: int) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            while self._changes.recv(NETLINK_BYTES):
+                pass
+        self._poll_carrier(now)
+
     def _poll_carrier(self, now: int) -> None:
-        self._carrier_due = now + CARRIER_POLL_NS
         for port, ring in enumerate(self.rings):
             up = self._has_carrier(ring.interface)
             if up != self._carrier[port]:
@@ -162,3 +171,4 @@ class RawDriver:
         for ring in self.rings:
             ring.close()
         self._flags.close()
+        self._changes.close()

@@ -184,7 +184,26 @@ def pattern(seed: int, nbytes: int) -> npt.NDArray[np.uint8]:
     return mixed.astype(np.uint8)
 
 
-def vector(rank: int, iteration: int, count: int) -> npt.NDArray[np.float32]:
-    """A rank's float32 input: small whole numbers, so that a sum over ranks is exact in any order."""
-    values = (np.arange(count, dtype=np.int64) * 7 + rank * 131 + iteration * 17) % 251
+#: A rank's values repeat after so many elements, which makes both inputs and expected sums cheap to write down.
+PERIOD = 251
+
+
+def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
+    """One period of a rank's float32 input: small whole numbers, so that a sum over ranks is exact in any order."""
+    values = (np.arange(PERIOD, dtype=np.int64) * 7 + rank * 131 + iteration * 17) % PERIOD
     return values.astype(np.float32)
+
+
+def repeat(one: npt.NDArray[np.float32], first: int, count: int) -> npt.NDArray[np.float32]:
+    """Elements `first` to `first + count` of a vector that repeats `one`."""
+    return np.resize(np.roll(one, -(first % PERIOD)), count)
+
+
+def vector(rank: int, iteration: int, count: int) -> npt.NDArray[np.float32]:
+    """A rank's input."""
+    return repeat(period(rank, iteration), 0, count)
+
+
+def total(size: int, iteration: int, first: int, count: int) -> npt.NDArray[np.float32]:
+    """The sum over all ranks' inputs, from element `first` on."""
+    return repeat(np.add.reduce([period(rank, iteration) for rank in range(size)]), first, count)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, vector
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, period, repeat, total, vector
 
 FLOAT_BYTES = 4
 
@@ -125,14 +125,15 @@ class Ring(Workload):
             self.end_iteration(now)
 
     def _verify(self, iteration: int) -> None:
-        count = len(self.vector)
-        inputs = [vector(rank, iteration, count) for rank in range(self.size)]
-        if self.reduces:
-            want = np.add.reduce(inputs)
-        else:
-            want = np.concatenate([inputs[rank][self._chunk(rank)] for rank in range(self.size)])
-        part = slice(None) if self.gathers else self._chunk(self.rank + 1)
-        self.check(self.vector[part], want[part])
+        mine = (self.rank + 1) % self.size
+        for index in range(self.size) if self.gathers else [mine]:
+            part = self._chunk(index)
+            count = part.stop - part.start
+            if self.reduces:
+                want = total(self.size, iteration, part.start, count)
+            else:
+                want = repeat(period(index, iteration), part.start, count)
+            self.check(self.vector[part], want)
 
 
 class RingAllReduce(Ring):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, vector
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, total, vector
 
 UP_LEFT, UP_RIGHT, DOWN = 0, 1, 2
 SLOTS = 3
@@ -101,6 +101,4 @@ class TreeAllReduce(Workload):
             self._write(child, DOWN)
 
     def _verify(self) -> None:
-        iteration, count = self.progress.iterations, len(self.vector)
-        want = np.add.reduce([vector(rank, iteration, count) for rank in range(self.size)])
-        self.check(self.vector, want)
+        self.check(self.vector, total(self.size, self.progress.iterations, 0, len(self.vector)))
