@@ -14,6 +14,7 @@ from typing import Any
 from mrc_control import clustermapper, lifecycle, report, verdict
 from mrc_control.experiment import Experiment, ExperimentError
 from mrc_control.failures import FailureError, Failures
+from mrc_control.hostclient import HostControl, HostError
 from mrc_control.live import LiveView
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.runner import Observer, Run, RunResult
@@ -98,7 +99,29 @@ def run_on(session: Session, experiment: Experiment, observe: Observer | None = 
         if observe is not None:
             observe(result)
 
-    return Run(session, experiment.workload.spec(), experiment.actions(), watch).go()
+    with _profiles(session, experiment):
+        return Run(session, experiment.workload.spec(), experiment.actions(), watch).go()
+
+
+@contextlib.contextmanager
+def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
+    """The experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    made: list[tuple[HostControl, dict[str, str]]] = []
+    try:
+        for host in session.hosts.values():
+            for profile in experiment.profiles:
+                which = {"kind": profile.kind, "name": profile.name}
+                host.request("profile_create", **which, settings=profile.settings)
+                made.append((host, which))
+                for state in ("OFFLINE", "ONLINE"):
+                    host.request("profile_state", **which, state=state)
+        yield
+    finally:
+        for host, which in reversed(made):
+            with contextlib.suppress(HostError):  # a host that died in the run
+                for state in ("OFFLINE", "INIT"):
+                    host.request("profile_state", **which, state=state)
+                host.request("profile_delete", **which)
 
 
 def _note_findings(session: Session, result: RunResult) -> None:

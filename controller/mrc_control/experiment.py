@@ -34,10 +34,29 @@ class Workload(Model):
     duration: Annotated[float, Field(gt=0)] | None = None
     limit: Annotated[float, Field(gt=0)] = 120.0
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
+    ev_profile: str = "default"
+    cc_profile: str = "default"
 
     def spec(self) -> WorkloadSpec:
         """As the runner takes it."""
-        return WorkloadSpec(self.name, dict(self.params), self.hosts, self.duration, self.limit, self.qps_per_peer)
+        return WorkloadSpec(
+            self.name,
+            dict(self.params),
+            self.hosts,
+            self.duration,
+            self.limit,
+            self.qps_per_peer,
+            self.ev_profile,
+            self.cc_profile,
+        )
+
+
+class ProfileSpec(Model):
+    """A profile that the node controllers of all hosts are given for the run (`mrc_host.nodectl`)."""
+
+    kind: Literal["format", "ev", "cc"]
+    name: str
+    settings: dict[str, Any] = {}
 
 
 class Step(Model):
@@ -106,6 +125,7 @@ class Experiment(Model):
     lab: str = "default"
     clock: Literal["real", "virtual"] = "virtual"
     transport: Literal["mrc", "roce"] = "mrc"
+    profiles: list[ProfileSpec] = []
     workload: Workload
     schedule: list[Step] = []
     expect: Expectation = Expectation()

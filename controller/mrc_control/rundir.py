@@ -86,6 +86,7 @@ class State:
     interfaces: list[str] = field(default_factory=list)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     broken: dict[str, dict[str, Any]] = field(default_factory=dict)
+    denied: list[str] = field(default_factory=list)
 
 
 class RunDir:

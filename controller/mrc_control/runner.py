@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mrc_control import denylist
 from mrc_control.failures import Action
 from mrc_control.hostclient import HostError
 from mrc_control.session import Session
@@ -20,7 +21,10 @@ LOSS_GRACE_S = 20.0
 
 @dataclass
 class WorkloadSpec:
-    """What runs: a workload's name and parameters, on all hosts or on those named, for some iterations or time."""
+    """What runs: a workload's name and parameters, on all hosts or on those named, for some iterations or time.
+
+    `ev_profile` and `cc_profile` name ONLINE profiles of the hosts' node controllers.
+    """
 
     workload: str
     params: dict[str, Any] = field(default_factory=dict)
@@ -28,6 +32,8 @@ class WorkloadSpec:
     duration_s: float | None = None
     limit_s: float = 120.0
     qps_per_peer: int = 1
+    ev_profile: str = "default"
+    cc_profile: str = "default"
 
 
 @dataclass
@@ -117,6 +123,8 @@ class Run:
         if self.spec.duration_s is not None:
             params.setdefault("iterations", 1 << 30)
         self._set_up(params)
+        if session.denied:
+            denylist.apply(session, session.denied)
         session.reset_fidelity()
         result.started_ns = session.now_ns()
         self._cursors = {name: self._ask(name, "events").get("next", 0) for name in result.ranks}
@@ -158,6 +166,8 @@ class Run:
                     names=ranks,
                     addresses=addresses,
                     qps_per_peer=self.spec.qps_per_peer,
+                    ev_profile=self.spec.ev_profile,
+                    cc_profile=self.spec.cc_profile,
                 )
                 for rank, host in enumerate(hosts)
             ]

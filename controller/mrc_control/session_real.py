@@ -45,6 +45,7 @@ class RealSession(Session):
         self.fabric = self.target
         self.failures = Failures(self.topology, self._refill)
         self.failures.broken = {key: Broken.from_document(each) for key, each in state.broken.items()}
+        self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
 
     def now_ns(self) -> int:
@@ -63,8 +64,9 @@ class RealSession(Session):
             raise RunError(f"{interface}: {done.stderr.strip()}")
 
     def record_failures(self) -> None:
-        """Writes what is broken into the lab's record, so that a later command can restore it."""
+        """Writes what is broken and denied into the lab's record, so that a later command can undo it."""
         with self.run.change() as state:
+            state.denied = sorted(self.denied)
             state.broken = {key: each.document() for key, each in self.failures.broken.items()}
 
     def _refill(self, name: str) -> None:

@@ -76,6 +76,7 @@ class VirtualSession(Session):
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self.failures = Failures(topology, self._refill)
+        self.denied = set()
 
     def _node(self, host: Host, transport: str) -> HostNode:
         config = load(labbuild.host_config(self.topology, host, self.clock, transport))

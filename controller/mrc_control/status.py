@@ -41,6 +41,7 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "hosts": hosts,
         "hosts_alive": sum(host["alive"] for host in hosts),
         "broken": {name: broken.action.describe() for name, broken in session.failures.broken.items()},
+        "denied": sorted(session.denied),
         "health": _health(session),
     }
 

@@ -21,10 +21,11 @@ RECEIVES = 512
 
 @dataclasses.dataclass(frozen=True)
 class Profiles:
-    """EV and CC profile of a job's QPs, where they are not the host's own."""
+    """EV and CC profile of a job's QPs; None: the host's own. `per_peer`: with the host's EVs towards each peer."""
 
     ev: EvConfig | None = None
     cc: CcConfig | None = None
+    per_peer: bool = True
 
 
 class Job:
@@ -78,7 +79,9 @@ class Job:
         endpoint = self.endpoint
         if isinstance(endpoint, RoceEndpoint):
             return endpoint.create_qp(cq, cq)
-        ev = self._chosen.ev or config.ev_towards(endpoint.config.ev, peer)
+        ev = self._chosen.ev or endpoint.config.ev
+        if self._chosen.per_peer:
+            ev = config.ev_towards(ev, peer)
         return endpoint.create_qp(cq, cq, ev=ev, cc=self._chosen.cc)
 
     def attributes(self) -> dict[str, Any]:

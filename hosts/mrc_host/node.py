@@ -15,7 +15,6 @@ from mrc_host.jobs import Job, Profiles
 from mrc_host.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.nodectl import DEFAULT, NodeController
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
-from mrc_host.proto.config import CcConfig, EvConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.roce import RoceEndpoint
@@ -208,12 +207,12 @@ class HostNode:
     ) -> dict[str, Any]:
         if job in self.jobs:
             raise ValueError(f"job '{job}' exists; finish it first")
-        profiles = Profiles()
-        if self.controller is not None and (ev_profile, cc_profile) != (DEFAULT, DEFAULT):
-            ev, cc = self.controller.online("ev", ev_profile), self.controller.online("cc", cc_profile)
-            assert isinstance(ev, EvConfig)
-            assert isinstance(cc, CcConfig)
-            profiles = Profiles(ev if ev_profile != DEFAULT else None, cc)
+        if self.controller is not None:
+            profiles = self.controller.profiles_for(ev_profile, cc_profile)
+        elif (ev_profile, cc_profile) == (DEFAULT, DEFAULT):
+            profiles = Profiles()
+        else:
+            raise ValueError(f"profiles are of MRC; this host's transport is {self.config.transport}")
         made = Job(
             self.endpoint, self.cq, self.config, workload, params, rank, names, addresses, qps_per_peer, profiles
         )

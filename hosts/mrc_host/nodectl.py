@@ -4,8 +4,8 @@ EV format, EV and CC profiles have states::
 
     INIT -> OFFLINE -> ONLINE -> OFFLINE -> INIT
 
-Any setting may change in INIT and OFFLINE; in ONLINE only those of `LIMITED`. QPs are created with ONLINE profiles, and a
-profile that a QP uses cannot leave ONLINE. The verbs are reached over the agent's unix socket (mode 0600).
+Any setting may change in INIT and OFFLINE; in ONLINE only those of `LIMITED`. QPs are created with ONLINE profiles, and
+a profile that a QP uses cannot leave ONLINE. The verbs are reached over the agent's unix socket (mode 0600).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from mrc_host.config import build
+from mrc_host.jobs import Profiles
 from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, EvFormat
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
@@ -123,6 +124,10 @@ class NodeController:
         return self.profiles[kind, name]
 
     def _users(self, profile: Profile) -> int:
+        """QPs that use a profile; those of a format use it through their EV profile."""
+        if profile.kind == "format":
+            users = [each for each in self.profiles.values() if each.settings.get("format") == profile.name]
+            return sum(self._users(each) for each in users if each.kind == "ev")
         jobs = [job for job in self.node.jobs.values() if (profile.kind, profile.name) in job.profiles]
         return sum(len(qps) for job in jobs for qps in job.qps.values())
 
@@ -175,7 +180,19 @@ class NodeController:
         changed = Profile(kind, name, {**profile.settings, **settings}, profile.state)
         changed.made = self._make(changed)
         profile.settings, profile.made = changed.settings, changed.made
+        if profile.state is ProfileState.ONLINE:
+            self._refresh(profile, settings)
         return profile.document(self._users(profile))
+
+    def _refresh(self, profile: Profile, settings: Mapping[str, Any]) -> None:
+        """Hands changes of an ONLINE profile to the QPs that use it."""
+        for job in self.node.jobs.values():
+            if (profile.kind, profile.name) not in job.profiles:
+                continue
+            for qp in (qp for qps in job.qps.values() for qp in qps if isinstance(qp, QueuePair)):
+                qp.ev_config = dataclasses.replace(qp.ev_config, **settings)
+                qp.evs.floor = qp.ev_config.ev_min_active
+                qp.evs.probes_to_revive = qp.ev_config.probes_to_revive
 
     def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
         """One step of a profile's life."""
@@ -188,7 +205,8 @@ class NodeController:
         users = self._users(profile)
         if profile.state is ProfileState.ONLINE and users:
             raise ValueError(f"{kind} profile '{name}' is busy: {users} queue pairs use it")
-        profile.made = self._make(profile)
+        if name != DEFAULT or profile.settings:
+            profile.made = self._make(profile)
         profile.state = wanted
         return profile.document(users)
 
@@ -204,12 +222,21 @@ class NodeController:
         """All profiles with the number of QPs that use each."""
         return {"profiles": [profile.document(self._users(profile)) for profile in self.profiles.values()]}
 
-    def online(self, kind: str, name: str) -> EvConfig | CcConfig | EvFormat:
-        """The configuration of an ONLINE profile, for a new QP.
+    def profiles_for(self, ev: str, cc: str) -> Profiles:
+        """The configurations of ONLINE profiles, for new QPs.
 
         Raises:
             ValueError: no such profile, or it is not ONLINE.
         """
+        ev_made, cc_made = self._online("ev", ev), self._online("cc", cc)
+        assert isinstance(ev_made, EvConfig)
+        assert isinstance(cc_made, CcConfig)
+        # The host's own EV profile differs by destination; a profile of a controller is the same towards all,
+        # unless it says nothing of values.
+        own = ev == DEFAULT or not {"mode", "values", "format"} & set(self._profile("ev", ev).settings)
+        return Profiles(ev_made, cc_made, per_peer=own)
+
+    def _online(self, kind: str, name: str) -> EvConfig | CcConfig | EvFormat:
         profile = self._profile(kind, name)
         if profile.state is not ProfileState.ONLINE or profile.made is None:
             raise ValueError(f"{kind} profile '{name}' is {profile.state.value}; a queue pair needs it ONLINE")
@@ -266,14 +293,31 @@ class NodeController:
         if len(evs) > MAX_PROBES:
             raise ValueError(f"{len(evs)} probes; at most {MAX_PROBES} in one batch")
         destination = ipaddress.IPv6Address(address).packed
+        probes = [self._checked_probe(each, destination) for each in evs]
         number = self._next_batch
         self._next_batch += 1
         batch = self._batches[number] = _Batch()
-        for ev, plane in evs:
+        for ev, plane in probes:
             token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns)
             batch.waiting += 1
             self.node.await_probe(token, self._answer(batch, ev, plane))
         return {"batch": number}
+
+    def _checked_probe(self, probe: list[int], destination: bytes) -> tuple[int, int]:
+        """[EV, plane] that can be sent; checked before the first one leaves."""
+        if len(probe) != 2 or not all(isinstance(each, int) for each in probe):
+            raise ValueError(f"a probe is [EV, plane], not {probe!r}")
+        ev, plane = probe
+        if not 0 <= plane < self.node.ports:
+            raise ValueError(f"no plane {plane}; this host has {self.node.ports}, numbered from 0")
+        resolver = self.endpoint.config.ev.resolver
+        if resolver is not None:
+            try:
+                resolver(ev, destination)
+            except KeyError:
+                where = ipaddress.IPv6Address(destination)
+                raise ValueError(f"EV {ev:#010x} has no path to {where}") from None
+        return ev, plane
 
     @staticmethod
     def _answer(batch: _Batch, ev: int, plane: int) -> Callable[[int | None, int], None]:

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import typer
 
+from mrc_control.denylist import DenylistError
 from mrc_control.experiment import ExperimentError
 from mrc_control.failures import FailureError
 from mrc_control.hostclient import HostError
@@ -23,7 +24,7 @@ from p4lite.switch.server import ServerError
 from p4lite.switch.target import TargetError
 
 #: What the user said was wrong, and what went wrong.
-USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError)
+USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError)
 FAILED = (HostError, HostNetError, P4RuntimeError, ProgramError, TargetError, ServerError)
 
 

@@ -1,4 +1,4 @@
-"""`mrclab fail` and `mrclab restore`: failures by hand on a running lab."""
+"""`mrclab fail`, `restore`, `deny`, `allow`: failures and denylists by hand on a running lab."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from mrc_control import denylist
 from mrc_control.cli.common import the_lab
 from mrc_control.failures import KINDS, Action, Direction, FailureError, default_kind
 from mrc_control.session_real import RealSession
@@ -72,7 +73,44 @@ def restore(
     typer.echo(f"restored: {', '.join(restored)}" if restored else "nothing is broken")
 
 
+def deny(
+    elements: Annotated[
+        list[str] | None, typer.Argument(help="links, host ports, switches; what the hosts find dead if left out")
+    ] = None,
+    lab: Lab = None,
+) -> None:
+    """Put elements on the denylist: no queue pair sends across them until `allow`."""
+    session = RealSession(the_lab(lab))
+    try:
+        names = elements or denylist.dead_now(session)
+        changed = denylist.deny(session, names) if names else 0
+        session.record_failures()
+        listed = ", ".join(sorted(session.denied)) or "nothing"
+    finally:
+        session.close()
+    if not names:
+        typer.echo("the hosts' probes find nothing dead")
+    typer.echo(f"denied: {listed}; EVs taken out of use: {changed}")
+
+
+def allow(
+    elements: Annotated[list[str] | None, typer.Argument(help="what was denied; everything if left out")] = None,
+    lab: Lab = None,
+) -> None:
+    """Take elements off the denylist; their EVs are used again."""
+    session = RealSession(the_lab(lab))
+    try:
+        changed = denylist.allow(session, elements or None)
+        session.record_failures()
+        listed = ", ".join(sorted(session.denied)) or "nothing"
+    finally:
+        session.close()
+    typer.echo(f"denied: {listed}; EVs given back: {changed}")
+
+
 def register(app: typer.Typer) -> None:
     """Adds the verbs."""
     app.command()(fail)
     app.command()(restore)
+    app.command()(deny)
+    app.command()(allow)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shlex
 import signal
 import subprocess
 import sys
-import tempfile
+import time
 from typing import Annotated
 
 import typer
 
 from mrc_control.cli.common import the_lab
-from mrc_control.program import fabric_program
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.session_real import RealSession
 
@@ -75,15 +73,10 @@ def p4sh(
     device = session.topology.switch(switch).device_id
     address = session.target.address(device)
     session.close()
-    program = fabric_program()
-    with tempfile.TemporaryDirectory(prefix="mrclab-p4sh-") as folder:
-        info = pathlib.Path(folder) / "fabric.p4info.txtpb"
-        pipeline = pathlib.Path(folder) / "fabric.json"
-        info.write_text(program.p4info)
-        pipeline.write_bytes(program.bmv2)
-        command = [sys.executable, "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
-        command += ["--election-id", "1,0", "--verbose"]
-        raise SystemExit(subprocess.run(command, check=False, env={**os.environ, "P4INFO": str(info)}).returncode)
+    # Higher than the daemon's and than whatever was primary before; the switch remembers the highest it has seen.
+    command = [sys.executable, "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
+    command += ["--election-id", f"0,{time.time_ns()}"]
+    raise SystemExit(subprocess.run(command, check=False).returncode)
 
 
 def capture(
@@ -112,13 +105,22 @@ def capture(
         session.target.capture(device, switch_port, str(output.resolve()))
         typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
         try:
-            signal.sigtimedwait([signal.SIGTERM], seconds) if seconds else signal.pause()
+            _wait(seconds)
         except KeyboardInterrupt:
             pass
         finally:
             session.target.capture(device, switch_port, None)
     finally:
         session.close()
+
+
+def _wait(seconds: float) -> None:
+    """For so many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    if seconds:
+        signal.sigtimedwait([signal.SIGTERM], seconds)
+    else:
+        signal.sigwait([signal.SIGTERM])
 
 
 def register(app: typer.Typer) -> None:
