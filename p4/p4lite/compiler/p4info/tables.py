@@ -11,7 +11,7 @@ from p4lite.compiler import types as t
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.p4info.blocks import Block, Extern, Item, make_extern
-from p4lite.compiler.p4info.ids import Symbols, chosen_id, field_ids
+from p4lite.compiler.p4info.ids import Symbols, field_ids
 from p4lite.compiler.p4info.notes import add_annotations, add_documentation
 from p4lite.compiler.p4info.typeinfo import TypeInfo, bytes_of, type_name, value_width
 
@@ -134,19 +134,19 @@ class Tables:
         if decl.default_const:
             message.const_default_action_id = ident
         message.initial_default_action.action_id = ident
-        number = 0
+        params = [param for param in reference.decl.params if not param.direction]
+        ids = dict(zip(params, field_ids([param.annotations for param in params]), strict=True))
         for arg in reference.args or []:
             param = arg.param
-            if param is None or param.direction or arg.expr is None:
+            if param not in ids or arg.expr is None:
                 continue
-            number += 1
             value = constfold.evaluate(arg.expr, item.home.consts if item.home is not None else None)
             base = t.strip_newtypes(param.type) if param.type is not None else None
             if isinstance(value, ast.EnumValue) and isinstance(base, t.SerEnumType):
                 value = base.values[value.member]
             if isinstance(value, int):
                 entry = message.initial_default_action.arguments.add()
-                entry.param_id = chosen_id(param.annotations) or number
+                entry.param_id = ids[param]
                 entry.value = bytes_of(int(value), value_width(param.type))
 
     def _actions(self, message: Any, item: Item, decl: ast.TableDecl) -> None:
