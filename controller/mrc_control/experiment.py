@@ -170,9 +170,10 @@ def load_experiment(name_or_path: str) -> Experiment:
     try:
         return Experiment.model_validate(document)
     except ValidationError as error:
-        lines = [f"{path}: {_place(each['loc'])}: {each['msg']}" for each in error.errors()]
+        lines = [f"{path}: {place(each['loc'])}: {each['msg']}" for each in error.errors()]
         raise ExperimentError("\n".join(lines)) from error
 
 
-def _place(path: Sequence[str | int]) -> str:
+def place(path: Sequence[str | int]) -> str:
+    """Where in a document a problem is."""
     return ".".join(map(str, path)) or "document"

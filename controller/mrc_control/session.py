@@ -16,8 +16,8 @@ class Session(abc.ABC):
     """A lab that is up.
 
     `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links and switches at run time;
-    `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the session's clock, which
-    the hosts share.
+    `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the session's clock,
+    which the hosts share.
     """
 
     clock: ClassVar[str]

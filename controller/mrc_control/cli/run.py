@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from mrc_control import execute
+from mrc_control import analysis, execute
+from mrc_control import compare as comparing
 from mrc_control.cli.common import need_root, the_lab
 from mrc_control.cli.control import parse_setting
+from mrc_control.compare import Cell, Comparison, known_comparisons, load_comparison
 from mrc_control.execute import Outcome
 from mrc_control.experiment import (
     Expectation,
@@ -57,6 +62,7 @@ def show(outcome: Outcome) -> None:
         mark = "[green]good[/]" if check.passed else "[red]missed[/]"
         table.add_row(check.what, check.expected, check.measured, mark)
     console.print(table)
+    console.print(_sums(outcome))
     counters = outcome.document["program_counters"]
     shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
     console.print(f"the P4 program counted: {shown or 'nothing'}")
@@ -65,6 +71,19 @@ def show(outcome: Outcome) -> None:
             console.print(f"[yellow]not valid[/]: {reason}")
     word = "[green]passed[/]" if outcome.verdict.passed else "[red]failed[/]"
     console.print(f"{word}; report: {outcome.folder / 'report.html'}")
+
+
+def _sums(outcome: Outcome) -> str:
+    """What the hosts counted, in one line."""
+    document = outcome.document
+    progress = document["progress"].values()
+    sums = analysis.totals(document)
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    verified = sum(each["bytes_verified"] for each in progress)
+    iterations = [each["iterations"] for each in progress]
+    spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
+    counted = ", ".join(f"{key} {value}" for key, value in sums.items())
+    return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"
 
 
 def _clock(clock: str | None) -> str | None:
@@ -133,17 +152,80 @@ def demo(clock: Clock = None, output: Folder = None) -> None:
     On the real clock where that is possible (root), else in simulated time.
     """
     clock = _clock(clock) or ("real" if os.geteuid() == 0 else "virtual")
-    _go(load_experiment("demo"), clock, output, as_json=False)
+    try:
+        _go(load_experiment("demo"), clock, output, as_json=False)
+    finally:
+        typer.echo(
+            "open the report in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break "
+            "a switch: `mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
+        )
+
+
+def compare(
+    name: Annotated[str, typer.Argument(help="a comparison: its name, file or folder")] = "mrc-vs-roce",
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Run a workload by several transports under several conditions; exit code 1 if an expectation was missed."""
+    comparison = load_comparison(name)
+    if comparison.clock == "real":
+        need_root()
+    with Console(stderr=True).status("starting") as status:
+        cells = comparing.compare(comparison, lambda text: status.update(text))
+    judged = comparing.judge(comparison, cells)
+    if as_json:
+        rows = [{"variant": variant, "condition": at, **asdict(cell)} for (variant, at), cell in cells.items()]
+        document = {"name": comparison.name, "cells": rows, "checks": [asdict(each) for each in judged]}
+        # JSON has no infinity: a run that failed took no time that could be told.
+        typer.echo(json.dumps(document, indent=1).replace("Infinity", "null").replace("NaN", "null"))
+    else:
+        _show_comparison(comparison, cells, judged)
+    if not all(each.passed for each in judged):
+        raise SystemExit(1)
+
+
+def _show_comparison(
+    comparison: Comparison, cells: dict[tuple[str, str], Cell], judged: Sequence[comparing.Judged]
+) -> None:
+    console = Console()
+    first = comparison.conditions[0].name
+    what = f"{comparison.workload.name}, {comparison.clock} clock: time of one iteration"
+    table = Table(title=f"{comparison.title}\n{what}")
+    table.add_column("variant")
+    for condition in comparison.conditions:
+        table.add_column(condition.name, justify="right")
+    for variant in comparison.variants:
+        row = []
+        for condition in comparison.conditions:
+            cell, base = cells[variant.name, condition.name], cells[variant.name, first]
+            text = "failed" if math.isinf(cell.seconds) else f"{cell.seconds * 1e3:.1f} ms"
+            if condition.name != first and not math.isinf(cell.seconds + base.seconds):
+                text += f" (x {cell.seconds / base.seconds:.2f})"
+            row.append(text)
+        table.add_row(variant.name, *row)
+    console.print(table)
+    table = Table(box=None)
+    for column in ("ratio of times", "expected", "measured", ""):
+        table.add_column(column)
+    for each in judged:
+        mark = "[green]good[/]" if each.passed else "[red]missed[/]"
+        table.add_row(each.what, each.wanted, each.measured, mark)
+    console.print(table)
+    for (name, at), cell in cells.items():
+        if cell.failure:
+            console.print(f"{name}, {at}: {cell.failure}")
 
 
 def experiments() -> None:
-    """List the experiments that come with mrclab."""
+    """List the experiments and comparisons that come with mrclab."""
     table = Table(box=None)
     for column in ("experiment", "what it shows", "lab", "clock"):
         table.add_column(column)
     for name in known_experiments():
         experiment = load_experiment(name)
         table.add_row(name, experiment.title, experiment.lab, experiment.clock)
+    for name in known_comparisons():
+        comparison = load_comparison(name)
+        table.add_row(f"{name} (compare)", comparison.title, pathlib.Path(comparison.lab).stem, comparison.clock)
     Console().print(table)
 
 
@@ -151,3 +233,4 @@ def register(app: typer.Typer) -> None:
     """Adds the verbs."""
     for verb in (run, demo, experiments):
         app.command()(verb)
+    app.command()(compare)

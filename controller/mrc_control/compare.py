@@ -1,0 +1,203 @@
+"""Comparisons: one workload by several transports under several conditions, judged against each other.
+
+A comparison is a YAML file (`experiments/NAME/compare.yaml`). Each variant runs on a lab of its own, through all
+conditions in order; what counts is the time of one iteration of the workload, over all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from mrc_control.execute import session_for
+from mrc_control.experiment import FOLDER, ExperimentError, Model, Workload, place
+from mrc_control.failures import IMPAIRMENTS, Action
+from mrc_control.runner import Run, RunResult
+from mrc_control.session import Session
+
+
+class Variant(Model):
+    """A way to run the workload."""
+
+    name: str
+    transport: Literal["mrc", "roce"] = "mrc"
+    qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class Condition(Model):
+    """What all links between switches suffer (settings of the failure `impair`)."""
+
+    name: str
+    impair: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        for key in self.impair:
+            if key not in IMPAIRMENTS:
+                raise ValueError(f"impair takes no '{key}'; it takes: {', '.join(sorted(IMPAIRMENTS))}")
+        return self
+
+
+class Expected(Model):
+    """`faster` than another variant `at` a condition `by` a factor; or the `slowdown` of a variant `at` a condition,
+    against the first condition, `at_most` or `at_least` a factor."""
+
+    faster: str | None = None
+    than: str | None = None
+    by: Annotated[float, Field(gt=0)] = 1.0
+    slowdown: str | None = None
+    at: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.faster is None) == (self.slowdown is None):
+            raise ValueError("an expectation has exactly one of faster and slowdown")
+        if self.faster is not None and self.than is None:
+            raise ValueError("faster needs than")
+        if self.slowdown is not None and (self.at_most is None) == (self.at_least is None):
+            raise ValueError("slowdown needs exactly one of at_most and at_least")
+        return self
+
+
+class Comparison(Model):
+    """See the module's docstring; `lab` may be a file beside this one."""
+
+    name: str
+    title: str
+    lab: str = "tiny"
+    clock: Literal["real", "virtual"] = "virtual"
+    paper: str = ""
+    workload: Workload
+    variants: Annotated[list[Variant], Field(min_length=1)]
+    conditions: Annotated[list[Condition], Field(min_length=1)]
+    expect: list[Expected] = []
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        variants, conditions = ([each.name for each in part] for part in (self.variants, self.conditions))
+        for each in self.expect:
+            for name in (each.faster, each.than, each.slowdown):
+                if name is not None and name not in variants:
+                    raise ValueError(f"no variant '{name}'; it has: {', '.join(variants)}")
+            if each.at not in conditions:
+                raise ValueError(f"no condition '{each.at}'; it has: {', '.join(conditions)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: seconds per iteration (infinite when it failed) and the first thing that failed."""
+
+    seconds: float
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An expectation beside what was measured."""
+
+    what: str
+    wanted: str
+    measured: str
+    passed: bool
+
+
+def known_comparisons() -> dict[str, pathlib.Path]:
+    """The comparisons that come with the project, by name."""
+    return {path.parent.name: path for path in sorted(FOLDER.glob("*/compare.yaml"))}
+
+
+def load_comparison(name_or_path: str) -> Comparison:
+    """Reads a comparison by name or path.
+
+    Raises:
+        ExperimentError: none of that name, or a file that is not one.
+    """
+    known = known_comparisons()
+    path = known.get(name_or_path, pathlib.Path(name_or_path))
+    if path.is_dir():
+        path = path / "compare.yaml"
+    if not path.is_file():
+        raise ExperimentError(
+            f"{name_or_path}: no comparison of that name and no such file; known: {', '.join(known) or 'none'}"
+        )
+    try:
+        found = Comparison.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ExperimentError(f"{path}: not readable YAML: {str(error).splitlines()[0]}") from error
+    except ValidationError as error:
+        lines = [f"{path}: {place(each['loc'])}: {each['msg']}" for each in error.errors()]
+        raise ExperimentError("\n".join(lines)) from error
+    beside = path.parent / found.lab
+    return found.model_copy(update={"lab": str(beside)}) if beside.is_file() else found
+
+
+def seconds_per_iteration(result: RunResult) -> float:
+    """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
+    progress = result.progress.values()
+    wrong = any(each["mismatches"] or not each["done"] or not each["iterations"] for each in progress)
+    if result.failures or wrong or not progress:
+        return math.inf
+    begin, end = (pick(each[key] for each in progress) for pick, key in ((min, "started_ns"), (max, "finished_ns")))
+    return float((end - begin) / 1e9 / min(each["iterations"] for each in progress))
+
+
+def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
+    """Runs every variant under every condition; by (variant, condition)."""
+    cells = {}
+    for variant in comparison.variants:
+        with session_for(comparison.lab, comparison.clock, variant.transport, progress) as session:
+            for condition in comparison.conditions:
+                progress(f"{variant.name}, {condition.name}")
+                cells[variant.name, condition.name] = _run(session, comparison, variant, condition)
+    return cells
+
+
+def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Cell:
+    links = [link.name for link in session.topology.links.values() if not link.is_host_link]
+    spec = comparison.workload.spec()
+    spec.qps_per_peer = variant.qps_per_peer
+    if condition.impair:
+        for link in links:
+            session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
+    try:
+        result = Run(session, spec).go()
+    finally:
+        session.failures.restore_all(session)
+    return Cell(seconds_per_iteration(result), result.failures[0] if result.failures else "")
+
+
+def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Judged]:
+    """The expectations, in order."""
+    first = comparison.conditions[0].name
+    judged = []
+    for each in comparison.expect:
+        if each.faster is not None:
+            ratio = _ratio(cells[str(each.than), each.at], cells[each.faster, each.at])
+            what, wanted, passed = (
+                f"{each.than} over {each.faster}, {each.at}",
+                f"at least {each.by:g}",
+                ratio >= each.by,
+            )
+        else:
+            ratio = _ratio(cells[str(each.slowdown), each.at], cells[str(each.slowdown), first])
+            what = f"{each.slowdown}: {each.at} over {first}"
+            if each.at_most is not None:
+                wanted, passed = f"at most {each.at_most:g}", ratio <= each.at_most
+            else:
+                wanted, passed = f"at least {each.at_least:g}", ratio >= float(each.at_least or 0)
+        judged.append(Judged(what, wanted, f"{ratio:.2f}", passed))
+    return judged
+
+
+def _ratio(slow: Cell, fast: Cell) -> float:
+    """Not a number, which passes no expectation, when there is nothing to compare with."""
+    return math.nan if math.isinf(fast.seconds) else slow.seconds / fast.seconds

@@ -1,0 +1,96 @@
+"""RoCE in the lab, and MRC beside it."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+import pytest
+import yaml
+
+from mrc_control import compare
+from mrc_control.compare import Cell, Comparison
+from mrc_control.experiment import ExperimentError
+from mrc_control.runner import Run, WorkloadSpec
+from mrc_control.session_virtual import VirtualSession
+from mrc_topo.labfile import load_lab
+
+
+@pytest.mark.parametrize("qps", [1, 4])
+@pytest.mark.parametrize("workload", ["ring_all_reduce", "all_to_all"])
+def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
+    session = VirtualSession(load_lab("tiny"), "roce")
+    try:
+        params = {"size_bytes": 1 << 16} if workload == "ring_all_reduce" else {"block_bytes": 20_000}
+        spec = WorkloadSpec(workload, {**params, "iterations": 2}, qps_per_peer=qps)
+        result = Run(session, spec).go()
+        session.advance(0.1)
+        samples = [host.request("samples")["samples"] for host in session.hosts.values()]
+    finally:
+        session.close()
+    assert not result.failures
+    verified = sum(each["bytes_verified"] for each in result.progress.values())
+    assert verified == (2 * 4 * (1 << 16) if workload == "ring_all_reduce" else 2 * 4 * 3 * 20_000)
+    assert all(each["mismatches"] == 0 for each in result.progress.values())
+    peers = 2 if workload == "ring_all_reduce" else 3
+    assert all(len(host["qps"]) == qps * peers for host in result.statistics.values())
+    if qps == 4:
+        assert all({qp["port"] for qp in host["qps"]} == {0, 1} for host in result.statistics.values())
+    # What the sampler shows must be what arrived, not what the workload says.
+    moved = 2 * 6 * (1 << 16) // 4 if workload == "ring_all_reduce" else 2 * 3 * 20_000
+    assert all(host["endpoint"]["payload_bytes_placed"] == moved for host in result.statistics.values())
+    assert all(rows[-1]["delivered_bytes"] <= moved for rows in samples)
+
+
+@pytest.mark.slow
+def test_mrc_stands_losses_that_roce_does_not() -> None:
+    comparison = compare.load_comparison("mrc-vs-roce")
+    cells = compare.compare(comparison)
+    assert len(cells) == len(comparison.variants) * len(comparison.conditions)
+    missed = [each for each in compare.judge(comparison, cells) if not each.passed]
+    assert not missed, cells
+
+
+def small(**changes: object) -> dict[str, object]:
+    return {
+        "name": "x",
+        "title": "y",
+        "workload": {"name": "write_bw", "params": {"message_bytes": 20_000}},
+        "variants": [{"name": "a"}, {"name": "b", "transport": "roce"}],
+        "conditions": [{"name": "good"}, {"name": "bad", "impair": {"blackhole": True}}],
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"expect": [{"faster": "c", "than": "a", "at": "good"}]}, "no variant 'c'; it has: a, b"),
+        ({"expect": [{"faster": "a", "than": "b", "at": "night"}]}, "no condition 'night'"),
+        ({"expect": [{"slowdown": "a", "at": "bad"}]}, "exactly one of at_most and at_least"),
+        ({"conditions": [{"name": "x", "impair": {"colour": 1}}]}, "impair takes no 'colour'"),
+        ({"variants": []}, "variants"),
+        ({"speed": 3}, "speed"),
+    ],
+)
+def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "compare.yaml"
+    path.write_text(yaml.safe_dump(small(**changes)))
+    with pytest.raises(ExperimentError, match=hint) as caught:
+        compare.load_comparison(str(tmp_path))
+    assert str(caught.value).startswith(str(path))
+    with pytest.raises(ExperimentError, match="known: mrc-vs-roce"):
+        compare.load_comparison("nothing")
+
+
+def test_expectations_are_judged_by_ratios() -> None:
+    expect = [
+        {"faster": "a", "than": "b", "at": "good", "by": 2.0},
+        {"faster": "b", "than": "a", "at": "good"},
+        {"slowdown": "a", "at": "bad", "at_most": 3.0},
+        {"slowdown": "b", "at": "bad", "at_least": 100.0},
+        {"faster": "b", "than": "a", "at": "bad"},
+    ]
+    comparison = Comparison.model_validate(small(expect=expect))
+    cells = {("a", "good"): Cell(1.0), ("b", "good"): Cell(2.0), ("a", "bad"): Cell(3.5), ("b", "bad"): Cell(math.inf)}
+    assert [each.passed for each in compare.judge(comparison, cells)] == [True, False, False, True, False]
