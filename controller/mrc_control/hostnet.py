@@ -66,6 +66,16 @@ class HostNet:
             from mininet.node import Node
         except ImportError as error:
             raise HostNetError("Mininet is missing; `make setup` installs it (Debian package mininet)") from error
+        # Mininet waits for ever for a host that could not be made, so this comes first.
+        try:
+            probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False, timeout=10)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostNetError(f"mnexec: {error}; `make setup` installs Mininet") from error
+        if probe.returncode:
+            reason = probe.stderr.strip() or f"exit code {probe.returncode}"
+            raise HostNetError(
+                f"this machine makes no network namespaces (mnexec: {reason}); a container must allow it"
+            )
         self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
         root = Node("fabric", inNamespace=False)
         self._net.nameToNode["fabric"] = root

@@ -34,6 +34,10 @@ READY_S = 90.0
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
 
 
+class Stopped(Exception):
+    """The daemon was told to end while it was still starting."""
+
+
 class Daemon:
     """One lab from start to end."""
 
@@ -45,6 +49,7 @@ class Daemon:
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.devices: list[Device] = []
         self.ended = threading.Event()
+        self.starting = True
 
     def start(self) -> None:
         """Brings everything up, in the order in which one needs the other."""
@@ -69,6 +74,14 @@ class Daemon:
                 for host in self.topology.hosts
             }
             state.phase = "up"
+        self.starting = False
+
+    def end(self) -> None:
+        """What SIGTERM and SIGINT do: end a running lab, or give up starting one at once."""
+        self.ended.set()
+        if self.starting:
+            self.starting = False
+            raise Stopped
 
     def _spawn(self, role: str, process: subprocess.Popen[bytes]) -> None:
         self.children[role] = process
@@ -171,9 +184,11 @@ def main(argv: list[str]) -> int:
         lock = only_one()
         daemon = Daemon(run, load_lab(pathlib.Path(state.lab_file)), state.transport, state.links)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: daemon.ended.set() if daemon else None)
+            signal.signal(number, lambda *_: daemon.end() if daemon else None)
         daemon.start()
         daemon.wait()
+        code = 0
+    except Stopped:
         code = 0
     except FAILURES as error:
         with contextlib.suppress(RunError, OSError), run.change() as changed:
