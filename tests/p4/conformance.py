@@ -1,18 +1,26 @@
-"""Counts of the compiler against p4c's own programs, which are read from a checkout of p4lang/p4c and never copied.
+"""Counts of the compiler against programs of others, which are read from checkouts and never copied.
 
     python tests/p4/conformance.py compile DIR [--p4info OUTPUTS] [--pattern '*-bmv2.p4'] [--front] [-v]
     python tests/p4/conformance.py errors DIR [-v]
+    python tests/p4/conformance.py tutorials DIR
+    python tests/p4/conformance.py load DIR --simple-switch PATH [--pattern '*-bmv2.p4'] [-v]
 
 `compile`: each program of DIR ends as *compiled*, *refused* (an error of ours, counted by what it says) or *wrong* (a
 traceback). With --p4info the P4Info is compared, as a message, with OUTPUTS/NAME.p4.p4info.txtpb where that exists.
-`errors`: programs that p4c refuses; each should be refused by us. Exit code 1 when anything was wrong.
+`errors`: programs that p4c refuses; each should be refused by us. `tutorials`: the solutions in a checkout of
+p4lang/tutorials, as a table. `load`: starts BMv2's simple_switch with the JSON of each program that compiles; it is
+loaded when the switch opens its control port. Exit code 1 when anything was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -23,6 +31,7 @@ from pathlib import Path
 from p4lite.compiler import compile_program, frontend
 from p4lite.compiler.diagnostics import CompileError
 
+LOAD_SECONDS = 10.0
 OTHER_ARCHITECTURE = re.compile(r"#\s*include\s*[<\"](?:bmv2/)?(?:psa|pna|tna|ubpf_model|ebpf_model|xdp_model)\b")
 
 
@@ -69,7 +78,7 @@ def compile_all(paths: Sequence[Path], *, front_only: bool = False, p4info: Path
 
 
 def compare_p4info(path: Path, text: str, outputs: Path, counts: Counts) -> None:
-    """Compares P4Info messages, identifiers included, whatever the order of repeated fields' text."""
+    """Compares P4Info messages, identifiers and the order of objects included."""
     from google.protobuf import text_format
     from p4.config.v1 import p4info_pb2
 
@@ -109,20 +118,100 @@ def show_counts(counts: Counts, verbose: bool) -> None:
         print(f"  WRONG {name}: {trace if verbose else trace.strip().splitlines()[-1]}")
 
 
+def tutorials(checkout: Path) -> int:
+    """The solutions of p4lang/tutorials, and exercises that come complete, as a Markdown table."""
+    exercises = checkout / "exercises" if (checkout / "exercises").is_dir() else checkout
+    solved = sorted(exercises.glob("*/solution/*.p4"))
+    names = {(path.parent.parent.name, path.name) for path in solved}
+    complete = [path for path in sorted(exercises.glob("*/*.p4")) if (path.parent.name, path.name) not in names]
+    if not solved:
+        print(f"{checkout}: no exercises/*/solution/*.p4 there", file=sys.stderr)
+        return 2
+    print("| program | outcome | tables | actions |\n|---|---|---|---|")
+    wrong = compiled = 0
+    for path in [*solved, *complete]:
+        tables = actions = ""
+        try:
+            info = compile_program(path).p4info_message
+            outcome, tables, actions = "compiled", str(len(info.tables)), str(len(info.actions))
+            compiled += 1
+        except CompileError as e:
+            outcome = "refused: " + next(d.message for d in e.diagnostics if d.severity == "error")
+        except Exception as e:  # noqa: BLE001 - a traceback is what is counted here
+            outcome, wrong = f"wrong: {type(e).__name__}", wrong + 1
+        print(f"| {path.relative_to(exercises)} | {outcome} | {tables} | {actions} |")
+    print(f"\nprograms {len(solved) + len(complete)}  compiled {compiled}  wrong (traceback) {wrong}")
+    return 1 if wrong else 0
+
+
+def load_all(paths: Sequence[Path], switch: Path, *, verbose: bool) -> int:
+    """Starts simple_switch with the JSON of each program; prints how many it loads."""
+    version = subprocess.run([switch, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    loaded, failed, refused = 0, {}, 0
+    with tempfile.TemporaryDirectory() as name:
+        for path in paths:
+            try:
+                document = compile_program(path).bmv2
+            except CompileError:
+                refused += 1
+                continue
+            file = Path(name) / "program.json"
+            file.write_text(json.dumps(document), encoding="utf-8")
+            said = load(file, switch, Path(name))
+            if said is None:
+                loaded += 1
+            else:
+                failed[path.name] = said
+    print(f"simple_switch {version}: loaded {loaded} of {loaded + len(failed)}; {refused} do not compile")
+    for program, said in failed.items():
+        print(f"  not loaded: {program}: {said if verbose else said.splitlines()[-1]}")
+    return 1 if failed else 0
+
+
+def load(file: Path, switch: Path, folder: Path) -> str | None:
+    """None when the switch takes the JSON; else what it said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # A number of its own keeps the switch's sockets apart from those of others on this machine.
+    command = [switch, "--thrift-port", str(port), "--device-id", str(port), file]
+    with (folder / "said").open("w+") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            end = time.monotonic() + LOAD_SECONDS
+            while time.monotonic() < end and process.poll() is None:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 0.2).close()
+                    return None
+                except OSError:
+                    time.sleep(0.02)
+            said.seek(0)
+            return said.read().strip() or f"exit code {process.poll()}"
+        finally:
+            process.kill()
+            process.wait()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("compile", "errors"))
+    parser.add_argument("mode", choices=("compile", "errors", "tutorials", "load"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--p4info", type=Path, help="directory of expected P4Info files")
     parser.add_argument("--pattern", help="programs to take (default: *-bmv2.p4; errors: *.p4)")
     parser.add_argument("--front", action="store_true", help="stop after the front end")
+    parser.add_argument("--simple-switch", type=Path, metavar="PATH", help="BMv2's simple_switch, for load")
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args(argv)
     if not args.directory.is_dir():
         print(f"{args.directory}: not a directory", file=sys.stderr)
         return 2
-    default = "*-bmv2.p4" if args.mode == "compile" else "*.p4"
+    if args.mode == "tutorials":
+        return tutorials(args.directory)
+    if args.mode == "load" and args.simple_switch is None:
+        print("load needs --simple-switch PATH", file=sys.stderr)
+        return 2
+    default = "*.p4" if args.mode == "errors" else "*-bmv2.p4"
     paths = programs(args.directory, args.pattern or default)
     if not paths:
         print(f"{args.directory}: no programs {args.pattern or default}", file=sys.stderr)
@@ -131,6 +220,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         counts = compile_all(paths, front_only=args.front, p4info=args.p4info)
         show_counts(counts, args.verbose)
         return 1 if counts.wrong else 0
+    if args.mode == "load":
+        return load_all(paths, args.simple_switch, verbose=args.verbose)
     counts = compile_all(paths, front_only=True)
     no_main = [n for n, m in counts.refused.items() if "no package instance" in m]
     refused = len(counts.refused) - len(no_main)
