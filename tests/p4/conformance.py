@@ -174,7 +174,7 @@ def load(file: Path, switch: Path, folder: Path) -> str | None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # A number of its own keeps the switch's sockets apart from those of others on this machine.
-    command = [switch, "--thrift-port", str(port), "--device-id", str(port), file]
+    command = [str(switch), "--thrift-port", str(port), "--device-id", str(port), str(file)]
     with (folder / "said").open("w+") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         try:
