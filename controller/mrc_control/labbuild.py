@@ -21,6 +21,8 @@ from p4lite.switch.fabric_types import LinkSettings, QueueLimits
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
 REAL_CLOCK_RTT_NS = 3_000_000
 ETHERNET_BYTES = 14
+#: The fabric's loop wakes up at most once in this time. Links of tens of Mb/s take milliseconds for a packet.
+ROUND_US = 100
 #: Clustermapper: between two probes of one target.
 PROBE_INTERVAL_NS = 100_000_000
 #: Queue capacity is in bytes; the count of packets must not bind first.
@@ -119,6 +121,7 @@ def fabric_description(
         "clock": plan.clock,
         # The links of all switches wait for this one thread: it goes before the hosts' processes.
         "realtime": plan.clock == "real",
+        "round_us": ROUND_US,
         "grpc_server_addr": plan.grpc_address,
         "seed": lab.seed & 0x7FFFFFFF,
         "switches": [_switch_description(topology, plan, each) for each in switches or topology.switches],

@@ -46,8 +46,10 @@ def ping(hosts: Hosts, target: str = "10.9.0.2", count: int = 3, size: int = 56)
     return f" {count} received" in hosts.on(1, *command, check=False)
 
 
-def test_real_clock_keeps_rate_and_reports_its_lateness() -> None:
-    with Fabric("real", seed=1) as fabric:
+@pytest.mark.parametrize("round_us", [0, 500])
+def test_real_clock_keeps_rate_and_reports_its_lateness(round_us: int) -> None:
+    """With rounds, too: what is late by half a round on average does not make a link slower."""
+    with Fabric("real", seed=1, round_us=round_us) as fabric:
         switch = fabric.add_switch(1)
         switch.load(HandProgram())  # type: ignore[arg-type]
         source, sink = switch.add_port(1), switch.add_port(2)

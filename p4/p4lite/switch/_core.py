@@ -167,7 +167,7 @@ class CConfig(Structure):
     _fields_ = [
         ("abi", c_uint32),
         ("real_clock", c_uint32),
-        *((name, c_uint64) for name in ("seed", "busy_poll_ns", "realtime", "memory_limit_bytes")),
+        *((name, c_uint64) for name in ("seed", "busy_poll_ns", "realtime", "memory_limit_bytes", "round_ns")),
     ]
 
 

@@ -64,6 +64,8 @@ class Fabric:
     "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
     `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
     `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
+    `round_us`: on the real clock, wake up at most once in so many µs and do what came up in one go: events are late by
+    half of that on average, and many slow links cost a fraction of the CPU.
     `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time
     when other processes use all cores.
     `memory_limit_bytes`: so much packets may take inside; beyond it they are dropped, counted as memory.
@@ -77,6 +79,7 @@ class Fabric:
         seed: int = 0,
         *,
         busy_poll_us: int = 0,
+        round_us: int = 0,
         realtime: bool = False,
         memory_limit_bytes: int = 1 << 30,
         sanitize: bool | None = None,
@@ -93,6 +96,7 @@ class Fabric:
             real_clock=int(clock == "real"),
             seed=self.seed,
             busy_poll_ns=max(0, busy_poll_us) * 1000,
+            round_ns=max(0, round_us) * 1000,
             realtime=int(realtime),
             memory_limit_bytes=memory_limit_bytes,
         )

@@ -47,6 +47,7 @@ DESCRIPTION = {
         "grpc_server_addr",
         "seed",
         "busy_poll_us",
+        "round_us",
         "realtime",
         "pcap_dir",
         "trace",
@@ -179,6 +180,7 @@ class _Builder:
                 clock,
                 integer(given.get("seed", 0), "seed"),
                 busy_poll_us=integer(given.get("busy_poll_us", 0), "busy_poll_us"),
+                round_us=integer(given.get("round_us", 0), "round_us", 0, 100_000),
                 realtime=boolean(given.get("realtime", False), "realtime"),
             )
             server = FabricServer(fabric, text(given.get("grpc_server_addr", DEFAULT_ADDRESS), "grpc_server_addr"))

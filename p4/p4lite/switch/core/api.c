@@ -25,6 +25,7 @@ struct fabric *pf_create(const struct pf_config *config)
     f->real = config->real_clock;
     f->seed = config->seed;
     f->busy_poll_ns = config->busy_poll_ns;
+    f->round_ns = config->round_ns;
     f->realtime = config->realtime;
     f->pool_limit = config->memory_limit_bytes;
     f->switches_tail = &f->switches;

@@ -160,6 +160,15 @@ static bool attend(struct fabric *f, void *source)
     return true;
 }
 
+/* What became due or arrived since the last round is done in one: a wake-up costs more than a packet. */
+static void rest(const struct fabric *f, uint64_t began)
+{
+    uint64_t next = f->origin + began + f->round_ns;
+    struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
+}
+
 static void *loop(void *argument)
 {
     struct fabric *f = argument;
@@ -195,6 +204,11 @@ static void *loop(void *argument)
             last_work = ended;
         }
         p4_unlock(&f->lock);
+        if (f->round_ns) {
+            rest(f, began);
+            uint64_t rested = clock_read(f) - ended;
+            wait = wait == PF_NO_TIME ? wait : wait > rested ? wait - rested : 0;
+        }
     }
     return NULL;
 }

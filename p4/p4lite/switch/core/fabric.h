@@ -108,6 +108,7 @@ struct pf_config {
     uint64_t busy_poll_ns;
     uint64_t realtime; /* the real clock's thread runs with SCHED_RR, priority 1 */
     uint64_t memory_limit_bytes; /* of packets and PHVs; what does not fit is dropped */
+    uint64_t round_ns; /* the real clock wakes up at most once in this time; 0: for every event */
 };
 
 struct pf_switch_config {

@@ -163,7 +163,7 @@ struct fabric {
     atomic_bool stop_requested;
     uint64_t origin;   /* CLOCK_MONOTONIC at creation (real clock) */
     uint64_t epoch_ns; /* what to add for the wall clock (captures) */
-    uint64_t now, seq, events, seed, busy_poll_ns, rng_count;
+    uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
     struct heap_entry *heap;
     uint32_t heap_size, heap_capacity;
     struct sw *switches, **switches_tail;
