@@ -8,12 +8,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +26,7 @@ from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import HostNet, HostNetError, dying
 from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
-from mrc_control.rundir import Process, RunDir, RunError, base
+from mrc_control.rundir import Process, RunDir, RunError, claim_machine
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
 
@@ -135,8 +135,11 @@ class Daemon:
             client.close()
 
     def wait(self) -> None:
-        """Until SIGTERM or SIGINT. A child that dies is left dead: an experiment must see that."""
-        while not self.ended.wait(0.5):
+        """Until SIGTERM or SIGINT, or until the run directory is gone: nobody could find the lab to end it then.
+
+        A child that dies is left dead: an experiment must see that.
+        """
+        while not self.ended.wait(0.5) and self.run.exists():
             for process in self.children.values():
                 process.poll()
 
@@ -156,19 +159,16 @@ class Daemon:
         self.net.stop()
 
 
-def only_one() -> IO[str]:
-    """The lock that real-clock labs share: two on one machine would only disturb each other.
+def only_one() -> socket.socket:
+    """The claim on the machine: two real-clock labs would share interface names and disturb each other's time.
 
     Raises:
         RunError: another one is up.
     """
-    lock = (base() / "real-clock.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise RunError("another real-clock lab is up; `mrclab status` names it, `mrclab down` ends it") from None
-    return lock
+    claim = claim_machine()
+    if claim is None:
+        raise RunError("another real-clock lab is up; `mrclab status` names it, `mrclab down` ends it")
+    return claim
 
 
 def main(argv: list[str]) -> int:
@@ -179,9 +179,9 @@ def main(argv: list[str]) -> int:
     run = RunDir(argv[0])
     state = run.read()
     daemon: Daemon | None = None
-    lock: IO[str] | None = None
+    claim: socket.socket | None = None
     try:
-        lock = only_one()
+        claim = only_one()
         daemon = Daemon(run, load_lab(pathlib.Path(state.lab_file)), state.transport, state.links)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.end() if daemon else None)
@@ -197,8 +197,8 @@ def main(argv: list[str]) -> int:
     finally:
         if daemon is not None:
             daemon.stop()
-        if lock is not None:
-            lock.close()
+        if claim is not None:
+            claim.close()
     return code
 
 

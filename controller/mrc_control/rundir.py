@@ -15,6 +15,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ import psutil
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
+#: In the abstract namespace of sockets: whatever run directory a lab has.
+CLAIM = "\0mrclab-real-clock"
 KILL_AFTER_S = 3.0
 
 
@@ -164,11 +167,26 @@ class RunDir:
         except RunError:
             state = State(self.name)
         ended += end_processes(state.processes)
-        for interface in state.interfaces:
-            if delete_interface(interface):
-                ended.append(f"interface {interface}")
+        if state.interfaces:
+            claim = claim_machine()
+            # Names are by rule: while another lab is up, interfaces of these names are its own.
+            if claim is not None:
+                with claim:
+                    ended += [f"interface {name}" for name in state.interfaces if delete_interface(name)]
         shutil.rmtree(self.path, ignore_errors=True)
         return ended
+
+
+def claim_machine() -> socket.socket | None:
+    """The claim that a real-clock lab holds on this network namespace, where interface names and processor time are
+    one lab's; None while another lab holds it. It ends with the socket, so with its process at the latest."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(CLAIM)
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def end_processes(processes: list[Process], grace_s: float = KILL_AFTER_S) -> list[str]:

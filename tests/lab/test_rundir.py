@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from mrc_control import lifecycle
-from mrc_control.rundir import Process, RunDir, RunError, State, all_runs
+from mrc_control.rundir import Process, RunDir, RunError, State, all_runs, claim_machine
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +89,26 @@ def test_cleanup_removes_only_what_nobody_holds() -> None:
     broken.state_file.write_text("{")
     assert sorted(lifecycle.cleanup()) == ["broken", "dead"]
     assert [run.name for run in all_runs()] == ["alive"]
+
+
+@pytest.mark.root
+def test_interfaces_of_a_dead_lab_are_another_ones_while_that_is_up() -> None:
+    name = f"mlr{os.getpid() % 10**6}"
+    subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}b"], check=True)
+    try:
+        run = RunDir("dead")
+        run.create()
+        run.write(State("dead", interfaces=[name]))
+        claim = claim_machine()
+        if claim is None:
+            pytest.skip("a real-clock lab is up")
+        with claim:
+            assert claim_machine() is None
+            assert run.remove() == []
+        assert not run.exists()
+        assert os.path.exists(f"/sys/class/net/{name}")
+        run.create()
+        run.write(State("dead", interfaces=[name]))
+        assert run.remove() == [f"interface {name}"]
+    finally:
+        subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)

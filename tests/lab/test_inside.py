@@ -1,0 +1,217 @@
+"""Into a running lab: status, exec, sh, p4sh, capture, deny, on a small real one; and what `up` refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from support.labs import lab_file
+from support.pcapng import packets
+
+COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+STATUS = {"lab", "grpc_addresses", "switches", "hosts", "hosts_alive", "broken", "denied", "health"}
+LINK = "p0-t0.0--p0-t1.0"
+
+
+def mrclab(
+    environment: dict[str, str], *words: str, code: int = 0, stdin: str = "", prefix: str = ""
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", f"{prefix}; from mrc_control.cli import main; main()"] if prefix else COMMAND
+    done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=120, input=stdin)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def environment_in(folder: pathlib.Path) -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "200", "MRCLAB_RUN": str(folder / "run")}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of commands to a lab that is up: two planes, two T0 and two T1 each, two hosts."""
+    folder = tmp_path_factory.mktemp("inside")
+    environment = {
+        **os.environ,
+        "COLUMNS": "200",
+        "MRCLAB_RUN": str(folder / "run"),
+        "IPYTHONDIR": str(folder),
+        "TERM": "dumb",
+    }
+    path = lab_file(folder, "tiny", hosts=2, hosts_per_t0=1, ev={"size": 32, "active": 16})
+    mrclab(environment, "up", path)
+    try:
+        yield environment
+    finally:
+        mrclab(environment, "down", "tiny")
+
+
+def status(lab: dict[str, str]) -> dict[str, object]:
+    document = json.loads(mrclab(lab, "status", "--json").stdout)
+    assert set(document) == STATUS
+    return document
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_status_as_json(lab: dict[str, str]) -> None:
+    document = json.loads(mrclab(lab, "status", "--json").stdout)
+    assert set(document) == STATUS
+    assert document["lab"] == "tiny"
+    assert (document["hosts_alive"], document["broken"], document["denied"], document["health"]) == (2, {}, [], [])
+    assert len(document["switches"]) == 8
+    for switch in document["switches"]:
+        assert set(switch) == {"name", "state", "ports", "ports_up", "tx_packets", "drops"}
+        assert switch["ports"] == switch["ports_up"] == (3 if "t0" in switch["name"] else 2)
+        assert switch["state"] == "running"
+    for host in document["hosts"]:
+        assert set(host) == {"name", "alive", "ports_up", "sent", "received", "retransmitted"}
+        assert (host["alive"], host["ports_up"]) == (True, 2)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_exec_and_sh(lab: dict[str, str]) -> None:
+    assert "h0-p1" in mrclab(lab, "exec", "h0", "ip", "-br", "link").stdout
+    mrclab(lab, "exec", "h1", "--", "sh", "-c", "exit 7", code=7)
+    assert "no host 'h7' in lab 'tiny'; it has: h0, h1" in mrclab(lab, "exec", "h7", "true", code=2).stderr
+    text = mrclab(lab, "sh", stdin="hosts\n\nh1 cat /proc/net/dev\nfail h9:0\n'\nstatus --json\nexit\n")
+    assert "h0 h1" in text.stdout
+    assert "h1-p0" in text.stdout
+    assert "h9:0" in text.stderr
+    assert "No closing quotation" in text.stderr
+    assert '"hosts_alive": 2' in text.stdout
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
+    typed = 'print("ENTRIES", sum(1 for _ in table_entry["FabricIngress.routing.usid_routes"].read()))\nexit\n'
+    for _ in range(2):
+        done = mrclab(lab, "p4sh", "p0-t0.0", stdin=typed)
+        found = [line for line in done.stdout.splitlines() if "ENTRIES" in line]
+        assert found, done.stdout + done.stderr
+        assert int(found[-1].split("ENTRIES")[1].split()[0]) > 0
+    assert "p9-t0.0" in mrclab(lab, "p4sh", "p9-t0.0", code=2).stderr
+    # The lab's own controller must still be able to fill the switch again after a reboot.
+    mrclab(lab, "fail", "p0-t0.0", "--kind", "reboot")
+    mrclab(lab, "restore")
+    done = mrclab(lab, "run", "write_bw", "--set", "iterations=2", "--set", "message_bytes=65536", "--json", "-o",
+                  str(tmp_path))  # fmt: skip
+    assert json.loads(done.stdout)["passed"]
+    again = mrclab(lab, "p4sh", "p0-t0.0", stdin=typed)
+    assert "ENTRIES" in again.stdout
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.parametrize("port", ["h0:1", "p1-t0.0:1"])
+def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "c.pcapng"
+    mrclab(lab, "capture", port, "-o", str(path), "--seconds", "0.5")
+    frames = packets(path.read_bytes())
+    assert len({frame[:6] for frame in frames if frame[12:14] == b"\x86\xdd"}) == 2, "probes out and back"
+    process = subprocess.Popen([*COMMAND, "capture", port, "-o", str(path)], env=lab, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "capturing" in process.stderr.readline()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert packets(path.read_bytes())
+    size = path.stat().st_size
+    time.sleep(0.3)
+    assert path.stat().st_size == size, "the capture ended with the command"
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_capture_refuses(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
+    for port, hint in (("h0", "names no port"), ("h0:2", "ports 0 to 1"), ("p0-t0.0:9", "has ports"), ("h9:0", "h9")):
+        assert hint in mrclab(lab, "capture", port, code=2).stderr
+    done = mrclab(lab, "capture", "h0:0", "-o", str(tmp_path / "no" / "c.pcapng"), code=1)
+    assert "c.pcapng" in done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
+    assert "find nothing dead" in mrclab(lab, "deny").stdout
+    assert "p9-t9.9" in mrclab(lab, "fail", "p9-t9.9", code=2).stderr
+    mrclab(lab, "fail", LINK)
+    time.sleep(1.0)
+    assert f"denied: {LINK}" in mrclab(lab, "deny").stdout
+    document = status(lab)
+    assert document["denied"] == [LINK]
+    assert document["health"] == [{"element": LINK, "hosts": "dead", "truth": f"link down {LINK}"}]
+    assert f"denied: {LINK}; `mrclab allow`" in mrclab(lab, "status").stdout
+    assert f"is not denied; denied: {LINK}" in mrclab(lab, "allow", "h0:0", code=2).stderr
+    assert "denied: nothing" in mrclab(lab, "allow").stdout
+    mrclab(lab, "restore", LINK)
+    assert status(lab)["broken"] == {}
+
+
+@pytest.mark.root
+def test_a_name_in_use(tmp_path: pathlib.Path) -> None:
+    environment = environment_in(tmp_path)
+    folder = tmp_path / "run" / "tiny"
+    folder.mkdir(parents=True)
+    mine = {"role": "labd", "pid": os.getpid(), "started": psutil.Process().create_time()}
+    (folder / "state.json").write_text(json.dumps({"name": "tiny", "phase": "starting", "processes": [mine]}))
+    assert "lab 'tiny' is in use; `mrclab down tiny` ends it" in mrclab(environment, "up", "tiny", code=2).stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"links": {"host": {"rate": 0}}}, "links.host.rate"),
+        ({"links": {"fabric": {"rate": "0bps"}}}, "links.fabric.rate"),
+        ({"hosts": 5000}, "hosts"),
+        ({"overrides": {"p7-t0.0--p7-t1.0": {"rate": "1Mbps"}}}, "p7-t0.0--p7-t1.0"),
+    ],
+)
+def test_up_refuses_labs_that_cannot_be(changes: dict[str, object], hint: str, tmp_path: pathlib.Path) -> None:
+    environment = environment_in(tmp_path)
+    done = mrclab(environment, "up", lab_file(tmp_path, "tiny", **changes), code=2)
+    assert hint in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 3
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["up", "tiny"], ["run", "write_bw", "--lab", "tiny", "--clock", "real"], ["demo", "--clock", "real"]]
+)
+def test_not_root(words: list[str], tmp_path: pathlib.Path) -> None:
+    environment = environment_in(tmp_path)
+    done = mrclab(environment, *words, code=2, prefix="import os; os.geteuid = lambda: 1000")
+    assert "needs root" in done.stderr
+    assert "--clock virtual" in done.stderr
+
+
+def test_mininet_missing(tmp_path: pathlib.Path) -> None:
+    environment = environment_in(tmp_path)
+    hide = (
+        "import importlib.util as u, os; os.geteuid = lambda: 0; find = u.find_spec; "
+        "u.find_spec = lambda name, package=None: None if name == 'mininet' else find(name, package)"
+    )
+    done = mrclab(environment, "up", "tiny", code=1, prefix=hide)
+    assert "Mininet is missing; `make setup` installs it" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_targets_are_named_before_anything_starts(tmp_path: pathlib.Path) -> None:
+    environment = environment_in(tmp_path)
+    path = tmp_path / "e.yaml"
+    path.write_text("name: x\ntitle: y\nlab: tiny\nworkload: {name: write_bw}\nschedule:\n  - {at: 1, fail: p0-t7.0}\n")
+    done = mrclab(environment, "run", str(path), code=2)
+    assert "p0-t7.0" in done.stderr
+    assert "building" not in done.stderr
