@@ -113,7 +113,8 @@ class Mapper:
     def receive(self, packet: bytes, now: int) -> None:
         """One of our probes is back; anything else that looks like one is ignored."""
         _magic, index, sequence, sent_ns = BODY.unpack_from(packet, BODY_AT)
-        if self._outstanding.pop(sequence, None) == (index, sent_ns):
+        if self._outstanding.get(sequence) == (index, sent_ns):
+            del self._outstanding[sequence]
             track = self.tracks[index]
             track.history.append(True)
             track.rtt_ns = now - sent_ns
