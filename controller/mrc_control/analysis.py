@@ -92,7 +92,8 @@ def levels(document: Mapping[str, Any], hosts: Sequence[str], key: str, name: st
 
 
 def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recovery]:
-    """Dip and recovery for every action of the run, in order, but those that the next one follows within `HOLD_S`."""
+    """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
+    (or the start) or the one after: there is nothing to compare with."""
     edges = grid(document, bin_s)
     series = goodput_bps(document, edges)
     happenings = document["happenings"]
@@ -107,7 +108,7 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
     for happening, begin, time, end in zip(happenings, begins, times, ends, strict=True):
         expected = (1.0 - happening["expected_loss"]) / max(1.0 - loss, 1e-9)
         loss = happening["expected_loss"]
-        if end - time < HOLD_S:
+        if end - time < HOLD_S or time - begin < HOLD_S:
             continue
         before = window_mean(series, edges, max(begin + (time - begin) / 2, time - 2.0), time)
         found.append(_recovery(happening, series, edges, (time, end), before, expected))

@@ -89,6 +89,12 @@ def test_what_never_recovers_says_so() -> None:
     assert only.after == pytest.approx(0.5, rel=0.02)
 
 
+def test_actions_too_close_to_tell_apart_are_not_judged() -> None:
+    flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
+    found = analysis.recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
+    assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
+
+
 def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:
     judged = verdict.judge(made, load_lab("default"), Expectation(**expect))
     return {check.what: check.passed for check in judged.checks}
