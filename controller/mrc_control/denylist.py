@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_control import clustermapper
+from mrc_control.hostclient import HostError
 from mrc_control.session import Session
 from mrc_topo.addressing import Tier
 from mrc_topo.paths import Paths
@@ -80,7 +81,11 @@ def apply(session: Session, denied: Iterable[str]) -> int:
     paths = Paths(topology)
     orders: dict[tuple[str, str], _Orders] = {}
     for source, host in session.hosts.items():
-        if host.request("hello")["transport"] != "mrc":
+        try:
+            transport = host.request("hello")["transport"]
+        except HostError:
+            continue  # its agent is gone, and its queue pairs with it
+        if transport != "mrc":
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
         for qp in host.request("ev_query")["qps"]:
             order = orders.setdefault((source, qp["peer"]), _Orders())

@@ -180,6 +180,15 @@ def test_where_switches_spray_only_ends_can_be_denied(tmp_path: pathlib.Path) ->
         made.close()
 
 
+def test_a_host_whose_agent_is_gone_is_left_out(session: VirtualSession) -> None:
+    def act() -> None:
+        session.virtual_hosts["h3"].dead = True
+        assert denylist.deny(session, [LINK]) > 0
+        session.virtual_hosts["h3"].dead = False
+
+    during(session, {0.3: act})
+
+
 def test_roce_has_no_evs() -> None:
     made = VirtualSession(parse_lab(LAB), "roce")
     try:

@@ -10,8 +10,10 @@ import typer
 
 from mrc_control import execute
 from mrc_control.cli import app
-from mrc_control.experiment import FOLDER, Expectation, Step, Workload, known_experiments, load_experiment
+from mrc_control.experiment import FOLDER, Expectation, Experiment, Step, Workload, known_experiments, load_experiment
 from mrc_control.failures import IMPAIRMENTS, KINDS
+from mrc_control.hostclient import HostError
+from mrc_control.session_virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import load_lab
 
@@ -27,6 +29,39 @@ def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
     assert outcome.document["failures"] == []
     assert {path.name for path in tmp_path.iterdir()} == {"result.json", "verdict.json", "report.html"}
     assert (FOLDER / name / "README.md").is_file()
+
+
+def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
+    experiment = Experiment.model_validate(
+        {
+            "name": "x",
+            "title": "y",
+            "profiles": [
+                {"kind": "ev", "name": "few", "settings": {"active": 4}},
+                {"kind": "cc", "name": "still", "settings": {"algorithm": "fixed", "fixed_window_bytes": 20_000}},
+            ],
+            "workload": {
+                "name": "all_to_all",
+                "params": {"block_bytes": 5000},
+                "ev_profile": "few",
+                "cc_profile": "still",
+            },
+        }
+    )
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        result = execute.run_on(session, experiment)
+        assert not result.failures
+        for statistics in result.statistics.values():
+            assert {tuple(qp["ev_active"]) for qp in statistics["qps"]} == {(2, 2)}
+            assert {peer["cc"]["cwnd"] for peer in statistics["peers"]} == {20_000}
+        for host in session.hosts.values():
+            assert {each["name"] for each in host.request("profile_list")["profiles"]} == {"default"}
+        bad = experiment.model_copy(update={"profiles": []})
+        with pytest.raises(HostError, match="no ev profile 'few'"):
+            execute.run_on(session, bad)
+    finally:
+        session.close()
 
 
 def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:

@@ -154,11 +154,12 @@ def demo(clock: Clock = None, output: Folder = None) -> None:
     clock = _clock(clock) or ("real" if os.geteuid() == 0 else "virtual")
     try:
         _go(load_experiment("demo"), clock, output, as_json=False)
-    finally:
+    except SystemExit:  # the run went to its end, whatever the verdict
         typer.echo(
             "open the report in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break "
             "a switch: `mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
         )
+        raise
 
 
 def compare(
