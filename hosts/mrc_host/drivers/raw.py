@@ -79,11 +79,12 @@ class RawDriver:
         self.watch(self._changes.fileno(), self._links_changed)
         self._poll_carrier(clock())
         sockets = [ring.fileno() for ring in rings]
+        ports = {fd: port for port, fd in enumerate(sockets)}
+        active = list(ports.values())
         receivers = [self._receiver(port) for port in range(len(rings))]
         while self._running:
-            busy = 0
-            for port, ring in enumerate(rings):
-                busy += ring.receive(receivers[port], RX_BATCH)
+            for port in active:
+                rings[port].receive(receivers[port], RX_BATCH)
             due = node.next_timer()
             now = clock()
             if due is not None and due <= now:
@@ -91,17 +92,17 @@ class RawDriver:
                 node.handle_timer(now)
             node.settle(now)
             wake = self._send(now)
-            if busy:
-                timeout = 0.0
-            else:
-                due = node.next_timer()
-                if due is not None:
-                    wake = min(wake, due)
-                timeout = max(min(wake, now + IDLE_NS) - clock(), 0) / 1e9
+            due = node.next_timer()
+            if due is not None:
+                wake = min(wake, due)
+            # What is left in a ring makes select return at once.
+            timeout = max(min(wake, now + IDLE_NS) - clock(), 0) / 1e9
             ready, _, _ = select.select([*sockets, *self.readers], [], [], timeout)
-            for fd in ready:
-                if fd in self.readers:
-                    self.readers[fd](clock())
+            active = [ports[fd] for fd in ready if fd in ports]
+            if len(active) < len(ready):
+                for fd in ready:
+                    if fd in self.readers:
+                        self.readers[fd](clock())
 
     def _receiver(self, port: int) -> Callable[[memoryview], None]:
         receive, clock = self.node.receive, time.monotonic_ns
