@@ -4,7 +4,7 @@ PYTHON := /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-APT_PACKAGES := python3-venv gcc libc6-dev mininet iproute2 iputils-ping ethtool iperf3 tshark graphviz
+APT_PACKAGES := python3-venv gcc libc6-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
 # Tests that need no root run in parallel; those that share interfaces and timing do not.
 PYTEST := $(BIN)/python -m pytest
 
