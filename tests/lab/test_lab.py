@@ -44,10 +44,14 @@ def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path:
     assert document["program_counters"]["drop_no_route"] == 0 or clock == "real"
 
 
+#: Streams without a barrier: their goodput is steady, so a dip is the failure's and not the workload's own. In the
+#: permutation one host of every T0 sends up, which the T0's other uplink can carry.
+EVERYBODY = Workload(name="permutation", params={"message_bytes": 1 << 18, "window": 3, "shift": 1}, duration=5.5)
+ONE_PAIR = Workload(name="write_bw", params={"message_bytes": 1 << 18, "window": 4}, hosts=["h1", "h3"], duration=5.5)
 FAILURES = {
-    "link": [Step(at=1.5, fail="p1-t0.0--p1-t1.0", loss=0.0), Step(at=3.5, restore="p1-t0.0--p1-t1.0", loss=0.0)],
-    "port": [Step(at=1.5, fail="h3:2", loss=0.25), Step(at=3.5, restore="h3:2", loss=0.0)],
-    "freeze": [Step(at=1.5, fail="p2-t1.1", kind="freeze", loss=0.0), Step(at=3.5, restore="p2-t1.1", loss=0.0)],
+    "link": (EVERYBODY, "p1-t0.0--p1-t1.0", "link_down", 0.0),
+    "port": (ONE_PAIR, "h3:2", "port_down", 0.25),
+    "freeze": (EVERYBODY, "p2-t1.1", "freeze", 0.0),
 }
 
 
@@ -55,13 +59,14 @@ FAILURES = {
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("failure", sorted(FAILURES))
 def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_path: pathlib.Path) -> None:
-    # At a fifth of the demo's rate the machine keeps up, whatever else it does.
-    rate = {"rate": "4Mbps", "delay": "100us"}
+    # At less than half the demo's rate the machine keeps up, whatever else it does.
+    rate = {"rate": "8Mbps", "delay": "100us"}
     # Fewer packets per round trip want fewer EVs: every dead one costs a packet to find out.
     lab = lab_file(tmp_path, links={"host": rate, "fabric": rate}, ev={"size": 32, "active": 16})
-    workload = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 20}, duration=5.5)
+    workload, target, kind, loss = FAILURES[failure]
+    schedule = [Step(at=1.5, fail=target, kind=kind, loss=loss), Step(at=3.5, restore=target, loss=0.0)]
     expect = Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95)
-    document = run(lab, clock, workload, FAILURES[failure], expect)
+    document = run(lab, clock, workload, schedule, expect)
     assert [each["error"] for each in document["happenings"]] == ["", ""]
 
 
