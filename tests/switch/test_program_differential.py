@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load
 from p4lite.switch.program import Program, load_program
-
 from support.differential import compare
 
 ROOT = Path(__file__).parents[2]
