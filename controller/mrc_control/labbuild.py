@@ -198,6 +198,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
     lab = topology.lab
     paths = Paths(topology)
     srv6 = lab.routing.mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)
+    resolve = paths.resolver(host.index)
     profiles: dict[str, list[list[int]]] = {}
     routes: dict[str, dict[str, list[str]]] = {}
     for peer in topology.hosts:
@@ -210,11 +211,10 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
             routes[destination] = {}
             for plane in range(lab.planes):
                 for t1 in range(max(lab.t1_per_plane, 1)):
-                    route = paths.resolver(host.index)(make_ev(plane, t1, 0), peer.address)
+                    value = make_ev(plane, t1, 0)
+                    route = resolve(value, peer.address)
                     addresses = [route.source, route.destination, *route.segments]
-                    routes[destination][str(make_ev(plane, t1, 0) >> 16)] = [
-                        addressing.text(each) for each in addresses
-                    ]
+                    routes[destination][str(value >> 16)] = [addressing.text(each) for each in addresses]
     fields = generated_fields(lab.routing.mode, lab.t1_per_plane)
     generated = [dataclasses.asdict(each) for each in fields]
     return {

@@ -5,25 +5,30 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from mrc_control import fabric_view
 from mrc_control.failures import FabricControl, Failures
 from mrc_control.hostclient import HostControl
 from mrc_topo.topology import Topology
 
 
+class LabFabric(FabricControl, fabric_view.StatsSource, Protocol):
+    """What breaks and mends a fabric, and what counts in it."""
+
+
 class Session(abc.ABC):
     """A lab that is up.
 
-    `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links and switches at run time;
-    `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the session's clock,
-    which the hosts share.
+    `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links, switches and their
+    counters; `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the
+    session's clock, which the hosts share.
     """
 
     clock: ClassVar[str]
     topology: Topology
     hosts: Mapping[str, HostControl]
-    fabric: FabricControl
+    fabric: LabFabric
     failures: Failures
     denied: set[str]
 
@@ -39,13 +44,13 @@ class Session(abc.ABC):
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         """Takes the carrier off a NIC port, or gives it back; the host sees it as a NIC would."""
 
-    @abc.abstractmethod
     def fabric_sample(self) -> dict[str, Any]:
-        """Counters of the fabric at this moment: per port and in sum."""
+        """Counters of the fabric at this moment, per port."""
+        return fabric_view.sample(self.topology, self.fabric)
 
-    @abc.abstractmethod
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
+        return fabric_view.program_counters(self.topology, self.fabric)
 
     @abc.abstractmethod
     def fidelity(self) -> dict[str, Any]:

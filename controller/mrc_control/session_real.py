@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from mrc_control import fabric_view, fidelity, labbuild
+from mrc_control import fidelity, labbuild
 from mrc_control.fabricset import FabricSet
 from mrc_control.failures import Broken, Failures
 from mrc_control.hostclient import HostClient, HostError
@@ -80,9 +80,6 @@ class RealSession(Session):
             labbuild.push_rules(self.topology, switch, device)
             device.close()
 
-    def fabric_sample(self) -> dict[str, Any]:
-        return fabric_view.sample(self.topology, self.target)
-
     def fidelity(self) -> dict[str, Any]:
         hosts = {}
         for name, client in self.clients.items():
@@ -98,9 +95,6 @@ class RealSession(Session):
         self.target.lateness(reset=True)
         for client in self.clients.values():
             client.request("provide", what="reset_fidelity")
-
-    def program_counters(self) -> dict[str, int]:
-        return fabric_view.program_counters(self.topology, self.target)
 
     def close(self) -> None:
         for client in self.clients.values():

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from mrc_control import fabric_view, labbuild
+from mrc_control import labbuild
 from mrc_control.failures import Failures
 from mrc_control.hostclient import HostError
 from mrc_control.p4rt import Device
@@ -104,18 +104,12 @@ class VirtualSession(Session):
         self.nodes[host].set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
 
-    def fabric_sample(self) -> dict[str, Any]:
-        return fabric_view.sample(self.topology, self.target)
-
     def fidelity(self) -> dict[str, Any]:
         # Simulated time waits for the machine; there is nothing to be late for.
         return {"valid": True, "reasons": [], "simulated": True}
 
     def reset_fidelity(self) -> None:
         return None
-
-    def program_counters(self) -> dict[str, int]:
-        return fabric_view.program_counters(self.topology, self.target)
 
     def close(self) -> None:
         for device in self._devices.values():

@@ -259,11 +259,12 @@ class HostNode:
         return self.endpoint.statistics()
 
     def _summary(self, now: int) -> dict[str, Any]:
-        sample = condense(self.endpoint.statistics(), now)
+        statistics = self.endpoint.statistics()
+        sample = condense(statistics, now)
         return {
             "ports_up": sample["ports_up"],
             "sent": sample["packets"],
-            "received": sum(port["received_packets"] for port in self.endpoint.statistics()["ports"]),
+            "received": sum(port["received_packets"] for port in statistics["ports"]),
             "retransmitted": sample["retransmissions"],
         }
 
