@@ -142,7 +142,7 @@ def load_comparison(name_or_path: str) -> Comparison:
 
 def seconds_per_iteration(result: RunResult) -> float:
     """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
-    progress = result.progress.values()
+    progress = [each for each in result.progress.values() if each["takes_part"]]
     wrong = any(each["mismatches"] or not each["done"] or not each["iterations"] for each in progress)
     if result.failures or wrong or not progress:
         return math.inf

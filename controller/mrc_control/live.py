@@ -84,7 +84,7 @@ class LiveView:
         top = max([*self.history, 1.0])
         spark = "".join(BARS[min(int(value / top * 8), 8)] for value in self.history)
         elapsed = (result.fabric[-1]["t_ns"] - result.started_ns) / 1e9 if result.fabric else 0.0
-        iterations = min((each["iterations"] for each in result.progress.values()), default=0)
+        iterations = min((each["iterations"] for each in result.progress.values() if each["takes_part"]), default=0)
         head = Text(f"{elapsed:6.1f} s   goodput {format_rate(round(self.history[-1]))}   iterations {iterations}\n")
         head.append(spark, style="green")
         planes = Table.grid(padding=(0, 1))

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from mrc_control import analysis, labbuild
+from mrc_control import analysis, labbuild, performance
 from mrc_control.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
@@ -45,6 +45,7 @@ def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, ti
         _checks(verdict),
         "<h2>What every failure did</h2>" if verdict.recoveries else "",
         _recoveries(verdict) if verdict.recoveries else "",
+        *_performance(document),
         "<h2>Goodput over time</h2>",
         "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric.</p>",
         _plot("goodput", _goodput(document, edges), document, "Mb/s"),
@@ -119,6 +120,15 @@ def _checks(verdict: Verdict) -> str:
         for check in verdict.checks
     ]
     return _table(["check", "expected", "measured", ""], rows)
+
+
+def _performance(document: Mapping[str, Any]) -> list[str]:
+    """What the workload measured, a table each under a head."""
+    parts = []
+    for table in performance.tables(document):
+        parts.append(f"<h2>{html.escape(table.title.capitalize())}</h2>")
+        parts.append(_table(table.heads, [[html.escape(cell) for cell in row] for row in table.rows]))
+    return parts
 
 
 def _recoveries(verdict: Verdict) -> str:

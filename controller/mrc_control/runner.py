@@ -136,7 +136,9 @@ class Run:
         result.fidelity = session.fidelity()
         for name in result.ranks:
             result.statistics[name] = self._ask(name, "statistics")
-            self._ask(name, "finish", job=self.job)
+            measured = self._ask(name, "finish", job=self.job).get("measured", {})
+            if name in result.progress:
+                result.progress[name]["measured"] = measured
         return result
 
     def _ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
@@ -203,9 +205,10 @@ class Run:
             running = [name for name in result.ranks if not self._finished(name)]
             if not stopping and spec.duration_s is not None and elapsed >= spec.duration_s:
                 stopping = True
-                reached = max((int(each["iterations"]) for each in result.progress.values()), default=0)
+                # The ranks go on while they are asked one after another: none may stop before all have answered.
+                begun = [self._ask(name, "wind_down", job=self.job).get("begun", 0) for name in result.ranks]
                 for name in result.ranks:
-                    self._ask(name, "stop_after", job=self.job, iterations=reached + 2)
+                    self._ask(name, "stop_after", job=self.job, iterations=max(begun))
             if not running:
                 break
             lost_s = (session.now_ns() - self._lost_ns) / 1e9 if self._lost_ns else 0.0

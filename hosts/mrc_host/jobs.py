@@ -61,7 +61,7 @@ class Job:
         self._chosen = profiles
         self.names = list(names)
         self.addresses = list(addresses)
-        self.buffer = bytearray(kind.memory_bytes(size, params))
+        self.buffer = bytearray(kind.plan(size, params))
         self.region = endpoint.register_memory(self.buffer)
         self.view = memoryview(self.buffer)
         self.workload = kind(rank, size, params, self, self.view)

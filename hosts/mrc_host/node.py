@@ -61,6 +61,7 @@ class HostNode:
             "prepare": self._prepare,
             "connect": self._connect,
             "start": self._start,
+            "wind_down": self._wind_down,
             "stop_after": self._stop_after,
             "progress": self._progress,
             "finish": self._finish,
@@ -237,8 +238,11 @@ class HostNode:
         self._job(job).workload.start(now)
         return {}
 
+    def _wind_down(self, now: int, job: str) -> dict[str, Any]:
+        return {"begun": self._job(job).workload.wind_down(now)}
+
     def _stop_after(self, now: int, job: str, iterations: int) -> dict[str, Any]:
-        self._job(job).workload.stop_after(iterations)
+        self._job(job).workload.stop_after(iterations, now)
         return {}
 
     def _progress(self, now: int, job: str) -> dict[str, Any]:
@@ -253,7 +257,7 @@ class HostNode:
         del self.jobs[job]
         if not self.jobs:
             self.sampler.stop()
-        return {}
+        return {"measured": made.workload.measured()}
 
     def _statistics(self, now: int) -> dict[str, Any]:
         return self.endpoint.statistics()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.workloads import WORKLOADS, Workload, WorkloadError
+from mrc_host.workloads.measure import MARKS, Distribution, Meter
+from mrc_host.workloads.streams import Streams
 
 
 class ToyNet:
@@ -28,16 +32,22 @@ class ToyNet:
             kind(rank, size, params, ToyChannel(self, rank), memoryview(self.memories[rank])) for rank in range(size)
         ]
 
+        self.waiting = list(range(size))
+        self.rng.shuffle(self.waiting)
+
     def run(self, events: int = 200_000) -> None:
-        waiting = list(range(len(self.ranks)))
-        self.rng.shuffle(waiting)
+        if self.go(events):
+            raise AssertionError("no end")
+
+    def go(self, events: int) -> bool:
+        """So many events, or until nothing is left to happen; tells whether there is."""
         for _ in range(events):
             self.now += 1
-            choices: list[tuple[str, Any]] = [("start", waiting)] if waiting else []
+            choices: list[tuple[str, Any]] = [("start", self.waiting)] if self.waiting else []
             choices += [("data", flow) for flow, queue in self.flows.items() if queue]
             choices += [("ack", flow) for flow, queue in self.acks.items() if queue]
             if not choices:
-                return
+                return False
             kind, what = self.rng.choice(choices)
             if kind == "start":
                 self.ranks[what.pop()].start(self.now)
@@ -52,7 +62,17 @@ class ToyNet:
                     self.ranks[destination].arrived(source, imm, self.now)
             else:
                 self.ranks[what[0]].put_done(what[1], self.acks[what].pop(0), self.now)
-        raise AssertionError("no end")
+        return True
+
+    def stop(self) -> None:
+        """As the controller does it: rank after rank, while the others go on."""
+        begun = []
+        for rank in self.rng.sample(self.ranks, len(self.ranks)):
+            begun.append(rank.wind_down(self.now))
+            self.go(self.rng.randrange(8))
+        for rank in self.rng.sample(self.ranks, len(self.ranks)):
+            rank.stop_after(max(begun), self.now)
+            self.go(self.rng.randrange(8))
 
 
 class ToyChannel:
@@ -82,7 +102,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
 @settings(max_examples=15)
-@given(size=st.integers(2, 8), iterations=st.integers(0, 5), seed=st.integers(0, 2**32))
+@given(size=st.integers(2, 8), iterations=st.integers(1, 5), seed=st.integers(0, 2**32))
 def test_every_rank_ends_with_verified_data(name: str, size: int, iterations: int, seed: int) -> None:
     net = ToyNet(name, size, {**PARAMS[name], "iterations": iterations}, seed)
     net.run()
@@ -91,10 +111,52 @@ def test_every_rank_ends_with_verified_data(name: str, size: int, iterations: in
         assert rank.done
         assert not progress.failure
         assert progress.mismatches == 0
-        assert progress.iterations == iterations or (name == "write_lat" and rank.rank > 1)
-        assert len(progress.iteration_ns) == progress.iterations
-    if iterations:
-        assert sum(rank.progress.bytes_verified for rank in net.ranks) > 0
+        assert progress.iterations == (iterations if progress.takes_part else 0)
+    assert [rank.progress.takes_part for rank in net.ranks] == [takes_part(name, size, rank) for rank in range(size)]
+    assert sum(rank.progress.bytes_verified for rank in net.ranks) > 0
+
+
+def takes_part(name: str, size: int, rank: int) -> bool:
+    if name in ("write_bw", "write_lat"):
+        return rank < 2
+    return name != "send_recv" or rank ^ 1 < size
+
+
+LOCKSTEP = {"ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "write_lat"}
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+@settings(max_examples=25)
+@given(size=st.integers(2, 8), events=st.integers(0, 300), seed=st.integers(0, 2**32))
+def test_a_loop_without_bound_ends_when_told_to(name: str, size: int, events: int, seed: int) -> None:
+    """However far apart the ranks are, whoever takes no part, and whatever happens while they are told."""
+    net = ToyNet(name, size, {**PARAMS[name], "iterations": 1 << 30}, seed)
+    net.go(size + events)
+    while net.waiting:
+        net.go(1)
+    net.stop()
+    net.run()
+    for rank in net.ranks:
+        assert rank.done
+        assert not rank.progress.failure
+        assert rank.progress.mismatches == 0
+    if name in LOCKSTEP:
+        assert len({rank.progress.iterations for rank in net.ranks if rank.progress.takes_part}) == 1
+    else:
+        for rank in net.ranks:
+            assert isinstance(rank, Streams)
+            for peer, sent in rank.out.items():
+                other = net.ranks[peer]
+                assert isinstance(other, Streams)
+                assert sent == rank.credited[peer] == other.incoming[rank.rank] == rank.meters[peer].completions
+
+
+def test_a_rank_that_takes_no_part_ends_at_once() -> None:
+    """It once counted up to its number of iterations."""
+    net = ToyNet("write_bw", 3, {"message_bytes": 64, "iterations": 1 << 40}, 1)
+    net.ranks[2].start(5)
+    assert net.ranks[2].done
+    assert net.ranks[2].progress.iterations == 0
 
 
 def test_a_wrong_byte_is_seen() -> None:
@@ -120,7 +182,7 @@ def test_a_victim_beside_the_incast() -> None:
 def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
     net = ToyNet("ring_all_reduce", 4, {"size_bytes": 64, "iterations": 1_000_000}, 3)
     for rank in net.ranks:
-        rank.stop_after(9)
+        rank.stop_after(9, 0)
     net.run()
     assert [rank.progress.iterations for rank in net.ranks] == [9] * 4
 
@@ -135,10 +197,87 @@ def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
         ("write_bw", 2, {"target": 0}, "from rank 0 to rank 0"),
         ("write_lat", 2, {"target": 5}, "two ranks below 2"),
         ("incast", 4, {"victim": [1]}, "pair"),
-        ("send_recv", 4, {"window": 0}, "window must be at least 1"),
+        ("send_recv", 4, {"window": 0}, "window must be a whole number from 1 to 128, not 0"),
         ("send_recv", 4, {"iterations": -1}, "iterations must be a whole number"),
+        ("send_recv", 4, {"iterations": 0}, "iterations must be a whole number of at least 1"),
+        ("send_recv", 1, {}, "no rank of 1 has anything to send"),
+        ("incast", 1, {}, "no rank of 1 has anything to send"),
+        ("incast", 4, {"sources": []}, "no rank of 4 has anything to send"),
+        ("permutation", 1, {}, "from rank 0 to rank 0"),
+        ("write_bw", 1, {}, "from rank 0 to rank 1 among 1 ranks"),
+        ("write_lat", 1, {}, "two ranks below 1"),
+        ("all_to_all", 1, {}, "at least 2 ranks"),
+        ("tree_all_reduce", 1, {}, "at least 2 ranks"),
+        ("write_bw", 2, {"message_bytes": 0}, "message_bytes must be a whole number of at least 1, not 0"),
+        ("write_bw", 2, {"message_bytes": True}, "whole number"),
+        ("write_bw", 2, {"message_bytes": math.inf}, "whole number"),
+        ("write_bw", 2, {"message_bytes": math.nan}, "whole number"),
+        ("write_bw", 2, {"message_bytes": "64"}, "whole number"),
+        ("write_bw", 2, {"message_bytes": 10**5001}, "not one with more digits"),
+        ("write_bw", 2, {"message_bytes": 1 << 39}, "bytes of memory at every rank are more than"),
+        ("ring_all_reduce", 4, {"size_bytes": 1 << 32}, "bytes of memory at every rank are more than"),
+        ("write_bw", 2, {"window": 129}, "from 1 to 128"),
+        ("incast", 4, {"sources": 7}, "sources must be a list of ranks, not 7"),
+        ("incast", 4, {"sources": ["h1"]}, "every rank of sources must be a whole number"),
+        ("incast", 4, {"sources": [1, 1]}, "named twice"),
+        ("incast", 4, {"sources": [1], "victim": [1, 0]}, "named twice"),
+        ("incast", 4, {"victim": [1, 4]}, "from rank 1 to rank 4 among 4 ranks"),
+        ("incast", 4, {"victim": "12"}, "victim must be a list of ranks"),
     ],
 )
 def test_bad_parameters(name: str, size: int, params: dict[str, Any], hint: str) -> None:
-    with pytest.raises(WorkloadError, match=hint):
-        WORKLOADS[name].memory_bytes(size, params)
+    with pytest.raises(WorkloadError, match=hint) as caught:
+        WORKLOADS[name].plan(size, params)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=300))
+def test_a_distribution_is_numpys(values: list[int]) -> None:
+    times = Distribution()
+    for value in values:
+        times.add(value)
+    got = times.summary()
+    assert (got["count"], got["min"], got["max"]) == (len(values), min(values), max(values))
+    assert got["mean"] == pytest.approx(np.mean(values))
+    assert got["stdev"] == pytest.approx(np.std(values), rel=1e-6, abs=1e-3 * max(values))
+    for key, share in (("typical", 50), ("p99", 99), ("p99_9", 99.9)):
+        assert got[key] == pytest.approx(np.percentile(values, share, method="inverted_cdf"), rel=5e-4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 500)), min_size=1, max_size=60))
+def test_a_meter_is_perftests_arithmetic(gaps: list[tuple[int, int]]) -> None:
+    """Posts and completions in order; the peak by its definition, over every pair of messages."""
+    posted, completed, meter = [], [], Meter(1000)
+    post = done = 0
+    for gap, took in gaps:
+        post += gap
+        done = max(done, post) + took
+        posted.append(post)
+        completed.append(done)
+    for time in posted:
+        meter.posted(time)
+    for time in completed:
+        meter.completed(time)
+    got = meter.summary()
+    count = len(gaps)
+    assert (got["messages"], got["bytes"]) == (count, 1000 * count)
+    assert got["average_bps"] == pytest.approx(8e12 * count / (completed[-1] - posted[0]))
+    assert got["messages_per_s"] == pytest.approx(1e9 * count / (completed[-1] - posted[0]))
+    best = max((j - i + 1) / (completed[j] - posted[i]) for i in range(count) for j in range(i, count))
+    assert got["peak_bps"] == pytest.approx(8e12 * best)
+
+
+def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
+    meter = Meter(500)
+    now = 0
+    for number in range(300_000):
+        meter.posted(now)
+        # The middle third is twice as fast.
+        now += 500 if 100_000 <= number < 200_000 else 1000
+        meter.completed(now)
+    assert len(meter._posted) <= MARKS + 1
+    assert len(meter._completed) <= MARKS + 1
+    got = meter.summary()
+    assert got["peak_bps"] == pytest.approx(8e9, rel=0.01)
+    assert got["average_bps"] == pytest.approx(8e9 * 300 / 500, rel=0.01)

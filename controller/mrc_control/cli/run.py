@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mrc_control import analysis, execute
+from mrc_control import analysis, execute, performance
 from mrc_control import compare as comparing
 from mrc_control.cli.common import need_root, the_lab
 from mrc_control.cli.control import parse_setting
@@ -62,6 +62,8 @@ def show(outcome: Outcome) -> None:
         mark = "[green]good[/]" if check.passed else "[red]missed[/]"
         table.add_row(check.what, check.expected, check.measured, mark)
     console.print(table)
+    for measured in performance.tables(outcome.document):
+        console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
     counters = outcome.document["program_counters"]
     shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
@@ -80,7 +82,7 @@ def _sums(outcome: Outcome) -> str:
     sums = analysis.totals(document)
     seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
     verified = sum(each["bytes_verified"] for each in progress)
-    iterations = [each["iterations"] for each in progress]
+    iterations = [each["iterations"] for each in progress if each["takes_part"]]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
     counted = ", ".join(f"{key} {value}" for key, value in sums.items())
     return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"
@@ -100,7 +102,8 @@ def _go(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, 
         experiment, clock, folder=folder, live=not as_json, progress=lambda text: console.print(text, style="dim")
     )
     if as_json:
-        typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document()}))
+        measured = performance.of(outcome.document)
+        typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}))
     else:
         show(outcome)
     raise SystemExit(0 if outcome.verdict.passed else 1)

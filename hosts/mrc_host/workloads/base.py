@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from mrc_host.workloads.measure import Distribution
+
 STEP_BITS = 16
+#: Whole-number parameters above this are a slip of the finger.
+MAX_NUMBER = 1 << 40
+#: A rank's region above this is one, too.
+MAX_MEMORY_BYTES = 1 << 30
 
 
 class WorkloadError(Exception):
@@ -35,17 +41,19 @@ class Channel(Protocol):
 
 @dataclass
 class Progress:
-    """What a rank has done so far; plain data for status, reports and verdicts."""
+    """What a rank has done so far; plain data for status, reports and verdicts.
 
+    `takes_part` is false for a rank that the workload gives nothing to do.
+    """
+
+    takes_part: bool = True
     iterations: int = 0
     bytes_sent: int = 0
     bytes_verified: int = 0
     mismatches: int = 0
     started_ns: int = 0
     finished_ns: int = 0
-    iteration_ns: list[int] = field(default_factory=list)
     failure: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class Workload(abc.ABC):
@@ -56,6 +64,9 @@ class Workload(abc.ABC):
         params: the workload's own parameters (each class documents its own); `iterations` bounds the loop.
         channel: the way to the peers.
         memory: this rank's registered region, `memory_bytes(size, params)` long.
+
+    A controller ends a running loop in two steps, so that all ranks end with the same iteration however far they are
+    apart: `wind_down` at every rank, then `stop_after` the highest answer.
     """
 
     name: ClassVar[str]
@@ -68,10 +79,14 @@ class Workload(abc.ABC):
         self.channel = channel
         self.memory = np.frombuffer(memory, dtype=np.uint8)
         self.limit = int(self.params["iterations"])
-        self.progress = Progress()
+        self.progress = Progress(takes_part=bool(self.peers(rank, size, params)))
         self.running = False
         self.done = False
         self.outstanding = 0
+        self.iteration_times = Distribution()
+        self._begun_ns = 0
+        self._winding_down = False
+        self._between = False
 
     @classmethod
     def complete(cls, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,10 +99,38 @@ class Workload(abc.ABC):
         for key, value in params.items():
             if key not in known:
                 raise WorkloadError(f"workload {cls.name}: no parameter '{key}'; known: {', '.join(sorted(known))}")
-            default = known[key]
-            if isinstance(default, int) and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise WorkloadError(f"workload {cls.name}: {key} must be a whole number of at least 0, not {value!r}")
+            if isinstance(known[key], int):
+                cls.whole_number(key, value, 1 if key == "iterations" else 0)
         return {**known, **params}
+
+    @classmethod
+    def whole_number(cls, key: str, value: Any, least: int = 0, most: int = MAX_NUMBER) -> int:
+        """The value, if it is a whole number in these bounds.
+
+        Raises:
+            WorkloadError: it is not; names workload, parameter and bounds.
+        """
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            digits = isinstance(value, int) and abs(value) > MAX_NUMBER
+            shown = "one with more digits" if digits else repr(value)[:60]
+            bound = f"of at least {least}" if digits or most == MAX_NUMBER else f"from {least} to {most}"
+            raise WorkloadError(f"workload {cls.name}: {key} must be a whole number {bound}, not {shown}")
+        return value
+
+    @classmethod
+    def plan(cls, size: int, params: Mapping[str, Any]) -> int:
+        """Checks all parameters for so many ranks; returns the bytes of the region of each rank.
+
+        Raises:
+            WorkloadError: they make no workload, or one that no machine has the memory for.
+        """
+        needed = cls.memory_bytes(size, params)
+        if needed > MAX_MEMORY_BYTES:
+            raise WorkloadError(
+                f"workload {cls.name}: {needed} bytes of memory at every rank are more than the {MAX_MEMORY_BYTES} "
+                "that a rank may have; use smaller messages"
+            )
+        return needed
 
     @classmethod
     @abc.abstractmethod
@@ -97,15 +140,28 @@ class Workload(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
-        """The ranks to which this rank writes: it needs a QP to each."""
+        """The ranks to which this rank writes: it needs a QP to each. A rank without any takes no part."""
 
     def start(self, now: int) -> None:
         """Begins the first iteration."""
         self.progress.started_ns = now
-        self.running = True
-        if self.limit == 0:
-            self.finish(now)
+        if self.progress.takes_part:
+            self._next(now)
         else:
+            self.finish(now)
+
+    def _next(self, now: int) -> None:
+        """Begins an iteration, or finishes, or waits for the word after how many to finish."""
+        self._between = False
+        if self.progress.iterations >= self.limit:
+            self.finish(now)
+        elif self._winding_down:
+            # What arrives now belongs to the next iteration; nothing may act on it yet.
+            self._between = True
+            self.running = False
+        else:
+            self.running = True
+            self._begun_ns = now
             self.begin(now)
 
     @abc.abstractmethod
@@ -132,18 +188,30 @@ class Workload(abc.ABC):
             self.progress.failure = f"rank {self.rank} to rank {peer}: {reason}"
             self.finish(now)
 
-    def stop_after(self, iterations: int) -> None:
-        """Lowers or raises the number of iterations; a controller ends a running loop on all ranks with it."""
-        self.limit = max(iterations, self.progress.iterations + (0 if self.done else 1))
+    def wind_down(self, now: int) -> int:
+        """Begins no further iteration until `stop_after`; returns how many have begun, 0 if this rank has no say."""
+        if self.done or not self.progress.takes_part:
+            return self.progress.iterations
+        self._winding_down = True
+        return self.progress.iterations + int(self.running)
+
+    def stop_after(self, iterations: int, now: int) -> None:
+        """Sets the number of iterations: at least as many as any rank has begun (`wind_down`)."""
+        self.limit = iterations
+        self._winding_down = False
+        if self._between:
+            self._next(now)
 
     def end_iteration(self, now: int) -> None:
         """Counts the iteration and begins the next one, or finishes."""
         self.progress.iterations += 1
-        self.progress.iteration_ns.append(now)
-        if self.progress.iterations >= self.limit:
-            self.finish(now)
-        else:
-            self.begin(now)
+        self.iteration_times.add(now - self._begun_ns)
+        self._next(now)
+
+    def measured(self) -> dict[str, Any]:
+        """What the workload measured (JSON): here the times of its iterations, `Distribution.summary`."""
+        times = self.iteration_times.summary()
+        return {"iteration_ns": times} if times else {}
 
     def finish(self, now: int) -> None:
         """The last word of a workload."""

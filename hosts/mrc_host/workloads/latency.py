@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.measure import Distribution
 
 
 class WriteLat(Workload):
     """Parameters: `message_bytes`; `source`, which measures; `target`, which answers; `iterations`.
 
-    Half round trips in ns are in `progress.extra["latency_ns"]` of the source.
+    The source measures half round trips: `latency_ns` of `measured`.
     """
 
     name = "write_lat"
@@ -27,7 +28,7 @@ class WriteLat(Workload):
         self.arrivals = 0
         self.answered = 0
         self.waiting = False
-        self.progress.extra["latency_ns"] = []
+        self.latencies = Distribution()
 
     @classmethod
     def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
@@ -48,11 +49,12 @@ class WriteLat(Workload):
         return {ends[1 - ends.index(rank)]} if rank in ends else set()
 
     def begin(self, now: int) -> None:
-        if self.role is None:
-            self.finish(now)
-        else:
-            self.waiting = False
-            self.advance(now)
+        self.waiting = False
+        self.advance(now)
+
+    def measured(self) -> dict[str, Any]:
+        times = self.latencies.summary()
+        return {"latency_ns": times | {"message_bytes": self.bytes, "peer": self.peer}} if times else {}
 
     def _write(self, sender: int) -> None:
         number = self.progress.iterations
@@ -82,6 +84,6 @@ class WriteLat(Workload):
                 if self.role == 1:
                     self._write(1)
                 else:
-                    self.progress.extra["latency_ns"].append((now - self.sent_ns) // 2)
+                    self.latencies.add((now - self.sent_ns) // 2)
         if self.answered > number and not self.outstanding:
             self.end_iteration(now)

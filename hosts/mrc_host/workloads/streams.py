@@ -1,7 +1,8 @@
 """Point-to-point streams of verified messages: permutation, incast with a victim, send/recv, write_bw.
 
 A sender may have `window` messages on the way; the receiver verifies each and returns a zero-length immediate as credit
-for its slot. One iteration is one message.
+for its slot. One iteration is one message. Streams are independent of each other: one that is told to wind down ends
+where its sender stands, with a zero-length immediate that says so.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.measure import Meter
 
 CREDIT = 1 << 15
+END = 1 << 14
+#: Data, credits and the end of two streams between a pair of ranks never need more receives than a job posts.
+MAX_WINDOW = 128
 
 
 class Streams(Workload):
@@ -27,10 +32,18 @@ class Streams(Workload):
         self.bytes = int(self.params["message_bytes"])
         self.window = int(self.params["window"])
         pairs = self.pairs(size, self.params)
-        self.out = {dst: 0 for src, dst in pairs if src == rank}
+        self.out = dict.fromkeys(_destinations(pairs, rank), 0)
+        self.incoming = dict.fromkeys(_sources(pairs, rank), 0)
         self.credited = dict.fromkeys(self.out, 0)
-        self.incoming = {src: 0 for src, dst in pairs if dst == rank}
-        # Every rank numbers the streams alike, so both ends know a stream's slots.
+        #: After how many messages each stream ends; winding down lowers it.
+        self.out_ends = dict.fromkeys(self.out, self.limit)
+        self.in_ends = dict.fromkeys(self.incoming, self.limit)
+        self.meters = {peer: Meter(self.bytes) for peer in self.out}
+        # A rank's region: the slots of the streams it sends, then those of the streams it receives.
+        self._send_from = {peer: index for index, peer in enumerate(self.out)}
+        self._land_at = {peer: len(self.out) + index for index, peer in enumerate(self.incoming)}
+        self._remote = {peer: len(_destinations(pairs, peer)) + _sources(pairs, peer).index(rank) for peer in self.out}
+        # Every rank numbers the streams alike, so that both ends of one know its data.
         self.order = {pair: index for index, pair in enumerate(sorted(pairs))}
 
     @classmethod
@@ -41,26 +54,28 @@ class Streams(Workload):
     @classmethod
     def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
         full = cls.complete(params)
-        for key in ("message_bytes", "window"):
-            if int(full[key]) < 1:
-                raise WorkloadError(f"workload {cls.name}: {key} must be at least 1, not {full[key]}")
+        cls.whole_number("message_bytes", full["message_bytes"], 1)
+        cls.whole_number("window", full["window"], 1, MAX_WINDOW)
         pairs = cls.pairs(size, full)
+        if not pairs:
+            raise WorkloadError(f"workload {cls.name}: no rank of {size} has anything to send; give it more hosts")
         for src, dst in pairs:
             if src == dst or not (0 <= src < size and 0 <= dst < size):
                 raise WorkloadError(
                     f"workload {cls.name}: no stream can go from rank {src} to rank {dst} among {size} ranks"
                 )
-        return 2 * len(pairs) * int(full["window"]) * int(full["message_bytes"])
+        if len(set(pairs)) < len(pairs):
+            raise WorkloadError(f"workload {cls.name}: a stream is named twice; name each once")
+        streams = max(len(_destinations(pairs, rank)) + len(_sources(pairs, rank)) for rank in range(size))
+        return streams * int(full["window"]) * int(full["message_bytes"])
 
     @classmethod
     def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
         pairs = cls.pairs(size, cls.complete(params))
-        return {dst for src, dst in pairs if src == rank} | {src for src, dst in pairs if dst == rank}
+        return {*_destinations(pairs, rank), *_sources(pairs, rank)}
 
-    def _slot(self, source: int, destination: int, number: int, *, receiving: bool) -> int:
-        stream = self.order[source, destination]
-        half = len(self.order) * self.window if receiving else 0
-        return (half + stream * self.window + number % self.window) * self.bytes
+    def _slot(self, stream: int, number: int) -> int:
+        return (stream * self.window + number % self.window) * self.bytes
 
     def _seed(self, source: int, destination: int, number: int) -> int:
         return (self.order[source, destination] << 16) + number + 1
@@ -68,28 +83,37 @@ class Streams(Workload):
     def begin(self, now: int) -> None:
         for peer in self.out:
             for _ in range(self.window):
-                self._send(peer)
+                self._send(peer, now)
         self.advance(now)
 
-    def _send(self, peer: int) -> None:
+    def _send(self, peer: int, now: int) -> None:
         number = self.out[peer]
-        if number >= self.limit or number - self.credited[peer] >= self.window:
+        if number >= self.out_ends[peer] or number - self.credited[peer] >= self.window:
             return
-        own = self._slot(self.rank, peer, number, receiving=False)
+        own = self._slot(self._send_from[peer], number)
         self.memory[own : own + self.bytes] = pattern(self._seed(self.rank, peer, number), self.bytes)
-        remote = self._slot(self.rank, peer, number, receiving=True)
         self.out[peer] = number + 1
-        self.put(peer, own, remote, self.bytes, tag=number & 0xFFFF, imm=immediate(number, 0))
+        self.meters[peer].posted(now)
+        self.put(peer, own, self._slot(self._remote[peer], number), self.bytes, imm=immediate(number, 0))
+
+    def put_done(self, peer: int, tag: int, now: int) -> None:
+        if tag == 0:
+            self.meters[peer].completed(now)
+        super().put_done(peer, tag, now)
 
     def arrived(self, peer: int, imm: int, now: int) -> None:
         if imm & CREDIT:
             self.credited[peer] += 1
             if self.running:
-                self._send(peer)
+                self._send(peer, now)
+        elif imm & END:
+            # Its low 16 bits name the end; it cannot be a whole window before or behind what has arrived.
+            number = self.incoming[peer]
+            self.in_ends[peer] = number + ((imm >> 16) - number & 0xFFFF)
         else:
             number = self.incoming[peer]
             self.incoming[peer] = number + 1
-            slot = self._slot(peer, self.rank, number, receiving=True)
+            slot = self._slot(self._land_at[peer], number)
             want = pattern(self._seed(peer, self.rank, number), self.bytes)
             self.check(self.memory[slot : slot + self.bytes], want)
             self.put(peer, 0, 0, 0, tag=CREDIT, imm=immediate(number, CREDIT))
@@ -97,14 +121,38 @@ class Streams(Workload):
             self.advance(now)
 
     def advance(self, now: int) -> None:
-        flows = [*self.credited.values(), *self.incoming.values()]
-        reached = min(flows, default=self.limit)
-        while self.progress.iterations < min(reached, self.limit):
-            self.progress.iterations += 1
-            self.progress.iteration_ns.append(now)
-        if reached >= self.limit and not self.outstanding:
-            self.progress.iterations = self.limit
+        self.progress.iterations = min([*self.credited.values(), *self.incoming.values()])
+        ended = all(self.credited[peer] >= end for peer, end in self.out_ends.items())
+        ended = ended and all(self.incoming[peer] >= end for peer, end in self.in_ends.items())
+        if ended and not self.outstanding:
             self.finish(now)
+
+    def wind_down(self, now: int) -> int:
+        """Ends each stream that this rank sends with the message it is at, and tells the receiver."""
+        if not self.running:
+            return self.progress.iterations
+        for peer, number in self.out.items():
+            if number < self.out_ends[peer]:
+                self.out_ends[peer] = number
+                self.put(peer, 0, 0, 0, tag=END, imm=immediate(number, END))
+        return self.progress.iterations
+
+    def stop_after(self, iterations: int, now: int) -> None:
+        """Nothing: streams have ended by `wind_down`, each after its own number of messages."""
+
+    def measured(self) -> dict[str, Any]:
+        """`streams`: `Meter.summary` of every stream that this rank sends, by the receiver's rank."""
+        return {"streams": {str(peer): meter.summary() for peer, meter in self.meters.items()}} if self.meters else {}
+
+
+def _destinations(pairs: list[tuple[int, int]], rank: int) -> list[int]:
+    """To which ranks a rank sends."""
+    return sorted(dst for src, dst in pairs if src == rank)
+
+
+def _sources(pairs: list[tuple[int, int]], rank: int) -> list[int]:
+    """From which ranks a rank receives."""
+    return sorted(src for src, dst in pairs if dst == rank)
 
 
 class Permutation(Streams):
@@ -128,14 +176,26 @@ class Incast(Streams):
     defaults: ClassVar[Mapping[str, Any]] = {**Streams.defaults, "target": 0, "sources": None, "victim": None}
 
     @classmethod
+    def complete(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        full = super().complete(params)
+        for key in ("sources", "victim"):
+            ranks = full[key]
+            if ranks is None:
+                continue
+            if not isinstance(ranks, list | tuple):
+                raise WorkloadError(f"workload {cls.name}: {key} must be a list of ranks, not {ranks!r}"[:200])
+            for rank in ranks:
+                cls.whole_number(f"every rank of {key}", rank)
+        if full["victim"] is not None and len(full["victim"]) != 2:
+            raise WorkloadError(f"workload {cls.name}: victim is a pair [source, destination], not {full['victim']!r}")
+        return full
+
+    @classmethod
     def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
-        target, victim = int(params["target"]), params["victim"]
-        if victim is not None and len(victim) != 2:
-            raise WorkloadError(f"workload {cls.name}: victim is a pair [source, destination], not {victim!r}")
+        target, victim, sources = int(params["target"]), params["victim"], params["sources"]
         busy = {target, *(victim or ())}
-        sources = params["sources"]
         chosen = [rank for rank in range(size) if rank not in busy] if sources is None else list(sources)
-        return [(int(rank), target) for rank in chosen] + ([(victim[0], victim[1])] if victim else [])
+        return [(rank, target) for rank in chosen] + ([(victim[0], victim[1])] if victim else [])
 
 
 class SendRecv(Streams):

@@ -1,0 +1,129 @@
+"""Every workload, by iterations and by duration, on all hosts and on some, by MRC and by RoCE, on both clocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from mrc_control import performance, verdict
+from mrc_control.execute import run_on
+from mrc_control.experiment import Expectation, Experiment, Workload
+from mrc_control.session import Session
+from mrc_host.workloads import WORKLOADS
+from support.labs import session
+
+CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.root)]
+SMALL: dict[str, dict[str, Any]] = {
+    "ring_all_reduce": {"size_bytes": 12_000},
+    "reduce_scatter": {"size_bytes": 12_000},
+    "all_gather": {"size_bytes": 12_000},
+    "tree_all_reduce": {"size_bytes": 6000},
+    "all_to_all": {"block_bytes": 3000},
+    "permutation": {"message_bytes": 5000},
+    "incast": {"message_bytes": 4000},
+    "send_recv": {"message_bytes": 4000},
+    "write_bw": {"message_bytes": 8000},
+    "write_lat": {},
+}
+HOSTS = {"all": None, "three": ["h3", "h0", "h2"]}
+BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
+COUNTED = {"bandwidth": {"permutation", "incast", "send_recv", "write_bw"}, "latency": {"write_lat"}}
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+def run(made: Session, workload: Workload) -> dict[str, Any]:
+    expect = Expectation(valid=False)
+    experiment = Experiment(name="test", title="test", lab="tiny", workload=workload, expect=expect)
+    document = run_on(made, experiment).document()
+    missed = [check for check in verdict.judge(document, made.topology, expect).checks if not check.passed]
+    assert not missed, (workload, missed, document["failures"])
+    return document
+
+
+def check_measured(name: str, document: dict[str, Any]) -> None:
+    """The figures are there, and are those of what was done."""
+    found = performance.of(document)
+    kind = next((part for part, names in COUNTED.items() if name in names), "iterations")
+    assert set(found) == {kind}
+    progress = document["progress"]
+    if kind == "bandwidth":
+        received = {each["destination"] for each in found[kind]}
+        for each in found[kind]:
+            assert each["bytes"] == each["messages"] * each["message_bytes"] > 0
+            assert each["peak_bps"] >= each["average_bps"] > 0
+            assert each["messages_per_s"] == pytest.approx(each["average_bps"] / 8 / each["message_bytes"])
+        verified = sum(progress[host]["bytes_verified"] for host in received)
+        assert sum(each["bytes"] for each in found[kind]) == verified
+    else:
+        for each in found[kind]:
+            assert 0 < each["min"] <= each["typical"] <= each["p99"] <= each["p99_9"] <= each["max"]
+            assert each["min"] <= each["mean"] <= each["max"]
+            host = each.get("host", each.get("source"))
+            assert each["count"] == progress[host]["iterations"] > 0
+    text = "\n".join(table.text() for table in performance.tables(document))
+    heads = {
+        "bandwidth": ("BW peak", "BW average", "MsgRate"),
+        "latency": ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%"),
+    }
+    assert all(head in text for head in heads.get(kind, ("t_typical",)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("transport", ["mrc", "roce"])
+def test_matrix(transport: str, clock: str) -> None:
+    # Long enough for three polls on the real clock; one lab for all, because bringing it up takes longer.
+    duration = 0.3 if clock == "real" else 0.12
+    with session("tiny", clock, transport) as made:
+        for name in sorted(WORKLOADS):
+            for which, hosts in HOSTS.items():
+                for bound, extra in BOUNDS.items():
+                    document = run(
+                        made,
+                        Workload(
+                            name=name,
+                            params={**SMALL[name], **extra},
+                            hosts=hosts,
+                            duration=None if extra else duration,
+                            limit=20,
+                            qps_per_peer=2 if which == "three" else 1,
+                        ),
+                    )
+                    check_measured(name, document)
+                    taking = [each for each in document["progress"].values() if each["takes_part"]]
+                    if name in ("write_bw", "write_lat"):
+                        assert len(taking) == 2
+                    if bound == "iterations":
+                        assert {each["iterations"] for each in taking} == {3}
+                    elif name not in COUNTED["bandwidth"]:
+                        assert len({each["iterations"] for each in taking}) == 1
+
+
+@pytest.mark.slow
+def test_perftests_figures_are_printed(tmp_path: pathlib.Path) -> None:
+    """The command of the finding, which never ended."""
+    command = [sys.executable, "-c", "from mrc_control.cli import main; main()", "run"]
+    where = ["--clock", "virtual", "--lab", "tiny", "--duration", "0.5", "-o", str(tmp_path)]
+    environment = {**os.environ, "COLUMNS": "60", "MRCLAB_RUN": str(tmp_path / "run")}
+    for name, heads in (("write_bw", "BW average  MsgRate"), ("write_lat", "t_min")):
+        done = subprocess.run([*command, name, *where], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert heads in done.stdout
+        assert heads.split("  ")[0] in (tmp_path / "report.html").read_text()
+    done = subprocess.run(
+        [*command, "write_lat", *where, "--json"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    latency = json.loads(done.stdout)["performance"]["latency"]
+    assert [(each["source"], each["destination"]) for each in latency] == [("h0", "h1")]
+    # Two host links of 20 Mb/s and 100 µs each and a switch: a frame of 8 bytes takes its time.
+    assert 250_000 < latency[0]["min"] < 500_000
