@@ -12,20 +12,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mrc_control.execute import session_for
-from mrc_control.experiment import FOLDER, ExperimentError, Model, Workload, place
+from mrc_control.experiment import FOLDER, Name, Title, Workload, find_file, read
 from mrc_control.failures import IMPAIRMENTS, Action
 from mrc_control.runner import Run, RunResult
 from mrc_control.session import Session
+from mrc_topo.document import Model
+
+EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
 
 class Variant(Model):
     """A way to run the workload."""
 
-    name: str
+    name: Title
     transport: Literal["mrc", "roce"] = "mrc"
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
 
@@ -33,7 +35,7 @@ class Variant(Model):
 class Condition(Model):
     """What all links between switches suffer (settings of the failure `impair`)."""
 
-    name: str
+    name: Title
     impair: dict[str, Any] = {}
 
     @model_validator(mode="after")
@@ -70,19 +72,22 @@ class Expected(Model):
 class Comparison(Model):
     """See the module's docstring; `lab` may be a file beside this one."""
 
-    name: str
-    title: str
-    lab: str = "tiny"
+    name: Name
+    title: Title
+    lab: Annotated[str, Field(min_length=1, max_length=4096)] = "tiny"
     clock: Literal["real", "virtual"] = "virtual"
     paper: str = ""
     workload: Workload
-    variants: Annotated[list[Variant], Field(min_length=1)]
-    conditions: Annotated[list[Condition], Field(min_length=1)]
-    expect: list[Expected] = []
+    variants: Annotated[list[Variant], Field(min_length=1, max_length=64)]
+    conditions: Annotated[list[Condition], Field(min_length=1, max_length=64)]
+    expect: Annotated[list[Expected], Field(max_length=1000)] = []
 
     @model_validator(mode="after")
     def _names(self) -> Self:
         variants, conditions = ([each.name for each in part] for part in (self.variants, self.conditions))
+        for names in (variants, conditions):
+            if len(set(names)) < len(names):
+                raise ValueError("two variants or two conditions have one name; name each once")
         for each in self.expect:
             for name in (each.faster, each.than, each.slowdown):
                 if name is not None and name not in variants:
@@ -121,21 +126,8 @@ def load_comparison(name_or_path: str) -> Comparison:
     Raises:
         ExperimentError: none of that name, or a file that is not one.
     """
-    known = known_comparisons()
-    path = known.get(name_or_path, pathlib.Path(name_or_path))
-    if path.is_dir():
-        path = path / "compare.yaml"
-    if not path.is_file():
-        raise ExperimentError(
-            f"{name_or_path}: no comparison of that name and no such file; known: {', '.join(known) or 'none'}"
-        )
-    try:
-        found = Comparison.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ExperimentError(f"{path}: not readable YAML: {str(error).splitlines()[0]}") from error
-    except ValidationError as error:
-        lines = [f"{path}: {place(each['loc'])}: {each['msg']}" for each in error.errors()]
-        raise ExperimentError("\n".join(lines)) from error
+    path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
+    found = read(Comparison, path, EXAMPLE)
     beside = path.parent / found.lab
     return found.model_copy(update={"lab": str(beside)}) if beside.is_file() else found
 

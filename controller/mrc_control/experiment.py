@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from mrc_control.failures import Action, flapping
 from mrc_control.runner import WorkloadSpec
+from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_topo import document
+from mrc_topo.document import NAME, DocumentError, Model, printable
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 
 
+EXAMPLE = "an experiment is a mapping with name, title and workload; see experiments/ and docs/lab.md"
+
+M = TypeVar("M", bound=Model)
+
+Seconds = Annotated[float, Field(ge=0, le=1e6)]
+Duration = Annotated[float, Field(gt=0, le=1e6)]
+Name = Annotated[str, Field(pattern=NAME)]
+Title = Annotated[str, Field(min_length=1, max_length=200)]
+
+
 class ExperimentError(Exception):
     """An experiment file that cannot be used; one line per problem, with file, key and remedy."""
-
-
-class Model(BaseModel):
-    """Base: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Workload(Model):
@@ -30,12 +35,35 @@ class Workload(Model):
 
     name: str
     params: dict[str, Any] = {}
-    hosts: list[str] | None = None
-    duration: Annotated[float, Field(gt=0)] | None = None
-    limit: Annotated[float, Field(gt=0)] = 120.0
+    hosts: Annotated[list[str], Field(min_length=1)] | None = None
+    duration: Duration | None = None
+    limit: Duration = 120.0
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
-    ev_profile: str = "default"
-    cc_profile: str = "default"
+    ev_profile: Name = "default"
+    cc_profile: Name = "default"
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in WORKLOADS:
+            raise ValueError(f"no workload '{name[:60]}'; known: {', '.join(sorted(WORKLOADS))}")
+        return name
+
+    @field_validator("hosts")
+    @classmethod
+    def _once(cls, hosts: list[str] | None) -> list[str] | None:
+        again = next((each for each in hosts or () if (hosts or []).count(each) > 1), None)
+        if again is not None:
+            raise ValueError(f"host '{again[:60]}' is named twice; name each once")
+        return hosts
+
+    @model_validator(mode="after")
+    def _parameters(self) -> Self:
+        try:
+            WORKLOADS[self.name].complete(self.params)
+        except WorkloadError as error:
+            raise ValueError(str(error)) from error
+        return self
 
     def spec(self) -> WorkloadSpec:
         """As the runner takes it."""
@@ -55,7 +83,7 @@ class ProfileSpec(Model):
     """A profile that the node controllers of all hosts are given for the run (`mrc_host.nodectl`)."""
 
     kind: Literal["format", "ev", "cc"]
-    name: str
+    name: Name
     settings: dict[str, Any] = {}
 
 
@@ -66,7 +94,7 @@ class Step(Model):
     says of the host that loses most.
     """
 
-    at: Annotated[float, Field(ge=0)]
+    at: Seconds
     fail: str | None = None
     restore: str | None = None
     flap: str | None = None
@@ -74,7 +102,7 @@ class Step(Model):
     direction: Literal["both", "up", "down"] = "both"
     settings: dict[str, Any] = {}
     loss: Annotated[float, Field(ge=0, le=1)] | None = None
-    period: Annotated[float, Field(gt=0)] = 1.0
+    period: Duration = 1.0
     count: Annotated[int, Field(ge=1, le=1000)] = 1
 
     @model_validator(mode="after")
@@ -120,14 +148,14 @@ class Expectation(Model):
 class Experiment(Model):
     """One experiment. `labs` by name or path; `clock` and `transport` may be overridden when it is run."""
 
-    name: str
-    title: str
-    lab: str = "default"
+    name: Name
+    title: Title
+    lab: Annotated[str, Field(min_length=1, max_length=4096)] = "default"
     clock: Literal["real", "virtual"] = "virtual"
     transport: Literal["mrc", "roce"] = "mrc"
-    profiles: list[ProfileSpec] = []
+    profiles: Annotated[list[ProfileSpec], Field(max_length=64)] = []
     workload: Workload
-    schedule: list[Step] = []
+    schedule: Annotated[list[Step], Field(max_length=1000)] = []
     expect: Expectation = Expectation()
     paper: str = ""
 
@@ -147,33 +175,56 @@ def known_experiments() -> dict[str, pathlib.Path]:
     return {path.parent.name: path for path in sorted(FOLDER.glob("*/experiment.yaml"))}
 
 
+def find_file(name_or_path: str, known: dict[str, pathlib.Path], file_name: str, what: str) -> pathlib.Path:
+    """The file of an experiment or comparison: a path, a folder that holds `file_name`, or one of the known names.
+
+    Raises:
+        ExperimentError: there is none.
+    """
+    path = pathlib.Path(name_or_path)
+    try:
+        if path.is_dir() and (path / file_name).exists():
+            return path / file_name
+        if path.exists() and not (path.is_dir() and name_or_path in known):
+            return path
+    except (OSError, ValueError):  # a name that no file can have
+        pass
+    if name_or_path not in known:
+        names = ", ".join(known) or "none"
+        raise ExperimentError(f"{printable(name_or_path)}: no {what} of that name and no such file; known: {names}")
+    return known[name_or_path]
+
+
 def load_experiment(name_or_path: str) -> Experiment:
     """Reads an experiment by name or path.
 
     Raises:
         ExperimentError: none of that name, or a file that is not one.
     """
-    known = known_experiments()
-    path = pathlib.Path(name_or_path)
-    if path.is_dir():
-        path = path / "experiment.yaml"
-    if not path.is_file():
-        if name_or_path not in known:
-            raise ExperimentError(
-                f"{name_or_path}: no experiment of that name and no such file; known: {', '.join(known) or 'none'}"
-            )
-        path = known[name_or_path]
+    path = find_file(name_or_path, known_experiments(), "experiment.yaml", "experiment")
+    return read(Experiment, path, EXAMPLE)
+
+
+def read(model: type[M], path: pathlib.Path, example: str) -> M:
+    """The model in a YAML file.
+
+    Raises:
+        ExperimentError: it is none; a line per problem, with file, line, key and remedy.
+    """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ExperimentError(f"{path}: not readable YAML: {str(error).splitlines()[0]}") from error
+        text = document.read_text(path, str(path))
+    except DocumentError as error:
+        raise ExperimentError(str(error)) from error
+    return parse(model, text, str(path), example)
+
+
+def parse(model: type[M], text: str, name: str, example: str) -> M:
+    """The model in YAML text; see `read`."""
     try:
-        return Experiment.model_validate(document)
+        found = document.parse(text, name, example)
+    except DocumentError as error:
+        raise ExperimentError(str(error)) from error
+    try:
+        return model.model_validate(found.data)
     except ValidationError as error:
-        lines = [f"{path}: {place(each['loc'])}: {each['msg']}" for each in error.errors()]
-        raise ExperimentError("\n".join(lines)) from error
-
-
-def place(path: Sequence[str | int]) -> str:
-    """Where in a document a problem is."""
-    return ".".join(map(str, path)) or "document"
+        raise ExperimentError("\n".join(found.explain(model, error))) from error

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import pathlib
+import socket
 
 import pytest
 import yaml
@@ -50,6 +53,33 @@ BAD = [
     ("name: a\nlinks: [", 2, "", "not YAML"),
     ("name: a\n\tx: 1", 2, "", "not YAML"),
     ("a: &a [*a]", 1, "", ""),
+    ("name: a\nplanes: true", 2, "planes", "true is no value"),
+    ("name: a\nmax_oversubscription: .inf", 2, "max_oversubscription", "a finite number is needed, not .inf"),
+    ("name: a\nmax_oversubscription: .nan", 2, "max_oversubscription", "a finite number"),
+    ("name: a\nmax_oversubscription: 1.0e+400", 2, "max_oversubscription", "a finite number"),
+    ("name: a\nmax_oversubscription: 'inf'", 2, "max_oversubscription", "finite number"),
+    ("name: a\nhosts: " + "9" * 5001, 2, "hosts", "a number of 5001 digits; at most 40"),
+    ("name: a\nhosts: " + "9" * 30, 2, "hosts", "less than or equal to 256, not 9999"),
+    ("name: a\nlinks:\n  host: {rate: '" + "9" * 5000 + "bps'}", 3, "links.host.rate", "less than or equal to"),
+    ("name: a\nlinks:\n  host: {rate: '" + "x" * 5000 + "'}", 3, "links.host.rate", "not a rate"),
+    ("name: a\nev:\n  size: 8\n  size: 9", 4, "ev.size", "given twice"),
+    ("name: a\nplanes: [" + "[" * 20_000, 2, "", "nested deeper than 32"),
+    ("name: a\nplanes: " + "{a: " * 20_000, 2, "", "nested deeper than 32"),
+    ("name: a\nx:\n" + "- 1\n" * 50_000, 20_000, "", "more than 20000 values"),
+    ('name: a\ndescription: "\\e[31m"', 2, "description", "U+001B cannot stand in a text"),
+    ('name: a\ndescription: "\\0"', 2, "description", "U+0000"),
+    ('name: a\n"\\e[2J": 1', 2, "", "U+001B"),
+    ("name: a\ndescription: 2020-01-01", 2, "description", "a timestamp is nothing that can stand here"),
+    ("name: a\ndescription: !!python/object:os.system x", 2, "description", "nothing that can stand here"),
+    ("name: a\n1: 2", 2, "1", "a key is a word"),
+    ("name: a\n---\nname: b", 2, "", "not YAML"),
+    (
+        "a: &a [x, x, x, x, x, x, x, x]\n"
+        + "".join(f"{b}: &{b} [{', '.join(['*' + a] * 8)}]\n" for a, b in itertools.pairwise("abcdefg")),
+        2,
+        "",
+        "aliases make this too large",
+    ),
 ]
 
 
@@ -58,7 +88,9 @@ def test_bad_lab_names_file_line_key_and_remedy(text: str, line: int, key: str, 
     with pytest.raises(LabError) as caught:
         parse_lab(text, "some.yaml")
     message = caught.value.problems[0]
-    assert message.startswith((f"some.yaml:{line}", "some.yaml: not"))
+    # Where a file as a whole is too large it does not matter on which line that shows.
+    assert message.startswith("some.yaml:" if "too large" in words or "more than" in words else f"some.yaml:{line}:")
+    assert len(message) < 450
     assert f"{key}: " in message
     assert words in message
     assert all("\n" not in problem for problem in caught.value.problems)
@@ -79,6 +111,32 @@ def test_unknown_lab_names_the_known_ones(tmp_path: pathlib.Path) -> None:
     bad.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(LabError, match="not UTF-8"):
         load_lab(bad)
+
+
+@pytest.mark.parametrize(
+    "name", ["/dev/zero", "/dev/null", "pipe", "socket", "large", "x" * 5000, "a\0b", "\x1b[31m\n"]
+)
+def test_what_is_no_file_is_refused_at_once(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    (tmp_path / "large").write_text("name: a\n" + "#" * 1_000_000)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+        with pytest.raises(LabError) as caught:
+            load_lab(name)
+    (message,) = caught.value.problems
+    assert message.isprintable()
+    assert len(message) < 400
+    words = {"/dev/zero": "a device", "/dev/null": "a device", "pipe": "a pipe", "socket": "a socket"}
+    assert words.get(name, "larger than 1000000 bytes" if name == "large" else "no such lab file") in message
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [" + "1," * 499_000, "a: '" + "x" * 900_000 + "'", "[" * 10**6, "a: b\n" * 200_000]
+)
+def test_a_megabyte_of_anything_is_read_to_an_end(text: str) -> None:
+    with pytest.raises(LabError):
+        parse_lab(text)
 
 
 @pytest.mark.parametrize("name", sorted(builtin_labs()))

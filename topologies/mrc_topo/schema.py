@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
+from mrc_topo.document import LAB_NAME, Model
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
@@ -22,12 +23,6 @@ HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 #: More than this on one machine is a mistake in the file, not a laboratory.
 MAX_HOSTS = 256
 MAX_SWITCHES = 256
-
-
-class Model(BaseModel):
-    """Base: unknown keys are errors, values are not changed after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RoutingMode(Enum):
@@ -173,7 +168,7 @@ class Override(Model):
 class Lab(Model):
     """A whole laboratory. `clock` is what a run uses when it is not told otherwise."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+    name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
     planes: Annotated[int, Field(ge=1, le=addressing.MAX_PLANES)] = 4
     t0_per_plane: Annotated[int, Field(ge=1, le=addressing.MAX_INDEX)] = 4

@@ -1,0 +1,289 @@
+"""Reading YAML documents that people write: every problem in one line with file, line and key, before anything starts.
+
+Files that are none (devices, pipes), that are too large, nest too deep or grow by aliases are refused, and so is what
+no document here can mean: keys given twice, numbers that are not finite or absurdly long, control characters, dates.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import stat
+import typing
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+
+KeyPath = tuple[str | int, ...]
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 32
+MAX_NODES = 20_000
+MAX_DIGITS = 40
+#: More lines than this tell nobody more.
+MAX_PROBLEMS = 8
+SHOWN = 60
+
+#: Names that become folders, and how errors describe them.
+LAB_NAME = r"^[a-z][a-z0-9-]{0,30}$"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_PATTERNS = {
+    LAB_NAME: "lower-case letters, digits and '-', beginning with a letter, at most 31 characters",
+    NAME: "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 64 characters",
+}
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = {_TAG + each for each in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
+_KINDS = {
+    stat.S_ISDIR: "a directory",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+}
+
+
+class DocumentError(Exception):
+    """A document that cannot be used; each entry of `problems` is one line for the user."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Model(BaseModel):
+    """Base of what documents hold: unknown keys are errors, as are numbers that are not finite, and true for 1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool):
+            wanted = cls.model_fields[str(info.field_name)].annotation
+            if wanted is not bool and bool not in typing.get_args(wanted):
+                raise ValueError(f"{str(value).lower()} is no value of this key")
+        return value
+
+
+@dataclass(frozen=True)
+class Document:
+    """What was read. `data` is plain: dicts with string keys, lists, strings, finite numbers, booleans, None."""
+
+    name: str
+    data: dict[str, Any]
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+
+    def problem(self, path: KeyPath, message: str, root: str = "document") -> str:
+        """One line about a key, or about the whole (`root`) for an empty path."""
+        near = path
+        while near not in self.lines and near:
+            near = near[:-1]
+        return f"{self.name}:{self.lines.get(near, 1)}: {dotted(path) or root}: {message}"[:400]
+
+    def explain(self, model: type[BaseModel], error: ValidationError, root: str = "document") -> list[str]:
+        """What pydantic found wrong with the data, a line each."""
+        entries = error.errors()
+        problems = [self.problem(tuple(each["loc"]), explain(model, each), root) for each in entries[:MAX_PROBLEMS]]
+        if len(entries) > MAX_PROBLEMS:
+            problems.append(f"{self.name}: and {len(entries) - MAX_PROBLEMS} problems more")
+        return problems
+
+
+def printable(text: str) -> str:
+    """The text without anything that a terminal would obey; at most a line."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return shown if len(shown) <= 200 else shown[:150] + "..." + shown[-40:]
+
+
+def dotted(path: KeyPath) -> str:
+    """`links.host.rate`."""
+    return printable(".".join(str(part) for part in path))
+
+
+def load(path: str | os.PathLike[str], name: str, example: str) -> Document:
+    """Reads a file; `name` stands in errors, `example` tells what such a document looks like.
+
+    Raises:
+        DocumentError: it is none.
+    """
+    return parse(read_text(path, name), name, example)
+
+
+def read_text(path: str | os.PathLike[str], name: str) -> str:
+    """The text of a regular file of reasonable size.
+
+    Raises:
+        DocumentError: it is something else, larger than `MAX_BYTES`, unreadable, or not UTF-8.
+    """
+    name = printable(name)
+    try:
+        # Never opens what is no file: a device may act on that, a pipe would wait.
+        _only_files(os.stat(path).st_mode, name)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            _only_files(os.fstat(file.fileno()).st_mode, name)
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DocumentError([f"{name}: cannot be read: {reason}"]) from error
+    if len(data) > MAX_BYTES:
+        raise DocumentError([f"{name}: cannot be read: larger than {MAX_BYTES} bytes, which no such file needs"])
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError([f"{name}: cannot be read: not UTF-8 text"]) from error
+
+
+def _only_files(mode: int, name: str) -> None:
+    if not stat.S_ISREG(mode):
+        what = next((word for test, word in _KINDS.items() if test(mode)), "something else")
+        raise DocumentError([f"{name}: cannot be read: {what}, not a file"])
+
+
+def parse(text: str, name: str, example: str) -> Document:
+    """The document in a YAML text; see `load`."""
+    name = printable(name)
+    try:
+        _limit(text, name)
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            if not isinstance(root, yaml.MappingNode):
+                raise DocumentError([f"{name}:1: {example}"])
+            lines, problems = _walk(root, name)
+            if problems:
+                raise DocumentError(problems)
+            data = loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise DocumentError([f"{name}{line}: not YAML: {printable(str(error.problem or error.context))}"]) from error
+    except yaml.YAMLError as error:
+        raise DocumentError([f"{name}: not YAML: {printable(str(error).splitlines()[0])}"]) from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise DocumentError([f"{name}: not usable YAML: {printable(str(error))}"]) from error
+    return Document(name, data, lines)
+
+
+def _limit(text: str, name: str) -> None:
+    """Depth and number of nodes as written, found without recursion; stops at the first thing too many."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=yaml.SafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if depth > MAX_DEPTH:
+            raise DocumentError([f"{name}:{line}: nested deeper than {MAX_DEPTH}"])
+        if count > 2 * MAX_NODES:
+            raise DocumentError([f"{name}:{line}: more than {MAX_NODES} values, which no such file needs"])
+
+
+def _walk(root: yaml.Node, name: str) -> tuple[dict[KeyPath, int], list[str]]:
+    """The line of every key, and what is wrong with keys and values. Aliases count as often as they stand there."""
+    lines: dict[KeyPath, int] = {}
+    problems: list[str] = []
+    waiting: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
+    count = 0
+    while waiting and len(problems) < MAX_PROBLEMS:
+        node, path = waiting.pop()
+        count += 1
+        line = node.start_mark.line + 1
+        if count > MAX_NODES or len(path) > MAX_DEPTH:
+            return lines, [f"{name}:{line}: {dotted(path)}: aliases make this too large; write it out"]
+        for wrong in _scalar(node):
+            problems.append(f"{name}:{line}: {dotted(path)}: {wrong}")
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in reversed(list(node.value)):
+                waiting.append((value, (*path, str(key.value))))
+            for key, _ in node.value:
+                word, line = str(key.value), key.start_mark.line + 1
+                lines.setdefault((*path, word), line)
+                here = dotted((*path, word))
+                if key.tag not in (_TAG + "str", _TAG + "merge"):
+                    problems.append(f"{name}:{line}: {here}: a key is a word; quote it")
+                elif word in seen:
+                    problems.append(f"{name}:{line}: {here}: given twice; keep one")
+                problems += [f"{name}:{line}: {here}: {wrong}" for wrong in _scalar(key)]
+                seen.add(word)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in reversed(list(enumerate(node.value))):
+                lines.setdefault((*path, index), value.start_mark.line + 1)
+                waiting.append((value, (*path, index)))
+    return lines, problems
+
+
+def _scalar(node: yaml.Node) -> Iterator[str]:
+    """What is wrong with one value by itself."""
+    if node.tag not in _PLAIN:
+        kind = printable(node.tag.removeprefix(_TAG))
+        yield f"a {kind} is nothing that can stand here; quote it if it is meant as text"
+    elif node.tag == _TAG + "int" and len(node.value) > MAX_DIGITS:
+        yield f"a number of {len(node.value)} digits; at most {MAX_DIGITS}"
+    elif isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "float":
+        try:
+            value = yaml.constructor.SafeConstructor().construct_yaml_float(node)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            yield f"a finite number is needed, not {printable(node.value)[:SHOWN]}"
+    elif node.tag == _TAG + "str":
+        bad = next(
+            (each for each in node.value if unicodedata.category(each) in ("Cc", "Cs") and each not in "\n\t"), ""
+        )
+        if bad:
+            yield f"the character U+{ord(bad):04X} cannot stand in a text"
+
+
+def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
+    """The keys that are allowed where `path` ends."""
+    schema: dict[str, Any] = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+    here = schema
+    for part in path[:-1]:
+        if isinstance(part, int):
+            step = here.get("items", {})
+        else:
+            step = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
+        options = [step, *step.get("anyOf", []), *step.get("allOf", [])]
+        found = next((option for option in options if "$ref" in option), None)
+        here = definitions.get(str(found["$ref"]).rsplit("/", 1)[-1], step) if found else step
+        if found is None and "items" not in here:
+            here = next((option for option in options if "items" in option), here)
+        if not isinstance(here, dict):
+            return []
+    return list(here.get("properties", {}))
+
+
+def explain(model: type[BaseModel], entry: Any) -> str:
+    """What one of pydantic's errors says, and what would do."""
+    path: KeyPath = tuple(entry["loc"])
+    message = printable(str(entry["msg"]).removeprefix("Value error, "))
+    if entry["type"] == "extra_forbidden":
+        allowed = _fields(model, path)
+        near = difflib.get_close_matches(str(path[-1]), allowed, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"allowed here: {', '.join(allowed)}"
+        return f"unknown key; {hint}"
+    if entry["type"] == "missing":
+        return f"is required; add '{path[-1]}: ...'"
+    if entry["type"] == "string_pattern_mismatch" and (words := _PATTERNS.get(entry["ctx"]["pattern"])):
+        return f"use {words}, not {_show(entry['input'])}"
+    if not entry["type"].startswith("value_error"):
+        given = entry.get("input")
+        shown = f", not {_show(given)}" if isinstance(given, str | int | float | bool) or given is None else ""
+        return message[:1].lower() + message[1:] + shown
+    return message
+
+
+def _show(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**SHOWN:
+        return "a number of more than 60 digits"
+    text = printable(repr(value))
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
