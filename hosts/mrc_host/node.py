@@ -6,7 +6,10 @@ one reaches it over the agent's unix socket, the virtual one by a call.
 
 from __future__ import annotations
 
+import itertools
 import random
+import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +19,7 @@ from mrc_host.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.nodectl import DEFAULT, NodeController
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import CompletionsReady, EvChanged, PortChanged, ProbeResult, QpStateChanged
+from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.roce import RoceEndpoint
 from mrc_host.samples import Sampler, condense
 from mrc_host.workloads import WorkloadError
@@ -50,8 +53,8 @@ class HostNode:
         self.cq = self.endpoint.create_cq(1 << 20)
         self.jobs: dict[str, Job] = {}
         self.by_qpn: dict[int, tuple[Job, int]] = {}
-        self.events: list[dict[str, Any]] = []
-        self.events_dropped = 0
+        self.events: deque[dict[str, Any]] = deque(maxlen=MAX_LOG)  # the newest
+        self.events_logged = 0
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -142,10 +145,7 @@ class HostNode:
         else:
             job.put_done(peer, completion.wr_id, now)
 
-    def _log(self, event: QpStateChanged | EvChanged | PortChanged, now: int) -> None:
-        if len(self.events) >= MAX_LOG:
-            self.events_dropped += 1
-            return
+    def _log(self, event: QpStateChanged | EvChanged | PortChanged | Fault, now: int) -> None:
         row: dict[str, Any] = {"t_ns": now}
         if isinstance(event, QpStateChanged):
             place = self.by_qpn.get(event.qpn)
@@ -157,10 +157,15 @@ class HostNode:
         elif isinstance(event, EvChanged):
             row |= {"kind": "ev", "qpn": event.qpn, "ev": event.ev, "plane": event.plane}
             row |= {"old": event.old.name, "new": event.new.name, "cause": event.cause, "losses": event.losses}
+        elif isinstance(event, Fault):
+            row |= {"kind": "fault", "where": event.where, "error": event.error, "detail": event.detail}
+            row["peer"] = event.peer.hex() if event.peer else None
+            print(f"host {self.name}: internal fault in {event.where}\n{event.detail}", file=sys.stderr, flush=True)
         else:
             row |= {"kind": "port", "port": event.port, "up": event.up}
             row["peer"] = event.peer.hex() if event.peer else None
         self.events.append(row)
+        self.events_logged += 1
 
     # -- commands -------------------------------------------------------------------------------------------
 
@@ -276,7 +281,9 @@ class HostNode:
         return {"samples": self.sampler.since(since)}
 
     def _events(self, now: int, since: int = 0) -> dict[str, Any]:
-        return {"events": self.events[since:], "next": len(self.events), "dropped": self.events_dropped}
+        dropped = self.events_logged - len(self.events)
+        newest = list(itertools.islice(self.events, max(since - dropped, 0), None))
+        return {"events": newest, "next": self.events_logged, "dropped": dropped}
 
     def _port(self, now: int, port: int, up: bool) -> dict[str, Any]:
         if not 0 <= port < self.ports:

@@ -246,7 +246,7 @@ class QpMachine(RuleBasedStateMachine):
             assert not self.qp.requestor.board.outstanding
             assert not self.qp.requestor.lost
         if self.model in (S.RESET, S.ERROR) and self.qp.connected:
-            assert self.qp.peer.cc.inflight == 0
+            assert self.qp.qpcc.cc.inflight == 0
 
 
 TestQpMachine = QpMachine.TestCase

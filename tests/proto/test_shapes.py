@@ -194,7 +194,7 @@ def test_two_flows_on_one_ev_separate_by_ecn_alone() -> None:
     )  # fmt: skip
     bench = bench_of(
         config,
-        4,
+        1,
         ev=EvConfig(mode=EvMode.EXPLICIT, values=values, count=2, active=1, ev_min_active=1),
         reliability=ReliabilityConfig(timeout=10, always_skip_after=24),
         cc=CcConfig(line_rate_bps=100 * GIGABIT, base_rtt_ns=10_000, trimming=False),

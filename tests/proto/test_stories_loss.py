@@ -178,7 +178,7 @@ def test_all_sacks_and_acks_lost_for_a_while() -> None:
     assert dark < write.completed_at < 4 * dark
     assert write.status is CompletionStatus.SUCCESS
     s.bench.settle(2_000_000)
-    assert s.qp.peer.cc.inflight <= 0 or s.qp.peer.cc.inflight < 256
+    assert s.qp.qpcc.cc.inflight <= 0 or s.qp.qpcc.cc.inflight < 256
 
 
 def test_a_lost_transport_ack_is_asked_for() -> None:
@@ -260,7 +260,7 @@ def test_retry_budget_exhausted_error_and_flush() -> None:
     s.until(lambda: s.bench.outstanding == 0)
     assert late.status is CompletionStatus.WR_FLUSH_ERR
     assert s.connection.source.core.next_timer() is None
-    assert s.qp.peer.cc.inflight == 0
+    assert s.qp.qpcc.cc.inflight == 0
 
 
 def test_exp_cnt_25_is_for_ever() -> None:

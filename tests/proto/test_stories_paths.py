@@ -331,7 +331,7 @@ def test_ev_probe_of_a_controller() -> None:
 def test_reverse_evs_are_probed_while_only_the_peer_sends() -> None:
     s = story(2)
     # The responder's initial reverse EV of plane 0 leads onto a dead path: its SACKs there are lost.
-    peer = s.connection.peer.peer
+    peer = s.connection.peer.route
     s.net.set_path(False, group=1, plane=0, index=0)
     bad = next(ev for ev in peer.universe.values if reverse_path(s, ev) == 0 and plane_at(peer, ev) == 0)
     peer.reverse[0] = bad
@@ -350,8 +350,8 @@ def test_reverse_evs_are_probed_while_only_the_peer_sends() -> None:
     assert not [p for p in s.packets(Opcode.ENDPOINT_REQUEST, host=1) if p.time > quiet]
 
 
-def plane_at(peer: object, ev: int) -> int:
-    universe = peer.universe  # type: ignore[attr-defined]
+def plane_at(route: object, ev: int) -> int:
+    universe = route.universe  # type: ignore[attr-defined]
     return int(universe.planes[universe.index[ev]])
 
 
@@ -360,7 +360,7 @@ def reverse_path(s: Story, ev: int) -> int:
     peer = s.connection.peer.peer
     codec = s.connection.target.core.context.codec
     raw = bytes(codec.encode_ack(peer.addresses, ev, 184, 1, 1, 31, 1))
-    return s.net.choose(raw, s.responder_host.group, plane_at(peer, ev)).index
+    return s.net.choose(raw, s.responder_host.group, plane_at(s.connection.peer.route, ev)).index
 
 
 def test_reverse_evs_follow_data_sacks_when_both_send() -> None:
@@ -371,7 +371,7 @@ def test_reverse_evs_follow_data_sacks_when_both_send() -> None:
     s.until(lambda: s.bench.outstanding == 0)
     for host, qp in ((0, s.qp), (1, s.connection.peer)):
         sent = {p.ev for p in s.sent if p.is_data and p.host == host}
-        assert set(qp.peer.reverse) <= sent
+        assert set(qp.route.reverse) <= sent
 
 
 def test_planes_carry_the_same_load() -> None:

@@ -1,7 +1,8 @@
 """Congestion control behind one small interface; one controller per destination (`mrc-protocol.md §8`).
 
-`inflight` and `cwnd` (bytes) are plain attributes: the data path compares and adds without a call. A packet
-may leave while `inflight + size <= cwnd`, and always when nothing is in flight.
+`inflight` and `cwnd` (bytes) are plain attributes: the data path compares without a call. A packet may leave while
+`inflight + size <= cwnd`, and always when nothing is in flight. Controllers read `inflight`, which is up to date
+when they are told of something; `inflight.InflightAccount` alone writes it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mrc_host.proto.config import CcAlgorithm, CcConfig
 
 
 class CongestionControl:
-    """What the requestor needs of a controller. The base class is the accounting all controllers share."""
+    """What the requestor needs of a controller. The base class is what all controllers share."""
 
     __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
 
@@ -28,21 +29,14 @@ class CongestionControl:
 
     def on_sack(self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool) -> None:
         """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked."""
-        self.inflight -= newly
         if rtt_ns:
             self.sample(rtt_ns)
 
     def on_trim(self, now: int, size: int) -> None:
         """A packet of `size` bytes was trimmed."""
-        self.inflight -= size
 
     def on_loss(self, now: int, size: int) -> None:
         """A packet of `size` bytes was inferred lost."""
-        self.inflight -= size
-
-    def on_refused(self, size: int) -> None:
-        """A packet left the network without a statement about congestion (resource NACK, port down)."""
-        self.inflight -= size
 
     def sample(self, rtt_ns: int) -> None:
         """Take an RTT sample into base and smoothed RTT."""

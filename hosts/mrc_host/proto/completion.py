@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class CompletionStatus(Enum):
@@ -38,22 +38,35 @@ class Completion(NamedTuple):
     immediate: int | None
 
 
-class CompletionQueue:
-    """A bounded FIFO of completions. One more than `depth` is an overflow: `overflowed` is set, the entry lost."""
+class CqUser(Protocol):
+    """A queue pair, as its completion queue sees it."""
 
-    __slots__ = ("depth", "entries", "number", "overflowed")
+    def overflow(self, now: int) -> None:
+        """The queue lost a completion: nothing can be relied on any more."""
+
+
+class CompletionQueue:
+    """A bounded FIFO of completions. One more than `depth` is an overflow: `overflowed` is set, the entry lost.
+
+    `users` are the queue pairs that complete into it: an overflow ends all of them. `lost` counts the entries.
+    """
+
+    __slots__ = ("depth", "entries", "lost", "number", "overflowed", "users")
 
     def __init__(self, number: int, depth: int) -> None:
         self.number = number
         self.depth = depth
         self.entries: deque[Completion] = deque()
         self.overflowed = False
+        self.lost = 0
+        self.users: list[CqUser] = []
 
     def push(self, completion: Completion) -> bool:
         """Append; returns True when the queue was empty before. Sets `overflowed` instead when it is full."""
         entries = self.entries
         if len(entries) >= self.depth:
             self.overflowed = True
+            self.lost += 1
             return False
         entries.append(completion)
         return len(entries) == 1

@@ -17,9 +17,11 @@ from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire import Codec
 
 if TYPE_CHECKING:
+    from mrc_host.proto.peer import Peer
     from mrc_host.proto.requestor import Requestor
 
 ECT0 = 2
+EVERYBODY = b""  # in `denied`: towards all peers
 
 
 class Context:
@@ -29,10 +31,13 @@ class Context:
         "codec",
         "config",
         "counters",
+        "denied",
         "drops",
         "events",
+        "instance",
         "memory",
         "now",
+        "peers",
         "penalty",
         "ports",
         "refuse",
@@ -62,12 +67,15 @@ class Context:
             check_icrc=wire.check_icrc,
         )
         self.timers = TimerQueue()
-        self.ports = PortTable(config.ports.count, config.control_queue_frames)
+        self.ports = PortTable(config.ports.count, config.control_queue_frames, rng.getrandbits(16))
+        self.instance = rng.getrandbits(48)  # of this endpoint: one that starts again is another
         self.memory = MemoryTable(rng)
         self.events: deque[Event] = deque()
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
         self.ring: deque[Requestor] = deque()
+        self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
+        self.denied: dict[bytes, set[int]] = {}  # EVs that a controller denied, by the peer's address
         self.penalty = 0  # rcv_cwnd_pen that our SACKs carry
         self.restore = 0
         self.refuse = 0  # NACK reason for all new data, 0: none
@@ -82,15 +90,19 @@ class Context:
         """Put a requestor into the send ring unless it is there."""
         if not requestor.in_ring:
             requestor.in_ring = True
-            requestor.qp.peer.in_ring += 1
+            requestor.qp.qpcc.in_ring += 1
             self.ring.append(requestor)
 
     def unwake(self, requestor: Requestor) -> None:
         """Take a requestor out of the send ring if it is there."""
         if requestor.in_ring:
             requestor.in_ring = False
-            requestor.qp.peer.in_ring -= 1
+            requestor.qp.qpcc.in_ring -= 1
             self.ring.remove(requestor)
+
+    def denied_towards(self, address: bytes) -> set[int]:
+        """EVs that a controller denied towards a peer, or towards everybody."""
+        return self.denied.get(address, set()) | self.denied.get(EVERYBODY, set())
 
     def drop(self, reason: str, port: int, now: int) -> None:
         """Count a packet that is dropped."""
@@ -100,5 +112,9 @@ class Context:
 
     def complete(self, cq: CompletionQueue, completion: Completion) -> None:
         """Deliver a completion, and an event when the queue was empty."""
+        before = cq.overflowed
         if cq.push(completion):
             self.events.append(CompletionsReady(cq.number))
+        if cq.overflowed and not before:
+            for qp in list(cq.users):
+                qp.overflow(self.now)

@@ -15,18 +15,20 @@ A loop without I/O, two endpoints on one virtual clock:
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, ReliabilityConfig, check_range
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.ev import STATES, EvInput
 from mrc_host.proto.ev_profile import EvUniverse
-from mrc_host.proto.events import ErrorReason, Event, EvState, PortChanged, QpState
+from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpState
 from mrc_host.proto.fields import NackReason
 from mrc_host.proto.memory import MemoryRegion
-from mrc_host.proto.messages import Ack, Data, EndpointRequest, EndpointResponse, Nack, Probe, Sack
+from mrc_host.proto.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.node_ops import NodeOperations
 from mrc_host.proto.packet import WireError
 from mrc_host.proto.peer import Peer
@@ -39,13 +41,14 @@ from mrc_host.proto.qp import (
     check_document,
     local_document,
 )
+from mrc_host.proto.qpcc import Qpcc
 from mrc_host.proto.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
+from mrc_host.proto.route import Route
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 
 ENDPOINT_QP = 2  # endpoint operations go to this queue pair number
-# Requests of strangers are answered too; forged addresses must not fill the memory.
-_MAX_PEERS = 65536
+_MAX_FAULTS = 64  # kinds of faults that are told; more are only counted
 _REFUSALS = (
     NackReason.NO_BITMAP,
     NackReason.NO_PKT_BUFFER,
@@ -57,7 +60,7 @@ _REFUSALS = (
 class Endpoint:
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
-    __slots__ = ("_cqs", "_node", "_peers", "_qps", "_universes", "config", "context")
+    __slots__ = ("_cqs", "_faults", "_next_cq", "_node", "_qps", "_universe_users", "_universes", "config", "context")
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
         """`rng` is the only source of randomness; `tracer` receives the event trace."""
@@ -65,9 +68,13 @@ class Endpoint:
         self.context = Context(config, rng, tracer)
         self._node = NodeOperations(self.context)
         self._qps: dict[int, QueuePair] = {}
-        self._peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
         self._cqs: dict[int, CompletionQueue] = {}
-        self._universes: dict[int, EvUniverse] = {}  # by identity of the profile
+        self._next_cq = 1
+        self._universes: dict[int, EvUniverse] = {}  # by identity of the profile, while a queue pair uses it
+        self._universe_users: Counter[int] = Counter()
+        self._faults: set[tuple[str, str, int]] = set()  # those already told
+        # The endpoint's own profile serves strangers, too, and stays.
+        self._take_universe(config.ev)
 
     # --- the driver's five methods ---
 
@@ -76,6 +83,18 @@ class Endpoint:
         context = self.context
         context.now = now
         context.counters.datagrams_received += 1
+        message: Message | None = None
+        try:
+            message = self._decode(port, packet, now)
+            if message is not None:
+                self._take(message, port, now)
+        except Exception as error:  # noqa: BLE001 - no packet may end the endpoint; see `_fault`
+            peer = context.peers.get(message.addresses) if message is not None else None
+            self._fault("a packet", error, peer, now)
+
+    def _decode(self, port: int, packet: bytes, now: int) -> Message | None:
+        """The message in a packet, None when it is none for us."""
+        context = self.context
         try:
             entry = context.ports.ports[port]
             entry.received_packets += 1
@@ -83,10 +102,15 @@ class Endpoint:
             message = context.codec.decode(packet)
         except WireError as error:
             context.drop(error.reason.value, port, now)
-            return
+            return None
         if message.p_key != self.config.wire.p_key:
             context.drop("p_key", port, now)
-            return
+            return None
+        return message
+
+    def _take(self, message: Message, port: int, now: int) -> None:
+        """A well-formed message."""
+        context = self.context
         qp = self._qps.get(message.dest_qp)
         if qp is None:
             self._node_message(message, port, now)
@@ -97,10 +121,10 @@ class Endpoint:
         kind = type(message)
         if kind is Data:
             if qp.state in RECEIVE_STATES:
-                peer = qp.peer
-                if peer.inbound_ns < 0 and peer.universe.config.reverse_probes:
-                    self._node.on_inbound(peer, now)
-                peer.inbound_ns = now
+                route = qp.route
+                if route.inbound_ns < 0 and route.universe.config.reverse_probes:
+                    self._node.on_inbound(route, now)
+                route.inbound_ns = now
                 qp.responder.on_data(message, port, now)  # type: ignore[arg-type]
             else:
                 context.drop("qp_state", port, now)
@@ -126,7 +150,7 @@ class Endpoint:
 
     def _node_message(
         self,
-        message: Data | Sack | Nack | Ack | Probe | EndpointRequest | EndpointResponse,
+        message: Message,
         port: int,
         now: int,
     ) -> None:
@@ -135,19 +159,36 @@ class Endpoint:
         if message.dest_qp != ENDPOINT_QP or not isinstance(message, EndpointRequest | EndpointResponse):
             context.drop("unknown_qp", port, now)
             return
-        peer = self._peers.get(message.addresses)
-        if peer is None:
-            if message.addresses[16:] != self.config.address or isinstance(message, EndpointResponse):
-                context.drop("unknown_peer", port, now)
-                return
-            if len(self._peers) >= _MAX_PEERS:
-                context.drop("peer_limit", port, now)
-                return
-            peer = self._peer(message.addresses[:16], self._universe(self.config.ev), self.config.cc)
-        if isinstance(message, EndpointRequest):
+        if isinstance(message, EndpointResponse):
+            self._node.on_response(message, port, now)
+            return
+        peer = context.peers.get(message.addresses)
+        if peer is not None:
             self._planes_lost(peer, self._node.on_request(peer, message, port, now), now)
+        elif message.addresses[16:] == self.config.address:
+            self._node.on_stranger(message, self._universes[id(self.config.ev)], port, now)
         else:
-            self._node.on_response(peer, message, now)
+            context.drop("unknown_peer", port, now)
+
+    def _fault(self, where: str, error: Exception, peer: Peer | None, now: int) -> None:
+        """An error of ours: close the peer it concerns, count it, tell each kind once; everything else goes on."""
+        context = self.context
+        context.counters.faults += 1
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        kind = (type(error).__name__, frame.filename, frame.lineno or 0)
+        if kind not in self._faults and len(self._faults) < _MAX_FAULTS:
+            self._faults.add(kind)
+            text = f"{type(error).__name__}: {error}"
+            detail = "".join(traceback.format_exception(error))
+            context.events.append(Fault(where, peer.address if peer is not None else None, text, detail))
+        if peer is None:
+            return
+        for qp in list(peer.qps):
+            try:
+                qp.fail(ErrorReason.INTERNAL, now)
+            except Exception:  # noqa: BLE001 - its state is what is broken
+                qp.abandon(now)
+        context.timers.cancel(TimerKind.PORT_STATUS, peer)
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """IPv6 packets to put on `port` now, in order, together at most `budget_bytes` long.
@@ -170,15 +211,22 @@ class Endpoint:
         ring = context.ring
         if ring and not control:
             stuck = 0  # requestors seen in a row that have nothing for this port
-            blocked: list[Peer] = []  # window closed, or this port has run ahead of the others
+            blocked: list[Qpcc] = []  # window closed, or this port has run ahead of the others
             held = 0  # their requestors in the ring
             while stuck + held < len(ring):
                 requestor = ring[0]
-                peer = requestor.qp.peer
-                if blocked and peer in blocked:
+                qpcc = requestor.qp.qpcc
+                if blocked and qpcc in blocked:
                     ring.rotate(-1)
                     continue
-                sent = requestor.emit(port, now, room)
+                try:
+                    sent = requestor.emit(port, now, room)
+                except Exception as error:  # noqa: BLE001 - see `_fault`
+                    self._fault("sending", error, requestor.qp.peer, now)
+                    if ring and ring[0] is requestor:
+                        ring.popleft()
+                        requestor.in_ring = False
+                    continue
                 if isinstance(sent, bytes):
                     packets.append(sent)
                     room -= len(sent)
@@ -188,20 +236,20 @@ class Endpoint:
                     ring.rotate(-1)
                     stuck += 1
                 elif sent == AHEAD:
-                    blocked.append(peer)
-                    held += peer.in_ring
+                    blocked.append(qpcc)
+                    held += qpcc.in_ring
                     stuck = 0
                 elif sent == BUDGET:
                     break
                 else:
                     ring.popleft()
                     requestor.in_ring = False
-                    peer.in_ring -= 1
+                    qpcc.in_ring -= 1
                     if sent == WINDOW:
                         requestor.waiting = True
-                        peer.waiting.append(requestor)
-                        blocked.append(peer)
-                        held += peer.in_ring
+                        qpcc.waiting.append(requestor)
+                        blocked.append(qpcc)
+                        held += qpcc.in_ring
                         stuck = 0
         if packets:
             entry.sent_packets += len(packets)
@@ -219,17 +267,23 @@ class Endpoint:
         timers = self.context.timers
         while (due := timers.pop_due(now)) is not None:
             kind, owner = due
-            if isinstance(owner, QueuePair):
-                self._qp_timer(kind, owner, now)
-            elif isinstance(owner, Peer):
-                if kind is TimerKind.PORT_STATUS:
-                    self._node.on_status_timer(owner, now)
-                elif kind is TimerKind.REVERSE_PROBE:
-                    self._node.on_reverse_timer(owner, now)
-                else:
-                    owner.balance.forgive(now)
-            else:
-                self._node.on_probe_timer(now)
+            try:
+                self._timer(kind, owner, now)
+            except Exception as error:  # noqa: BLE001 - see `_fault`
+                peer = owner if isinstance(owner, Peer) else getattr(owner, "peer", None)
+                self._fault(f"timer {kind.name}", error, peer, now)
+
+    def _timer(self, kind: TimerKind, owner: object, now: int) -> None:
+        if isinstance(owner, QueuePair):
+            self._qp_timer(kind, owner, now)
+        elif isinstance(owner, Peer):
+            self._node.on_status_timer(owner, now)
+        elif isinstance(owner, Route):
+            self._node.on_reverse_timer(owner, now)
+        elif isinstance(owner, Qpcc):
+            owner.balance.forgive(now)
+        else:
+            self._node.on_probe_timer(now)
 
     def _qp_timer(self, kind: TimerKind, qp: QueuePair, now: int) -> None:
         if kind is TimerKind.RETRANSMIT:
@@ -240,6 +294,8 @@ class Endpoint:
             qp.requestor.recovery.on_backoff()
         elif kind is TimerKind.EV_PROBE:
             qp.prober.on_timer(now)
+        elif kind is TimerKind.OUTAGE:
+            qp.on_outage(now)
         else:
             qp.responder.on_sack_delay(now)
 
@@ -263,9 +319,17 @@ class Endpoint:
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
         """A completion queue; an overflow moves the queue pairs that use it to ERROR."""
         check_range("completion queue depth", depth, 1, 1 << 24)
-        cq = CompletionQueue(len(self._cqs) + 1, depth)
+        cq = CompletionQueue(self._next_cq, depth)
+        self._next_cq += 1
         self._cqs[cq.number] = cq
         return cq
+
+    def destroy_cq(self, cq: CompletionQueue) -> None:
+        """Forget a completion queue. Raises QpError while a queue pair uses it."""
+        if cq.users:
+            raise QpError(f"completion queue {cq.number} is in use by {len(cq.users)} queue pairs; destroy them first")
+        if self._cqs.pop(cq.number, None) is None:
+            raise QpError(f"completion queue {cq.number} does not belong to this endpoint")
 
     def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, oldest first."""
@@ -273,20 +337,21 @@ class Endpoint:
 
     # --- queue pairs ---
 
-    def _universe(self, config: EvConfig) -> EvUniverse:
-        """The universe of a profile, made at its first use; it keeps the profile alive, so that the id stays unique."""
+    def _take_universe(self, config: EvConfig) -> EvUniverse:
+        """The universe of a profile for one more user; it keeps the profile alive, so that the id stays unique."""
         universe = self._universes.get(id(config))
         if universe is None:
             universe = EvUniverse(config, self.config.ports.count, self.context.rng)
             self._universes[id(config)] = universe
+        self._universe_users[id(config)] += 1
         return universe
 
-    def _peer(self, address: bytes, universe: EvUniverse, cc: CcConfig) -> Peer:
-        key = address + self.config.address
-        peer = self._peers.get(key)
-        if peer is None:
-            peer = self._peers[key] = Peer(self.context, address, universe, cc)
-        return peer
+    def _drop_universe(self, universe: EvUniverse) -> None:
+        """One user less; the last one takes the universe with it."""
+        key = id(universe.config)
+        self._universe_users[key] -= 1
+        if not self._universe_users[key]:
+            del self._universe_users[key], self._universes[key]
 
     def create_qp(
         self,
@@ -297,7 +362,14 @@ class Endpoint:
         ev: EvConfig | None = None,
         cc: CcConfig | None = None,
     ) -> QueuePair:
-        """A queue pair in RESET; profiles not given are those of the endpoint's configuration."""
+        """A queue pair in RESET; profiles not given are those of the endpoint's configuration.
+
+        EV profile (with its encapsulation), CC profile and reliability are the queue pair's own, after `mrc.h`.
+        Raises `QpError` for a completion queue that has overflowed, ConfigError for an unusable profile.
+        """
+        for cq in (send_cq, recv_cq or send_cq):
+            if cq.overflowed:
+                raise QpError(f"completion queue {cq.number} has overflowed; create another one")
         number = self.context.rng.randrange(16, 1 << 24)
         while number in self._qps:
             number = self.context.rng.randrange(16, 1 << 24)
@@ -305,7 +377,7 @@ class Endpoint:
         qp = QueuePair(
             number,
             self.context,
-            self._universe(ev_config),
+            self._take_universe(ev_config),
             send_cq,
             recv_cq or send_cq,
             reliability or self.config.reliability,
@@ -313,6 +385,8 @@ class Endpoint:
             cc or self.config.cc,
         )
         self._qps[number] = qp
+        for cq in {send_cq, recv_cq or send_cq}:
+            cq.users.append(qp)
         return qp
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
@@ -320,6 +394,9 @@ class Endpoint:
         if self._qps.pop(qp.number, None) is None:
             raise QpError(f"queue pair {qp.number} does not belong to this endpoint")
         qp.reset(now)
+        for cq in {qp.requestor.cq, qp.responder.cq}:
+            cq.users.remove(qp)
+        self._drop_universe(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> dict[str, Any]:
         """What the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
@@ -328,15 +405,21 @@ class Endpoint:
         """
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, self.context.now)
+        if qp.told_status is None:
+            qp.told_status = self.context.ports.status
         return local_document(qp)
 
     def connect(self, qp: QueuePair, remote: Mapping[str, Any], now: int) -> None:
         """Negotiate with the peer's `local_attributes` and go INIT -> RTR -> RTS.
 
-        Raises `QpError` when the document lacks a key, contradicts ours (MTU, ports) or the state is wrong.
+        What the document says of the peer's ports counts if it is news: a document may be older than what the peer
+        has told since. Raises `QpError` when it lacks a key, contradicts ours (MTU, ports), the EV profile has no
+        path to the peer, or the state is wrong.
         """
+        self.context.now = now
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, now)
+        qp.after(QpInput.TO_RTR)
         address = check_document(qp, remote)
         attributes = qp.attributes
         attributes.peer_trim_nack = remote["trim_nack"]
@@ -354,9 +437,8 @@ class Endpoint:
             mpr_dest=attributes.mpr_dest,
         )
         peer = qp.peer
-        peer.last_status_id = None  # a peer that starts again numbers its updates anew
-        peer.remote_ports = remote["ports_up"]
-        self._planes_lost(peer, peer.refresh_planes(), now)
+        if peer.newer_document(remote["instance"], remote["port_status"]):
+            self._planes_lost(peer, self._node.take_status(peer, remote["ports_up"], now), now)
         self.modify(
             qp,
             QpState.RTS,
@@ -387,13 +469,19 @@ class Endpoint:
         elif state is QpState.INIT:
             qp.transit(QpInput.TO_INIT, now)
         elif state is QpState.RTR:
+            qp.after(QpInput.TO_RTR)
             qp.attributes.mtu = attributes["mtu"]
             qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
             qp.attributes.mpr_dest = attributes["mpr_dest"]
-            peer = self._peer(attributes["remote_address"], qp.evs.universe, qp.cc_config)
-            peer.adopt(qp.evs.universe, qp.cc_config)
+            address = attributes["remote_address"]
+            peer = self.context.peers.get(address + self.config.address) or Peer(self.context, address)
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
+            ports = self.context.ports
+            if ports.mask != ports.all if qp.told_status is None else qp.told_status != ports.status:
+                # A port changed after our document was written, when this peer was nobody to tell.
+                self._node.announce(peer, now)
         else:
+            qp.after(QpInput.TO_RTS)
             for name in needed:
                 setattr(qp if name == "sq_psn" else qp.attributes, name, attributes[name])
             qp.enter_rts(now)
@@ -455,10 +543,9 @@ class Endpoint:
         context.events.append(PortChanged(port, up, None))
         if context.trace is not None:
             context.trace(now, "port:state", port=port, up=up, peer=None)
-        for peer in self._peers.values():
+        for peer in list(context.peers.values()):
             self._planes_lost(peer, peer.refresh_planes(), now)
-            if peer.qps:
-                self._node.announce(peer, now)
+            self._node.announce(peer, now)
             if up:
                 self._probe_plane(peer, now)
 
@@ -493,9 +580,45 @@ class Endpoint:
         ]
 
     def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:
-        """The controller's word: DENIED, or anything else to undo it. Raises KeyError for an unknown EV."""
-        self.context.now = now
-        qp.evs.apply(qp.evs.universe.index[ev], EvInput.DENY if state is EvState.DENIED else EvInput.ALLOW)
+        """The controller's word: DENIED, or anything else to undo it. Raises KeyError for an unknown EV.
+
+        A denial holds for every later queue pair to the same peer, too.
+        """
+        context = self.context
+        context.now = now
+        index = qp.evs.universe.index[ev]
+        denied = context.denied.setdefault(qp.peer.address, set()) if qp.connected else set()
+        if state is EvState.DENIED:
+            denied.add(ev)
+            qp.evs.apply(index, EvInput.DENY)
+        else:
+            denied.discard(ev)
+            qp.evs.apply(index, EvInput.ALLOW)
+        if qp.connected and not denied:
+            del context.denied[qp.peer.address]
+
+    def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
+        """Deny EVs towards everybody, or allow them again: for all queue pairs, present and future, that have them.
+
+        Returns how many EVs of present queue pairs that concerned.
+        """
+        context = self.context
+        context.now = now
+        everybody = context.denied.setdefault(EVERYBODY, set())
+        count = 0
+        for ev in evs:
+            if denied:
+                everybody.add(ev)
+            else:
+                for values in context.denied.values():
+                    values.discard(ev)
+            for qp in self._qps.values():
+                index = qp.evs.universe.index.get(ev)
+                if index is not None:
+                    qp.evs.apply(index, EvInput.DENY if denied else EvInput.ALLOW)
+                    count += 1
+        context.denied = {address: values for address, values in context.denied.items() if values}
+        return count
 
     def replace_ev(self, qp: QueuePair, old: int, new: int, now: int) -> None:
         """Replace a value of the QP's profile by another one of the same plane, for all QPs that use the profile.
@@ -508,18 +631,20 @@ class Endpoint:
         for other in self._qps.values():
             if other.evs.universe is universe:
                 other.evs.reset(index)
-        for peer in self._peers.values():
-            if peer.universe is universe:
-                peer.paths.pop(old, None)
-                peer.reverse = [new if value == old else value for value in peer.reverse]
+        for peer in self.context.peers.values():
+            for route in peer.routes:
+                if route.universe is universe:
+                    route.replaced(old, new)
 
     def probe_ev(self, peer: bytes, ev: int, plane: int, now: int, timeout_ns: int | None = None) -> int:
-        """Send an EV probe (ERTH op 1) to `peer`; the token comes back in a `ProbeResult` event."""
+        """Send an EV probe (ERTH op 1) to `peer`; the token comes back in a `ProbeResult` event.
+
+        It travels by the endpoint's own EV profile. Raises ConfigError when that has no path on `ev` to `peer`.
+        """
         self.context.now = now
         check_range("plane", plane, 0, self.config.ports.count - 1)
-        entry = self._peer(peer, self._universe(self.config.ev), self.config.cc)
         timeout = self.config.ev.probe_timeout_ns if timeout_ns is None else timeout_ns
-        return self._node.probe(entry, ev, plane, now, timeout)
+        return self._node.probe(peer, self._universes[id(self.config.ev)], ev, plane, now, timeout)
 
     def set_receive_pressure(self, penalty: int, *, restore: bool = False, refuse: NackReason | None = None) -> None:
         """Responder flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK;
@@ -551,7 +676,7 @@ class Endpoint:
                 }
                 for port in context.ports.ports
             ],
-            "peers": [peer.snapshot() for peer in self._peers.values()],
+            "peers": [qpcc.snapshot() for peer in context.peers.values() for qpcc in peer.controllers],
             "qps": [qp.snapshot() for qp in self._qps.values()],
         }
 

@@ -28,6 +28,8 @@ class ErrorReason(Enum):
     NO_RECEIVE_POSTED = "no receive posted for an immediate"
     WIMM_LIMIT = "more WriteIMM in flight than max_wimm"
     CQ_OVERFLOW = "completion queue overflow"
+    CONTRADICTION = "the peer takes back what it acknowledged"
+    INTERNAL = "internal fault, see the event log"
     REQUESTED = "requested by the application"
 
 
@@ -89,4 +91,16 @@ class ProbeResult(NamedTuple):
     rtt_ns: int | None
 
 
-Event = QpStateChanged | CompletionsReady | EvChanged | PortChanged | ProbeResult
+class Fault(NamedTuple):
+    """The endpoint met an error of its own and closed the peer it concerned, if any. Told once per place in the code.
+
+    `where` is what was being served, `error` the exception's text, `detail` its traceback.
+    """
+
+    where: str
+    peer: bytes | None
+    error: str
+    detail: str
+
+
+Event = QpStateChanged | CompletionsReady | EvChanged | PortChanged | ProbeResult | Fault

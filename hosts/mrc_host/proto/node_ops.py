@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mrc_host.proto.config import ConfigError
 from mrc_host.proto.context import Context
+from mrc_host.proto.encap import encapsulate
 from mrc_host.proto.events import PortChanged, ProbeResult
 from mrc_host.proto.fields import EndpointOp
+from mrc_host.proto.route import path_to
 from mrc_host.proto.timers import TimerKind
 
 if TYPE_CHECKING:
+    from mrc_host.proto.ev_profile import EvUniverse
     from mrc_host.proto.messages import EndpointRequest, EndpointResponse
     from mrc_host.proto.peer import Peer
+    from mrc_host.proto.route import Route
+
+_MAX_PENDING = 16384  # probes under way; identifiers have 16 bits
 
 
 class NodeProbe(NamedTuple):
-    """An EV probe not yet answered; `token` None: one of our own, for a reverse EV."""
+    """An EV probe not yet answered. `route`: one of our own, for its reverse EV; else `token` is a controller's."""
 
-    peer: Peer
+    addresses: bytes  # ours and the destination's
+    route: Route | None
     ev: int
     plane: int
     sent_ns: int
@@ -28,23 +36,30 @@ class NodeProbe(NamedTuple):
 class NodeOperations:
     """Both directions of both operations, for all peers of an endpoint."""
 
-    __slots__ = ("_context", "_next_id", "_next_token", "pending")
+    __slots__ = ("_context", "_next_token", "pending")
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._next_id = context.rng.getrandbits(16)
         self._next_token = 1
         self.pending: dict[int, NodeProbe] = {}
 
-    def _new_id(self) -> int:
-        self._next_id = (self._next_id + 1) & 0xFFFF
-        return self._next_id
+    def _nonce(self) -> int:
+        """An identifier for a probe that nobody can foresee, and no answer to something else can meet.
 
-    def _request(self, peer: Peer, request_id: int, op: EndpointOp, mask: int, ev: int, plane: int, now: int) -> None:
-        packet = self._context.codec.encode_endpoint_request(
-            peer.addresses, ev, self._context.tc_control, request_id, op, mask, now >> 7 & 0xFFFF
-        )
-        peer.send(packet, ev, plane)
+        Port status has a counter of its own (`Peer.newer` orders by it); an answer names 16 bits only.
+        """
+        taken = {peer.status_id & 0xFFFF for peer in self._context.peers.values() if not peer.status_acked}
+        while True:
+            nonce = self._context.rng.getrandbits(16)
+            if nonce not in self.pending and nonce not in taken:
+                return nonce
+
+    def _send_to(self, addresses: bytes, universe: EvUniverse, packet: bytes, ev: int, plane: int) -> None:
+        """To an address that need not be a peer. Raises ConfigError when the profile has no path to it."""
+        path = path_to(universe, ev, addresses[16:])
+        if path is not None:
+            packet = encapsulate(packet, path.source or addresses[:16], path.destination, path.segments)
+        self._context.ports.enqueue(plane, packet)
 
     # --- port status ---
 
@@ -52,19 +67,22 @@ class NodeOperations:
         """Tell a peer the state of our ports, from now on until it answers."""
         peer.status_acked = False
         peer.status_interval = self._context.config.ports.status_repeat_ns
-        peer.status_id = self._new_id()
+        peer.status_id = self._context.ports.status
         self._send_status(peer, now, repeated=False)
 
     def _send_status(self, peer: Peer, now: int, *, repeated: bool) -> None:
-        """One update keeps its id over all repetitions, so that any answer to it ends them."""
+        """One state of the ports keeps its id over all repetitions, so that any answer to it ends them."""
         context = self._context
         plane = peer.next_plane()
         if plane >= 0:
-            ev = peer.reverse[plane]
-            if repeated:
-                ev = peer.universe.values[context.rng.choice(peer.universe.by_plane[plane])]
+            route = peer.routes[0]
+            ev = route.any_ev(plane) if repeated else route.reverse[plane]
             context.counters.port_status_sent += 1
-            self._request(peer, peer.status_id, EndpointOp.PORT_STATUS, context.ports.mask, ev, plane, now)
+            packet = context.codec.encode_endpoint_request(
+                peer.addresses, ev, context.tc_control, peer.status_id & 0xFFFF, EndpointOp.PORT_STATUS,
+                context.ports.mask, now >> 7 & 0xFFFF,
+            )  # fmt: skip
+            route.send(packet, ev, plane)
         context.timers.arm(TimerKind.PORT_STATUS, peer, now + peer.status_interval)
 
     def on_status_timer(self, peer: Peer, now: int) -> None:
@@ -77,19 +95,31 @@ class NodeOperations:
 
     # --- EV probes ---
 
-    def probe(self, peer: Peer, ev: int, plane: int, now: int, timeout_ns: int) -> int:
-        """An EV probe for a controller; returns the token of its `ProbeResult`."""
+    def probe(self, address: bytes, universe: EvUniverse, ev: int, plane: int, now: int, timeout_ns: int) -> int:
+        """An EV probe for a controller, of `universe`'s format; returns the token of its `ProbeResult`.
+
+        Raises ConfigError when the profile has no path to the address, or too many probes are under way.
+        """
+        if len(self.pending) >= _MAX_PENDING:
+            raise ConfigError(f"{len(self.pending)} EV probes are under way; wait for their answers")
+        addresses = self._context.config.address + address
+        nonce = self._nonce()
+        self._send_to(addresses, universe, self._probe_packet(addresses, nonce, ev, now), ev, plane)
         token = self._next_token
         self._next_token += 1
-        self._probe(peer, ev, plane, now, timeout_ns, token)
+        self._await(nonce, NodeProbe(addresses, None, ev, plane, now, now + timeout_ns, token))
         return token
 
-    def _probe(self, peer: Peer, ev: int, plane: int, now: int, timeout_ns: int, token: int | None) -> None:
+    def _probe_packet(self, addresses: bytes, nonce: int, ev: int, now: int) -> bytes:
+        context = self._context
+        return context.codec.encode_endpoint_request(
+            addresses, ev, context.tc_control, nonce, EndpointOp.EV_PROBE, 0, now >> 7 & 0xFFFF
+        )
+
+    def _await(self, nonce: int, probe: NodeProbe) -> None:
         self._context.counters.ev_probes_sent += 1
-        request_id = self._new_id()
-        self._request(peer, request_id, EndpointOp.EV_PROBE, 0, ev, plane, now)
-        self.pending[request_id] = NodeProbe(peer, ev, plane, now, now + timeout_ns, token)
-        self._context.timers.arm_by(TimerKind.NODE_PROBE, self, now + timeout_ns)
+        self.pending[nonce] = probe
+        self._context.timers.arm_by(TimerKind.NODE_PROBE, self, probe.deadline)
 
     def on_probe_timer(self, now: int) -> None:
         """Probes without an answer: a controller is told, a reverse EV is drawn anew."""
@@ -100,31 +130,37 @@ class NodeOperations:
                 continue
             del self.pending[request_id]
             if probe.token is not None:
-                self._context.events.append(ProbeResult(probe.token, probe.peer.address, probe.ev, probe.plane, None))
+                address = probe.addresses[16:]
+                self._context.events.append(ProbeResult(probe.token, address, probe.ev, probe.plane, None))
         if due is not None:
             self._context.timers.arm(TimerKind.NODE_PROBE, self, due)
 
-    def reverse_interval(self, peer: Peer) -> int:
+    def reverse_interval(self, route: Route) -> int:
         """One smoothed RTT, unless the profile says otherwise."""
-        return peer.universe.config.reverse_probe_ns or peer.cc.srtt_ns or peer.cc.base_rtt_ns
+        cc = route.qps[0].qpcc.cc
+        return route.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
 
-    def on_inbound(self, peer: Peer, now: int) -> None:
+    def on_inbound(self, route: Route, now: int) -> None:
         """A peer became active: start looking for reverse EVs."""
-        self._context.timers.arm(TimerKind.REVERSE_PROBE, peer, now + self.reverse_interval(peer))
+        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + self.reverse_interval(route))
 
-    def on_reverse_timer(self, peer: Peer, now: int) -> None:
+    def on_reverse_timer(self, route: Route, now: int) -> None:
         """One probe on a random EV of the next plane, while data arrives and our own SACKs do not tell."""
-        interval = self.reverse_interval(peer)
-        if now - peer.inbound_ns > 2 * interval:
-            peer.inbound_ns = -1  # idle; the next packet starts it again
+        interval = self.reverse_interval(route)
+        if now - route.inbound_ns > 2 * interval:
+            route.inbound_ns = -1  # idle; the next packet starts it again
             return
-        if peer.reverse_ns < now - interval:
+        peer = route.peer
+        if route.reverse_ns < now - interval and len(self.pending) < _MAX_PENDING:
             plane = peer.next_plane()
             if plane >= 0:
-                ev = peer.universe.values[self._context.rng.choice(peer.universe.by_plane[plane])]
+                ev = route.any_ev(plane)
                 if not peer.denies(ev):
-                    self._probe(peer, ev, plane, now, max(4 * interval, peer.universe.config.probe_timeout_ns), None)
-        self._context.timers.arm(TimerKind.REVERSE_PROBE, peer, now + interval)
+                    nonce = self._nonce()
+                    route.send(self._probe_packet(peer.addresses, nonce, ev, now), ev, plane)
+                    deadline = now + max(4 * interval, route.universe.config.probe_timeout_ns)
+                    self._await(nonce, NodeProbe(peer.addresses, route, ev, plane, now, deadline, None))
+        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + interval)
 
     # --- receiving ---
 
@@ -134,25 +170,47 @@ class NodeOperations:
         lost = 0
         if request.op == EndpointOp.PORT_STATUS:
             context.counters.port_status_received += 1
-            request_id = request.psn & 0xFFFF
-            last = peer.last_status_id
-            if last is None or 0 < (request_id - last & 0xFFFF) < 0x8000:
-                peer.last_status_id = request_id
-                lost = self._take_status(peer, request.port_status_mask, now)
+            identifier = peer.newer(request.psn & 0xFFFF)
+            if identifier is not None:
+                peer.remote_status = identifier
+                lost = self.take_status(peer, request.port_status_mask, now)
         elif request.op == EndpointOp.EV_PROBE:
             context.counters.ev_probes_answered += 1
         else:
             context.drop("endpoint_op", port, now)
             return 0
         plane = peer.control_plane(port)
-        ev = peer.reverse[plane]
-        packet = context.codec.encode_endpoint_response(
-            peer.addresses, ev, context.tc_control, request.psn & 0xFFFF, request.op, request.tx_timestamp
-        )
-        peer.send(packet, ev, plane)
+        route = peer.routes[0]
+        ev = route.reverse[plane]
+        route.send(self._answer(peer.addresses, request, ev), ev, plane)
         return lost
 
-    def _take_status(self, peer: Peer, mask: int, now: int) -> int:
+    def on_stranger(self, request: EndpointRequest, universe: EvUniverse, port: int, now: int) -> None:
+        """Answer the EV probe of an address that no queue pair is connected to, keeping nothing of it.
+
+        Its port status is not taken, and so not answered: it is repeated until a queue pair wants it.
+        """
+        context = self._context
+        if request.op != EndpointOp.EV_PROBE:
+            context.drop("unknown_peer", port, now)
+            return
+        addresses = request.addresses[16:] + request.addresses[:16]
+        ev = universe.values[context.rng.choice(universe.by_plane[port])]
+        try:
+            self._send_to(addresses, universe, self._answer(addresses, request, ev), ev, port)
+        except ConfigError:
+            context.drop("no_path", port, now)
+            return
+        context.counters.ev_probes_answered += 1
+
+    def _answer(self, addresses: bytes, request: EndpointRequest, ev: int) -> bytes:
+        context = self._context
+        return context.codec.encode_endpoint_response(
+            addresses, ev, context.tc_control, request.psn & 0xFFFF, request.op, request.tx_timestamp
+        )
+
+    def take_status(self, peer: Peer, mask: int, now: int) -> int:
+        """The peer's ports are as `mask` says; returns the mask of planes that just became unusable."""
         context = self._context
         mask &= (1 << len(context.ports.ports)) - 1
         changed = mask ^ peer.remote_ports
@@ -165,19 +223,24 @@ class NodeOperations:
                     context.trace(now, "port:state", port=plane, up=up, peer=peer.address.hex())
         return peer.refresh_planes()
 
-    def on_response(self, peer: Peer, response: EndpointResponse, now: int) -> None:
+    def on_response(self, response: EndpointResponse, port: int, now: int) -> None:
         """An answer: the port status has arrived, or the probed EV works in both directions."""
+        context = self._context
         request_id = response.psn & 0xFFFF
         probe = self.pending.get(request_id)
-        if probe is not None and probe.peer is peer:
+        if probe is not None and probe.addresses == response.addresses[16:] + response.addresses[:16]:
             del self.pending[request_id]
-            if probe.token is None:
-                peer.reverse[probe.plane] = probe.ev
-                peer.reverse_ns = now
-            else:
-                self._context.events.append(
-                    ProbeResult(probe.token, peer.address, probe.ev, probe.plane, now - probe.sent_ns)
-                )
-        elif request_id == peer.status_id and not peer.status_acked:
+            route = probe.route
+            if route is not None:
+                route.reverse[probe.plane] = probe.ev
+                route.reverse_ns = now
+            elif probe.token is not None:
+                rtt = now - probe.sent_ns
+                context.events.append(ProbeResult(probe.token, probe.addresses[16:], probe.ev, probe.plane, rtt))
+            return
+        peer = context.peers.get(response.addresses)
+        if peer is None:
+            context.drop("unknown_peer", port, now)
+        elif request_id == peer.status_id & 0xFFFF and not peer.status_acked:
             peer.status_acked = True
-            self._context.timers.cancel(TimerKind.PORT_STATUS, peer)
+            context.timers.cancel(TimerKind.PORT_STATUS, peer)

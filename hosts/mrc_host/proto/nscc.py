@@ -121,7 +121,6 @@ class Nscc(CongestionControl):
 
     def on_sack(self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool) -> None:
         """The table of §8. Without an RTT sample only accounting, penalty and quick adapt apply."""
-        self.inflight -= newly
         self._achieved += newly
         if rtt_ns:
             self.sample(rtt_ns)
@@ -226,7 +225,6 @@ class Nscc(CongestionControl):
 
     def on_trim(self, now: int, size: int) -> None:
         """NACK TRIMMED or TRIMMED_LASTHOP: trigger quick adapt, else give the packet's bytes back."""
-        self.inflight -= size
         self._qa_triggered = True
         if self._qa_end is not None and now >= self._qa_end and self._quick_adapt(now):
             return
@@ -236,8 +234,7 @@ class Nscc(CongestionControl):
         self._shrink(size)
 
     def on_loss(self, now: int, size: int) -> None:
-        """Inferred loss: inflight and cwnd lose the packet's bytes."""
-        self.inflight -= size
+        """Inferred loss: cwnd loses the packet's bytes, as inflight did."""
         self._shrink(size)
 
     def _shrink(self, size: int) -> None:

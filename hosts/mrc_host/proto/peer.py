@@ -1,144 +1,145 @@
-"""One destination: congestion controller, usable planes, reverse EVs, SRv6 paths (`mrc-protocol.md §6-§8`)."""
+"""One destination: what is known of its ports, and the queue pairs to it (`mrc-protocol.md §6-§8`).
+
+Of the peer: its ports, which planes are usable, the port status it was told. Of the pair (peer, EV profile): a
+`Route`, with encapsulation and reverse EVs. Of the pair (peer, CC profile): a `Qpcc`, with window and plane balance.
+A peer exists while a queue pair is connected to it.
+"""
 
 from __future__ import annotations
 
-import ipaddress
-from collections import deque
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mrc_host.proto import cc
-from mrc_host.proto.config import CcConfig, Srv6Path
-from mrc_host.proto.context import Context
-from mrc_host.proto.ev_profile import EvUniverse
-from mrc_host.proto.ports import PlaneBalance
-from mrc_host.proto.wire import encapsulate
+from mrc_host.proto.qpcc import Qpcc
+from mrc_host.proto.route import Route
+from mrc_host.proto.timers import TimerKind
 
 if TYPE_CHECKING:
+    from mrc_host.proto.config import CcConfig
+    from mrc_host.proto.context import Context
+    from mrc_host.proto.ev_profile import EvUniverse
     from mrc_host.proto.qp import QueuePair
-    from mrc_host.proto.requestor import Requestor
 
-_OUTER_BYTES = 40
-_SRH_BYTES = 8
-_MAX_PATHS = 4096  # cached SRv6 paths; an EV universe is smaller
-
-
-class Scheduling(Enum):
-    """Scheduling states of a QPCC (`mrc-protocol.md §8`)."""
-
-    IDLE = "nothing to send, nothing in flight"
-    ACTIVE = "data, window closed"
-    READY = "data, window open"
-    PENDING = "nothing to send, packets in flight"
+_ID_MASK = 0xFFFF
+_ID_HALF = 0x8000
 
 
 class Peer:
-    """See the module's docstring. All queue pairs to the same address share it."""
+    """See the module's docstring."""
 
     __slots__ = (
         "_turn",
         "addresses",
         "addresses_in",
-        "balance",
-        "cc",
-        "cc_config",
         "context",
-        "in_ring",
-        "inbound_ns",
-        "last_status_id",
-        "outer_bytes",
-        "paths",
+        "controllers",
+        "instance",
         "planes",
         "qps",
         "remote_ports",
-        "reverse",
-        "reverse_ns",
+        "remote_status",
+        "routes",
         "status_acked",
         "status_id",
         "status_interval",
-        "universe",
-        "waiting",
     )
 
-    def __init__(self, context: Context, address: bytes, universe: EvUniverse, cc_config: CcConfig) -> None:
+    def __init__(self, context: Context, address: bytes) -> None:
         config = context.config
         self.context = context
         self.addresses = config.address + address
         self.addresses_in = address + config.address
-        self.universe = universe
-        self.cc_config = cc_config
-        self.cc = cc.make(cc_config, nominal_size(config.wire.mtu))
-        self.balance = PlaneBalance(
-            config.ports.count,
-            config.ports.balance_slack_packets * self.cc.mtu,
-            config.ports.balance_patience_ns,
-        )
         self.qps: list[QueuePair] = []
-        self.in_ring = 0  # requestors in the send ring
-        self.waiting: deque[Requestor] = deque()  # have data, window closed
+        self.routes: list[Route] = []
+        self.controllers: list[Qpcc] = []
         self.remote_ports = (1 << config.ports.count) - 1
+        self.remote_status: int | None = None  # identifier of the newest status known, all its bits
+        self.instance: int | None = None  # of the peer's endpoint: one that starts again counts anew
         self.planes = context.ports.mask & self.remote_ports
-        # One known-good EV per plane for control packets; random until one proves good.
-        self.reverse = self._any_reverse()
-        self.reverse_ns = -1
-        self.inbound_ns = -1
-        self.paths: dict[int, Srv6Path] = {}
-        path = universe.path(self.reverse[0], address)
-        self.outer_bytes = 0
-        if path is not None:
-            segments = len(path.segments)
-            self.outer_bytes = _OUTER_BYTES + (_SRH_BYTES + 16 * segments if segments else 0)
-        self.status_id = 0
+        self.status_id = context.ports.status  # what we told last
         self.status_acked = True
         self.status_interval = config.ports.status_repeat_ns
-        self.last_status_id: int | None = None
         self._turn = 0
-
-    def _any_reverse(self) -> list[int]:
-        universe = self.universe
-        return [universe.values[self.context.rng.choice(members)] for members in universe.by_plane]
-
-    def adopt(self, universe: EvUniverse, cc_config: CcConfig) -> None:
-        """The profiles of a new queue pair decide, if it is the only one: a peer outlives its queue pairs."""
-        if self.qps:
-            return
-        if cc_config != self.cc_config:
-            self.cc_config = cc_config
-            self.cc = cc.make(cc_config, nominal_size(self.context.config.wire.mtu))
-        if universe is not self.universe:
-            same = universe.values == self.universe.values
-            self.universe = universe
-            if not same:
-                self.reverse = self._any_reverse()
-                self.paths.clear()
-
-    def denies(self, value: int) -> bool:
-        """Whether a controller has denied an EV to a queue pair of this peer."""
-        return any(qp.evs.denies(value) for qp in self.qps)
-
-    def redraw_reverse(self, plane: int) -> None:
-        """Another EV for the control packets of a plane, one that nobody has denied if there is one."""
-        universe = self.universe
-        values = [universe.values[ev] for ev in universe.by_plane[plane]]
-        allowed = [value for value in values if not self.denies(value)]
-        self.reverse[plane] = self.context.rng.choice(allowed or values)
 
     @property
     def address(self) -> bytes:
         """The peer's IPv6 address."""
         return self.addresses[16:]
 
-    def wrap(self, packet: bytes, ev: int) -> bytes:
-        """The packet in its SRv6 encapsulation; `outer_bytes` is 0 when there is none."""
-        path = self.paths.get(ev)
-        if path is None:
-            found = self.universe.path(ev, self.addresses[16:])
-            if found is None:
-                return packet
-            if len(self.paths) >= _MAX_PATHS:
-                self.paths.clear()
-            path = self.paths[ev] = found
-        return encapsulate(packet, path.source or self.addresses[:16], path.destination, path.segments)
+    # --- who takes part ---
+
+    def route_for(self, universe: EvUniverse) -> Route:
+        """The route of an EV profile, made if need be. Raises ConfigError when there is no way to the peer."""
+        for route in self.routes:
+            if route.universe is universe:
+                return route
+        return Route(self, universe)
+
+    def attach(self, qp: QueuePair, route: Route, config: CcConfig) -> None:
+        """A queue pair connects, with its own EV profile (`route`) and CC profile."""
+        for qpcc in self.controllers:
+            if qpcc.config == config:
+                break
+        else:
+            qpcc = Qpcc(self, config)
+            self.controllers.append(qpcc)
+        if route not in self.routes:
+            self.routes.append(route)
+        qp.peer, qp.route, qp.qpcc = self, route, qpcc
+        self.qps.append(qp)
+        route.qps.append(qp)
+        qpcc.qps.append(qp)
+        self.context.peers[self.addresses_in] = self
+        self.refresh_planes()
+
+    def detach(self, qp: QueuePair) -> None:
+        """A queue pair leaves; what only it used goes with it, and the peer with the last one."""
+        timers = self.context.timers
+        route, qpcc = qp.route, qp.qpcc
+        self.qps.remove(qp)
+        route.qps.remove(qp)
+        qpcc.qps.remove(qp)
+        if not route.qps:
+            self.routes.remove(route)
+            timers.cancel_owner(route)
+        if qpcc.qps:
+            qpcc.refresh()
+        else:
+            self.controllers.remove(qpcc)
+            timers.cancel_owner(qpcc)
+        if not self.qps:
+            timers.cancel(TimerKind.PORT_STATUS, self)
+            self.context.peers.pop(self.addresses_in, None)
+
+    def denies(self, value: int) -> bool:
+        """Whether a controller has denied an EV towards this peer."""
+        denied = self.context.denied
+        return bool(denied) and value in self.context.denied_towards(self.address)
+
+    # --- ports and planes ---
+
+    def newer(self, request_id: int) -> int | None:
+        """The whole identifier of a port status that the wire names by 16 bits; None when it is not news."""
+        known = self.remote_status
+        if known is None:
+            return request_id
+        ahead = request_id - known & _ID_MASK
+        return known + ahead if 0 < ahead < _ID_HALF else None
+
+    def newer_document(self, instance: int, status: int) -> bool:
+        """Whether a document tells of a later state of the peer's ports than is known; notes what it says then."""
+        known = self.remote_status
+        if known is not None and instance == self.instance and status <= known:
+            return False
+        fresh = self.instance is None
+        self.instance = instance
+        if known is not None and fresh:
+            # A status came before any document: only its 16 bits are known.
+            ahead = known - status & _ID_MASK
+            if ahead < _ID_HALF:
+                self.remote_status = status + ahead
+                return False
+        self.remote_status = status
+        return True
 
     def control_plane(self, arrival: int) -> int:
         """The plane for a control packet: the one that the packet it answers came on, while that is usable."""
@@ -158,59 +159,14 @@ class Peer:
                 return plane
         return -1
 
-    def send(self, packet: bytes, ev: int, plane: int) -> None:
-        """Queue a control packet that was encoded with `ev` on the port of `plane`."""
-        if self.outer_bytes:
-            packet = self.wrap(packet, ev)
-        self.context.ports.enqueue(plane, packet)
-
     def refresh_planes(self) -> int:
         """Recompute which planes are usable; returns the mask of those that ceased to be."""
         before = self.planes
         self.planes = self.context.ports.mask & self.remote_ports
-        carry = 0
         for qp in self.qps:
             qp.evs.set_usable(self.planes)
-            carry |= qp.evs.planes()
-        self.balance.set_mask(self.planes & carry)
+        for qpcc in self.controllers:
+            qpcc.refresh()
+        for qp in self.qps:
+            qp.watch_outage()
         return before & ~self.planes
-
-    def wake_waiting(self) -> None:
-        """The window may have opened: put as many waiting requestors into the ring as it has room for full packets."""
-        cc = self.cc
-        mtu = cc.mtu
-        room = cc.cwnd - cc.inflight
-        if room < mtu and cc.inflight <= 0:
-            room = mtu  # with nothing in flight one packet may always leave
-        waiting = self.waiting
-        while waiting and room >= mtu:
-            requestor = waiting.popleft()
-            requestor.waiting = False
-            self.context.wake(requestor)
-            room -= mtu
-
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state."""
-        count = len(self.context.ports.ports)
-        return {
-            "address": str(ipaddress.IPv6Address(self.address)),
-            "scheduling": self.scheduling.name,
-            "planes": [bool(self.planes >> plane & 1) for plane in range(count)],
-            "sent_bytes": list(self.balance.sent),
-            "cc": self.cc.snapshot(),
-        }
-
-    @property
-    def scheduling(self) -> Scheduling:
-        """The QPCC's scheduling state."""
-        has_data = any(qp.requestor.has_data() for qp in self.qps)
-        if not has_data:
-            in_flight = any(qp.requestor.board.outstanding for qp in self.qps)
-            return Scheduling.PENDING if in_flight else Scheduling.IDLE
-        open_ = self.cc.inflight + self.cc.mtu <= self.cc.cwnd or self.cc.inflight <= 0
-        return Scheduling.READY if open_ else Scheduling.ACTIVE
-
-
-def nominal_size(payload: int, extra: int = 4) -> int:
-    """Nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
-    return payload + (-payload & 3) + 44 + extra + 40

@@ -21,15 +21,20 @@ class Port:
 
 
 class PortTable:
-    """The ports of an endpoint; bit p of `mask` says that port p is up."""
+    """The ports of an endpoint; bit p of `mask` says that port p is up.
 
-    __slots__ = ("limit", "mask", "overflow", "ports")
+    `status` identifies the present state: it counts the changes, and peers order by it what they hear of us, by
+    port status updates (its low 16 bits) or by a queue pair's document (all of it).
+    """
 
-    def __init__(self, count: int, limit: int) -> None:
+    __slots__ = ("all", "limit", "mask", "overflow", "ports", "status")
+
+    def __init__(self, count: int, limit: int, status: int) -> None:
         self.ports = [Port(number) for number in range(count)]
-        self.mask = (1 << count) - 1
+        self.mask = self.all = (1 << count) - 1
         self.limit = limit
         self.overflow = 0
+        self.status = status
 
     def set_state(self, port: int, up: bool) -> bool:
         """Record a port's state; True when it changed. What waited on a port that went down is dropped."""
@@ -38,6 +43,7 @@ class PortTable:
             return False
         entry.up = up
         self.mask ^= 1 << port
+        self.status += 1
         if not up:
             entry.control.clear()
         return True

@@ -23,12 +23,11 @@ class PendingProbe(NamedTuple):
 class Prober:
     """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest."""
 
-    __slots__ = ("_burst_from", "_next_id", "pending", "qp")
+    __slots__ = ("_burst_from", "pending", "qp")
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.pending: dict[int, PendingProbe] = {}
-        self._next_id = qp.context.rng.getrandbits(16)
         self._burst_from = 0
 
     def send(self, ev: int, now: int, revival: bool) -> None:
@@ -37,23 +36,25 @@ class Prober:
         context = qp.context
         plane = qp.evs.universe.planes[ev]
         value = qp.evs.universe.values[ev]
-        self._next_id = (self._next_id + 1) & 0xFFFF
-        self.pending[self._next_id] = PendingProbe(ev, plane, now, revival)
+        nonce = context.rng.getrandbits(16)  # nobody off the path can answer what he has not seen
+        while nonce in self.pending:
+            nonce = context.rng.getrandbits(16)
+        self.pending[nonce] = PendingProbe(ev, plane, now, revival)
         packet = context.codec.encode_probe(
             qp.peer.addresses,
             value,
             context.tc_probe,
             qp.remote_number,
-            self._next_id,
+            nonce,
             qp.number & 0xFFFF,
             qp.remote_number & 0xFFFF,
             now >> 7 & 0xFFFF,
         )
-        qp.peer.send(packet, value, plane)
+        qp.route.send(packet, value, plane)
         qp.requestor.counters.probes_sent += 1
         if context.trace is not None:
             why = "revival" if revival else "tail"
-            context.trace(now, "probe:sent", qpn=qp.number, id=self._next_id, ev=value, port=plane, why=why)
+            context.trace(now, "probe:sent", qpn=qp.number, id=nonce, ev=value, port=plane, why=why)
         self.schedule(now)
 
     def schedule(self, now: int, *, soon: bool = False) -> None:

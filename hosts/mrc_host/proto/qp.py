@@ -8,17 +8,22 @@ from enum import Enum
 from typing import Any, Final
 
 from mrc_host.proto.completion import CompletionQueue, CompletionStatus
-from mrc_host.proto.config import CcConfig, EvConfig, ReliabilityConfig
+from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, ReliabilityConfig
 from mrc_host.proto.context import Context
 from mrc_host.proto.ev import STATES, EvInput, EvSet
 from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
 from mrc_host.proto.peer import Peer
 from mrc_host.proto.probing import Prober
+from mrc_host.proto.qpcc import Qpcc
 from mrc_host.proto.requestor import Requestor, WriteRequest
 from mrc_host.proto.responder import Responder
+from mrc_host.proto.route import Route
+from mrc_host.proto.timers import TimerKind
 
-DOCUMENT: Final = "mrc-qp/1"
+DOCUMENT: Final = "mrc-qp/2"
+_FOR_EVER: Final = 25  # exp_cnt
+_LONGEST_TIMEOUT_NS: Final = 1024 << 24
 
 
 class QpError(Exception):
@@ -69,6 +74,7 @@ class QpAttributes:
         "always_skip_after",
         "dynamic_mpr",
         "exp_cnt",
+        "hole_cycle",
         "linear_cnt",
         "max_wimm",
         "max_wimm_dest",
@@ -78,6 +84,7 @@ class QpAttributes:
         "peer_service_time",
         "peer_trim_nack",
         "rack_inference",
+        "sack_delay_ns",
         "sack_every",
         "same_ev_inference",
         "service_time",
@@ -97,18 +104,28 @@ class QpAttributes:
     always_skip_after: int
     dynamic_mpr: bool
     exp_cnt: int
+    hole_cycle: int
     linear_cnt: int
     max_wimm: int
     max_wimm_dest: int
     mpr: int
     mpr_dest: int
     rack_inference: bool
+    sack_delay_ns: int
     sack_every: int
     same_ev_inference: bool
     service_time: bool
     tail_probe: bool
     timeout: int
     trim_nack: bool
+
+    def patience_ns(self) -> int | None:
+        """How long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
+        if self.exp_cnt >= _FOR_EVER:
+            return None
+        base = 1024 << self.timeout
+        doubled = (max(base, min(base << step, _LONGEST_TIMEOUT_NS)) for step in range(1, self.exp_cnt + 1))
+        return base * (self.linear_cnt + 1) + sum(doubled)
 
 
 class QueuePair:
@@ -123,15 +140,23 @@ class QueuePair:
         "ev_config",
         "evs",
         "number",
+        "open_planes",
         "peer",
         "prober",
+        "qpcc",
+        "reliability",
         "remote_number",
         "requestor",
         "responder",
+        "route",
         "sq_psn",
         "state",
+        "told_status",
     )
-    peer: Peer  # from RTR on (`connected`)
+    # From RTR on (`connected`).
+    peer: Peer
+    route: Route
+    qpcc: Qpcc
 
     def __init__(
         self,
@@ -154,6 +179,9 @@ class QueuePair:
         self.cc_config = cc_config
         initial = context.config.initial_psn
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
+        self.told_status: int | None = None  # the port status that our document told first
+        self.open_planes = 0  # usable planes on which we have an EV
+        self.reliability = reliability
         self.attributes = QpAttributes(reliability, context.config.wire.mtu)
         self.evs = EvSet(universe, context.rng, self._on_ev)
         self.prober = Prober(self)
@@ -165,10 +193,7 @@ class QueuePair:
     def transit(self, item: QpInput, now: int, reason: ErrorReason | None = None) -> None:
         """Change the state by the table. Raises QpError for a transition that it does not have."""
         old = self.state
-        new = TRANSITIONS.get((old, item))
-        if new is None:
-            allowed = ", ".join(sorted(other.value for state, other in TRANSITIONS if state is old))
-            raise QpError(f"queue pair {self.number} is in {old.value}: '{item.value}' is refused; allowed: {allowed}")
+        new = self.after(item)
         if new is old and new in (_S.ERROR, _S.RESET):
             return
         self.state = new
@@ -178,15 +203,41 @@ class QueuePair:
             text = self.error.value if self.error is not None else None
             self.context.trace(now, "qp:state", qpn=self.number, old=old.value, new=new.value, reason=text)
 
+    def after(self, item: QpInput) -> QpState:
+        """The state that an input leads to. Raises QpError for a transition that the table does not have."""
+        new = TRANSITIONS.get((self.state, item))
+        if new is None:
+            old = self.state
+            allowed = ", ".join(sorted(other.value for state, other in TRANSITIONS if state is old))
+            raise QpError(f"queue pair {self.number} is in {old.value}: '{item.value}' is refused; allowed: {allowed}")
+        return new
+
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
-        """INIT -> RTR: the responder runs."""
+        """INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
+        self.after(QpInput.TO_RTR)
+        try:
+            route = peer.route_for(self.evs.universe)
+        except ConfigError as error:
+            raise QpError(f"queue pair {self.number}: {error}") from None
         self.transit(QpInput.TO_RTR, now)
-        self.peer = peer
+        peer.attach(self, route, self.cc_config)
         self.connected = True
         self.remote_number = remote_number
         self.responder.start(rq_psn)
-        peer.qps.append(self)
+        self._take_denials()
         peer.refresh_planes()
+
+    def _take_denials(self) -> None:
+        """What a controller denied towards the peer holds for this queue pair, and the other way round (`§7`)."""
+        evs = self.evs
+        context = self.context
+        mine = {value for value in evs.universe.values if evs.denies(value)}
+        if mine:
+            context.denied.setdefault(self.peer.address, set()).update(mine)
+        for value in context.denied_towards(self.peer.address):
+            ev = evs.universe.index.get(value)
+            if ev is not None:
+                evs.apply(ev, EvInput.DENY)
 
     def enter_rts(self, now: int) -> None:
         """RTR -> RTS: the requestor runs."""
@@ -218,6 +269,10 @@ class QueuePair:
         self.transit(QpInput.TO_RESET, now)
         self._stop(None, CompletionStatus.WR_FLUSH_ERR, now)
         self.leave_peer()
+        # Delayed packets of this connection must not fit the next one, and what was negotiated went with it.
+        self.sq_psn = self.context.rng.getrandbits(24)
+        self.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
+        self.told_status = None
         self.requestor.start(self.sq_psn)
         self.responder.start(0)
 
@@ -225,7 +280,44 @@ class QueuePair:
         """Take part no longer in what queue pairs to one peer share."""
         if self.connected:
             self.connected = False
-            self.peer.qps.remove(self)
+            self.open_planes = 0
+            self.peer.detach(self)
+
+    def abandon(self, now: int) -> None:
+        """What `fail` does at the least, for a queue pair whose own state is what is broken."""
+        context = self.context
+        if self.state is not QpState.ERROR:
+            context.events.append(QpStateChanged(self.number, self.state, QpState.ERROR, ErrorReason.INTERNAL))
+        self.state = QpState.ERROR
+        self.error = ErrorReason.INTERNAL
+        context.timers.cancel_owner(self)
+        context.unwake(self.requestor)
+        if self.connected and self.requestor.waiting:
+            self.requestor.waiting = False
+            self.qpcc.waiting.remove(self.requestor)
+
+    # --- nowhere to send ---
+
+    def watch_outage(self) -> None:
+        """Without a plane to send on nothing is outstanding that could time out: a timer bounds the waiting (`§4`)."""
+        timers = self.context.timers
+        self.open_planes = self.peer.planes & self.evs.planes()
+        if self.open_planes:
+            timers.cancel(TimerKind.OUTAGE, self)
+        elif self.state is QpState.RTS and self.requestor.unacked and not timers.is_armed(TimerKind.OUTAGE, self):
+            patience = self.attributes.patience_ns()
+            if patience is not None:
+                timers.arm(TimerKind.OUTAGE, self, self.context.now + patience)
+
+    def on_outage(self, now: int) -> None:
+        """No plane has come back in the time that the retries of a packet would have taken."""
+        if not self.open_planes and self.requestor.unacked:
+            self.fail(
+                ErrorReason.RETRY_EXCEEDED,
+                now,
+                failed_psn=self.requestor.unacked[0].last,
+                status=CompletionStatus.RETRY_EXC_ERR,
+            )
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-serialisable state and counters."""
@@ -263,6 +355,8 @@ class QueuePair:
                     failed_psn=request.last,
                     status=CompletionStatus.LOC_QP_OP_ERR,
                 )
+            elif not self.open_planes:
+                self.watch_outage()
         elif self.state is QpState.ERROR:
             self.requestor.counters.requests_flushed += 1
             self.requestor.complete(request, CompletionStatus.WR_FLUSH_ERR, now)
@@ -298,11 +392,13 @@ class QueuePair:
             return
         if after is EvState.ASSUMED_BAD:
             self.prober.schedule(context.now)
-        peer = self.peer
-        if after is EvState.DENIED and peer.reverse[plane] == value:
-            peer.redraw_reverse(plane)
-        if peer.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
-            peer.refresh_planes()
+        route = self.route
+        if after is EvState.DENIED and route.reverse[plane] == value:
+            route.reverse[plane] = route.any_ev(plane)
+        if self.qpcc.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
+            self.peer.refresh_planes()
+        else:
+            self.watch_outage()
 
 
 def local_document(qp: QueuePair) -> dict[str, Any]:
@@ -320,6 +416,8 @@ def local_document(qp: QueuePair) -> dict[str, Any]:
         "udp_port": wire.udp_port,
         "ports": context.config.ports.count,
         "ports_up": context.ports.mask,
+        "port_status": context.ports.status,
+        "instance": context.instance,
         "mpr_dest": attributes.mpr_dest,
         "max_wimm_dest": attributes.max_wimm_dest,
         "dynamic_mpr": attributes.dynamic_mpr,
@@ -336,6 +434,8 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
     "udp_port": (int, 1, 0xFFFF),
     "ports": (int, 1, 32),
     "ports_up": (int, 0, 0xFFFFFFFF),
+    "port_status": (int, 0, (1 << 62) - 1),
+    "instance": (int, 0, (1 << 48) - 1),
     "mpr_dest": (int, 1, 255),
     "max_wimm_dest": (int, 1, 32767),
     "dynamic_mpr": (bool, 0, 1),

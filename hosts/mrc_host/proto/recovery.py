@@ -77,20 +77,20 @@ class Recovery:
             counters.stale_nacks += 1
             return
         self.silence = 0
+        self.requestor.account.lose(sent.size)
         if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
-            qp.peer.cc.on_trim(now, sent.size)
+            qp.qpcc.cc.on_trim(now, sent.size)
         else:
-            qp.peer.cc.on_refused(sent.size)
             self._back_off(now)
         self.lose(sent, LossReason.NACK, now)
-        if qp.peer.waiting:
-            qp.peer.wake_waiting()
+        if qp.qpcc.waiting:
+            qp.qpcc.wake_waiting()
 
     def _back_off(self, now: int) -> None:
         """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
         if now < self.hold_ns:
             return
-        pause = max(self.requestor.srtt_ns, self.requestor.qp.peer.cc.base_rtt_ns) << min(self.refusals, 10)
+        pause = max(self.requestor.srtt_ns, self.requestor.qp.qpcc.cc.base_rtt_ns) << min(self.refusals, 10)
         self.refusals += 1
         self.hold_ns = now + pause
         self.requestor.qp.context.timers.arm(TimerKind.BACKOFF, self.requestor.qp, self.hold_ns)
@@ -104,14 +104,14 @@ class Recovery:
         """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
         qp = self.requestor.qp
         sent.state = LOST
-        self.requestor.lost_bytes += sent.size
+        if reason is not LossReason.NACK:  # else it has left the account before the controller heard of it
+            self.requestor.account.lose(sent.size)
         counters = self.requestor.counters
-        cc = qp.peer.cc
+        cc = qp.qpcc.cc
         if reason is LossReason.NACK:
             counters.lost_nack += 1
         elif reason is LossReason.PORT_DOWN:
             counters.lost_port_down += 1
-            cc.on_refused(sent.size)
         else:
             if reason is LossReason.RACK:
                 counters.lost_rack += 1
@@ -151,8 +151,8 @@ class Recovery:
         """A plane is known to be down: what is in flight there is sent again at once, on others."""
         for sent in self.requestor.board.on_plane(plane):
             self.lose(sent, LossReason.PORT_DOWN, now)
-        if self.requestor.qp.peer.waiting:
-            self.requestor.qp.peer.wake_waiting()
+        if self.requestor.qp.qpcc.waiting:
+            self.requestor.qp.qpcc.wake_waiting()
 
     def on_timeout(self, now: int) -> None:
         """The local ACK timeout of some packet (rule (d))."""
@@ -165,15 +165,15 @@ class Recovery:
             self._rto_armed = True
             self.armed = self._tail_armed
             self.requestor.qp.context.timers.arm(TimerKind.RETRANSMIT, self.requestor.qp, due)
-        if self.requestor.qp.peer.waiting:
-            self.requestor.qp.peer.wake_waiting()
+        if self.requestor.qp.qpcc.waiting:
+            self.requestor.qp.qpcc.wake_waiting()
 
     # --- the tail: silence while something is unacknowledged ---
 
     def _tail_interval(self) -> int:
         """Two smoothed RTTs of silence, doubling with every probe that brought nothing, but no longer than the
         retry budget would wait for a packet: a transport ACK that never comes must end in that time, too."""
-        rtt = max(self.requestor.srtt_ns + 2 * self.requestor.rttvar_ns, self.requestor.qp.peer.cc.base_rtt_ns)
+        rtt = max(self.requestor.srtt_ns + 2 * self.requestor.rttvar_ns, self.requestor.qp.qpcc.cc.base_rtt_ns)
         board = self.requestor.board
         longest = board.timeout_ns << min(max(0, self.silence - board.linear), _MAX_TAIL_DOUBLINGS)
         return max(rtt, min(2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS), longest))

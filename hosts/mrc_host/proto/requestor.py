@@ -13,8 +13,8 @@ from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueu
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.fields import Opcode
+from mrc_host.proto.inflight import InflightAccount, nominal_size
 from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
-from mrc_host.proto.peer import nominal_size
 from mrc_host.proto.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 from mrc_host.proto.recovery import Recovery
 from mrc_host.proto.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
@@ -32,8 +32,6 @@ AHEAD: Final = 3  # this port has carried more to the peer than the others: let 
 BUDGET: Final = 4  # the packet does not fit the port's room
 
 _MAX_TAIL_DOUBLINGS: Final = 20
-_RCVD_UNIT: Final = 256
-_RCVD_MASK: Final = 0xFFFFFF
 _SMALL_WINDOW_PACKETS: Final = 8
 _NAK_REASONS: Final = {
     1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
@@ -78,9 +76,9 @@ class Requestor:
         "_next_psn",
         "_offset",
         "_queue",
-        "_rcvd_units",
         "_small_window",
         "_stamps",
+        "account",
         "board",
         "counters",
         "cq",
@@ -88,7 +86,6 @@ class Requestor:
         "in_ring",
         "limit",
         "lost",
-        "lost_bytes",
         "mpr",
         "msn",
         "mtu",
@@ -96,7 +93,6 @@ class Requestor:
         "recovery",
         "rqmsn",
         "rttvar_ns",
-        "sent_bytes",
         "srtt_ns",
         "tc_data",
         "tc_retx",
@@ -139,9 +135,7 @@ class Requestor:
         self.wimm_in_flight = 0
         self.srtt_ns = 0
         self.rttvar_ns = 0
-        self.sent_bytes = 0
-        self.lost_bytes = 0
-        self._rcvd_units = 0
+        self.account = InflightAccount(qp.qpcc.cc if qp.connected else None)
         self.recovery.start(attributes)
 
     # --- posting ---
@@ -204,16 +198,17 @@ class Requestor:
                 size += 4
         qp = self.qp
         peer = qp.peer
-        cc = peer.cc
-        inflight = cc.inflight + size
+        route = qp.route
+        cc = qp.qpcc.cc
+        inflight = cc.inflight
         cwnd = cc.cwnd
-        if inflight > cwnd and cc.inflight > 0:
+        if inflight + size > cwnd and inflight > 0:
             return WINDOW
-        if size + peer.outer_bytes > room:
+        if size + route.outer_bytes > room:
             return BUDGET
         if not peer.planes >> port & 1:
             return PORT
-        balance = peer.balance
+        balance = qp.qpcc.balance
         sent_bytes = balance.sent
         if sent_bytes[port] > balance.limit and not balance.retry(port, now):
             return self._unbalanced(now)
@@ -237,17 +232,16 @@ class Requestor:
             request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
             request.va + offset, request.rkey, request.length, request.view[offset:end], request.immediate,
         )  # fmt: skip
-        if peer.outer_bytes:
-            packet = peer.wrap(packet, value)
+        if route.outer_bytes:
+            packet = route.wrap(packet, value)
         last_on_ev = board.last_on_ev
         sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev.get(ev))
         last_on_ev[ev] = sent
         board.outstanding[psn] = sent
         board.order.append(sent)
         board.nxt = psn + 1
-        cc.inflight = inflight
+        self.account.send(size)
         sent_bytes[port] += size
-        self.sent_bytes += size
         counters = self.counters
         counters.packets_sent += 1
         counters.payload_bytes_sent += end - offset
@@ -267,10 +261,10 @@ class Requestor:
 
     def _unbalanced(self, now: int) -> int:
         """This port is ahead of the others: a timer ends the waiting."""
-        peer = self.qp.peer
+        qpcc = self.qp.qpcc
         timers = self.qp.context.timers
-        if not timers.is_armed(TimerKind.BALANCE, peer):
-            timers.arm(TimerKind.BALANCE, peer, max(peer.balance.deadline(), now))
+        if not timers.is_armed(TimerKind.BALANCE, qpcc):
+            timers.arm(TimerKind.BALANCE, qpcc, max(qpcc.balance.deadline(), now))
         return AHEAD
 
     def _emit_lost(self, port: int, now: int, room: int) -> bytes | int:
@@ -293,15 +287,16 @@ class Requestor:
                 return IDLE
         qp = self.qp
         peer = qp.peer
-        cc = peer.cc
+        route = qp.route
+        cc = qp.qpcc.cc
         size = failed.size
         if cc.inflight + size > cc.cwnd and cc.inflight > 0:
             return WINDOW
-        if size + peer.outer_bytes > room:
+        if size + route.outer_bytes > room:
             return BUDGET
         if not peer.planes >> port & 1:
             return PORT
-        balance = peer.balance
+        balance = qp.qpcc.balance
         if balance.sent[port] > balance.limit and not balance.retry(port, now):
             return self._unbalanced(now)
         evs = qp.evs
@@ -328,8 +323,8 @@ class Requestor:
             now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP, request.va + offset, request.rkey,
             request.length, request.view[offset:end], request.immediate,
         )  # fmt: skip
-        if peer.outer_bytes:
-            packet = peer.wrap(packet, value)
+        if route.outer_bytes:
+            packet = route.wrap(packet, value)
         failed.state = REPLACED
         count = failed.count + 1
         self.board.add(
@@ -337,9 +332,8 @@ class Requestor:
                 psn, now, ev, port, size, request, offset, count, failed.failures, self.board.last_on_ev.get(ev)
             )
         )
-        cc.inflight += size
+        self.account.send(size)
         balance.sent[port] += size
-        self.sent_bytes += size
         self.counters.packets_sent += 1
         self.counters.retransmissions += 1
         self.recovery.arm(now)
@@ -367,7 +361,6 @@ class Requestor:
             return
         counters.sacks_received += 1
         qp = self.qp
-        peer = qp.peer
         mark = sack.m
         trigger = -1
         triggered: Transmission | None = None
@@ -393,14 +386,14 @@ class Requestor:
                 triggered = None  # an earlier transmission
             elif count <= 2 and triggered.state == IN_FLIGHT:
                 rtt = self._rtt_of(triggered, sack.tx_timestamp, now)
-        cc = peer.cc
+        qpcc = qp.qpcc
+        cc = qpcc.cc
         suspects: list[Transmission] | None = None
         for sent in acked:
             if sent.state == LOST:
                 # Taken for lost, and arrived after all: its bytes come off inflight a second time below.
                 counters.spurious_losses += 1
-                cc.inflight += sent.size
-                self.lost_bytes -= sent.size
+                self.account.revive(sent.size)
                 sent.state = ACKED
                 continue
             sent.state = ACKED
@@ -418,16 +411,12 @@ class Requestor:
         if mark:
             self._mark_ev(sack.entropy, mark)
         elif triggered is not None:
-            peer.reverse[triggered.plane] = sack.entropy
-            peer.reverse_ns = now
+            qp.route.reverse[triggered.plane] = sack.entropy
+            qp.route.reverse_ns = now
 
         # Congestion control: bytes newly received, per queue pair, modulo 2^24 units.
-        newly = (sack.rcvd_bytes - self._rcvd_units) & _RCVD_MASK
-        if newly >= _RCVD_MASK >> 1:
-            newly = 0  # an older SACK that was overtaken
-        else:
-            self._rcvd_units += newly
-        cc.on_sack(now, newly * _RCVD_UNIT, rtt, mark == 1, sack.rcv_cwnd_pen, bool(sack.restore_cwnd))
+        newly = self.account.receive(sack.rcvd_bytes)
+        cc.on_sack(now, newly, rtt, mark == 1, sack.rcv_cwnd_pen, bool(sack.restore_cwnd))
         attributes = qp.attributes
         if attributes.dynamic_mpr and sack.mpr:
             self.mpr = sack.mpr
@@ -464,13 +453,13 @@ class Requestor:
                 ev=sack.entropy, m=mark,
             )  # fmt: skip
             trace(
-                now, "cc:cwnd", peer=peer.address.hex(), cwnd=int(cc.cwnd), inflight=cc.inflight, rtt=rtt,
+                now, "cc:cwnd", peer=qp.peer.address.hex(), cwnd=int(cc.cwnd), inflight=cc.inflight, rtt=rtt,
                 qdelay=max(cc.rtt_ns - cc.base_rtt_ns, 0), case=str(cc.snapshot().get("case", "fixed")),
             )  # fmt: skip
         if not self.in_ring and not self.waiting and (self._current is not None or self.lost):
             qp.context.wake(self)
-        if peer.waiting:
-            peer.wake_waiting()
+        if qpcc.waiting:
+            qpcc.wake_waiting()
 
     def _rtt_of(self, sent: Transmission, echoed: int, now: int) -> int:
         """RTT sample of a transmission, 0 when the echoed timestamp is not that of this transmission."""
@@ -538,26 +527,21 @@ class Requestor:
         """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""
         if sent.state == LOST:
             self.counters.spurious_losses += 1
-            self.qp.peer.cc.inflight += sent.size
-            self.lost_bytes -= sent.size
+            self.account.revive(sent.size)
         sent.state = ACKED
         if self.board.last_on_ev.get(sent.ev) is sent:
             del self.board.last_on_ev[sent.ev]
 
     def _settle(self) -> None:
         """Everything sent has arrived: what lost SACKs would have taken off inflight is known without them."""
-        units = -(-(self.sent_bytes - self.lost_bytes) // _RCVD_UNIT)
-        self.qp.peer.cc.inflight -= (units - self._rcvd_units) * _RCVD_UNIT
-        self._rcvd_units = units
-        if self.qp.peer.waiting:
-            self.qp.peer.wake_waiting()
+        self.account.settle()
+        if self.qp.qpcc.waiting:
+            self.qp.qpcc.wake_waiting()
 
     def complete(self, request: WriteRequest, status: CompletionStatus, now: int) -> None:
         """Deliver the completion of a request."""
         qp = self.qp
         qp.context.complete(self.cq, Completion(request.wr_id, qp.number, request.kind, status, request.length, None))
-        if self.cq.overflowed:
-            qp.overflow(now)
         if qp.context.trace is not None:
             qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=request.wr_id, status=status.value)
 
@@ -565,14 +549,13 @@ class Requestor:
 
     def flush(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
         """Complete every request: the one that holds `failed_psn` with `status`, the others as flushed."""
-        peer = self.qp.peer if self.qp.connected else None
-        if peer is not None:
+        qpcc = self.qp.qpcc if self.qp.connected else None
+        if qpcc is not None:
             self.qp.context.unwake(self)
-            peer.cc.inflight -= self.sent_bytes - self.lost_bytes - self._rcvd_units * _RCVD_UNIT
             if self.waiting:
                 self.waiting = False
-                peer.waiting.remove(self)
-        self.sent_bytes = self.lost_bytes = self._rcvd_units = 0
+                qpcc.waiting.remove(self)
+        self.account.close()
         for sent in self.board.outstanding.values():
             sent.state = REPLACED
         self.board.clear()
@@ -585,5 +568,5 @@ class Requestor:
             failed = failed_psn is not None and request.first <= failed_psn <= request.last
             self.counters.requests_flushed += 1
             self.complete(request, status if failed else CompletionStatus.WR_FLUSH_ERR, now)
-        if peer is not None and peer.waiting:
-            peer.wake_waiting()
+        if qpcc is not None and qpcc.waiting:
+            qpcc.wake_waiting()

@@ -277,8 +277,6 @@ class Responder:
         length, immediate = (end.length, end.immediate) if end is not None else (0, None)
         completion = Completion(wr_id, qp.number, CompletionKind.RECV_IMM, status, length, immediate)
         qp.context.complete(self.cq, completion)
-        if self.cq.overflowed:
-            qp.overflow(now)
         if qp.context.trace is not None:
             qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=wr_id, status=status.value)
 
@@ -312,7 +310,7 @@ class Responder:
         """Keep the SACK back (sack_every > 1); the newest packet will have triggered it."""
         timers = self.qp.context.timers
         if self._held is None:
-            timers.arm(TimerKind.SACK_DELAY, self.qp, now + self.qp.context.config.reliability.sack_delay_ns)
+            timers.arm(TimerKind.SACK_DELAY, self.qp, now + self.qp.attributes.sack_delay_ns)
         self._held = (psn, data.entropy, data.tx_timestamp, data.flags, port, now)
 
     def on_sack_delay(self, now: int) -> None:
@@ -349,7 +347,7 @@ class Responder:
             bitmap = bits
         attributes = qp.attributes
         plane = port if peer.planes >> port & 1 else peer.control_plane(port)
-        reverse = peer.reverse[plane]
+        reverse = qp.route.reverse[plane]
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
@@ -374,8 +372,8 @@ class Responder:
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
         )
-        if peer.outer_bytes:
-            packet = peer.wrap(packet, reverse)
+        if qp.route.outer_bytes:
+            packet = qp.route.wrap(packet, reverse)
         context.ports.enqueue(plane, packet)
         self.counters.sacks_sent += 1
 
@@ -383,7 +381,7 @@ class Responder:
         """sack_offset when 64 bits cannot show all: around the trigger, and every n-th time older holes in turn."""
         span = bits.bit_length()
         self._cycle += 1
-        if trigger <= 0 or self._cycle >= self.qp.context.config.reliability.hole_cycle:
+        if trigger <= 0 or self._cycle >= self.qp.attributes.hole_cycle:
             self._cycle = 0
             offset = self._cycle_from
             full = _BITMAP_MASK
@@ -404,7 +402,7 @@ class Responder:
         bits = self.bits
         offset = self._choose_offset(0, bits) if bits > _BITMAP_MASK else 1
         plane = peer.control_plane(port)
-        reverse = peer.reverse[plane]
+        reverse = qp.route.reverse[plane]
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
@@ -429,7 +427,7 @@ class Responder:
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
         )
-        peer.send(packet, reverse, plane)
+        qp.route.send(packet, reverse, plane)
         self.counters.sacks_sent += 1
         if self.counters.messages_completed:
             self._ack(port)
@@ -440,7 +438,7 @@ class Responder:
         qp = self.qp
         peer = qp.peer
         plane = peer.control_plane(port)
-        reverse = peer.reverse[plane]
+        reverse = qp.route.reverse[plane]
         packet = qp.context.codec.encode_nack(
             peer.addresses,
             reverse,
@@ -453,7 +451,7 @@ class Responder:
             qp.remote_number & 0xFFFF,
             max(data.tx_timestamp, 0),
         )
-        peer.send(packet, reverse, plane)
+        qp.route.send(packet, reverse, plane)
 
     def _ack(self, port: int) -> None:
         """Transport ACK of all messages completed so far."""
@@ -464,7 +462,7 @@ class Responder:
         qp = self.qp
         peer = qp.peer
         plane = peer.control_plane(port)
-        reverse = peer.reverse[plane]
+        reverse = qp.route.reverse[plane]
         packet = qp.context.codec.encode_ack(
             peer.addresses,
             reverse,
@@ -474,7 +472,7 @@ class Responder:
             syndrome,
             msn & 0xFFFFFF,
         )
-        peer.send(packet, reverse, plane)
+        qp.route.send(packet, reverse, plane)
 
     def _trace(self, data: Data, port: int, now: int, verdict: str) -> None:
         trace = self.qp.context.trace

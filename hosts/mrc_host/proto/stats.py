@@ -26,6 +26,7 @@ class EndpointCounters(_Counters):
         "datagrams_sent",
         "ev_probes_answered",
         "ev_probes_sent",
+        "faults",
         "port_status_received",
         "port_status_sent",
     )
@@ -34,6 +35,7 @@ class EndpointCounters(_Counters):
     datagrams_sent: int
     ev_probes_answered: int
     ev_probes_sent: int
+    faults: int
     port_status_received: int
     port_status_sent: int
 

@@ -8,23 +8,27 @@ from __future__ import annotations
 import heapq
 from enum import IntEnum
 
+_SWEEP_FACTOR = 4
+_SWEEP_FLOOR = 256
+
 
 class TimerKind(IntEnum):
-    """What a timer is for. Its owner is a queue pair, a peer or the endpoint."""
+    """What a timer is for. Its owner is a queue pair, a peer, one of its routes or QPCCs, or the endpoint."""
 
     RETRANSMIT = 0  # QP: the local ACK timeout of the packet that has waited longest
     TAIL = 1  # QP: silence while something is unacknowledged: ask by a reliability probe
     BACKOFF = 2  # QP: the peer lacked a resource or the window shrank: pause before sending again
     EV_PROBE = 3  # QP: probe ASSUMED_BAD EVs, expire unanswered probes
     SACK_DELAY = 4  # QP: a SACK held back by sack_every must not wait for ever
-    REVERSE_PROBE = 5  # peer: look for a good reverse EV while the peer sends and we do not
+    REVERSE_PROBE = 5  # route: look for a good reverse EV while the peer sends and we do not
     PORT_STATUS = 6  # peer: repeat a port status update until it is answered
     NODE_PROBE = 7  # endpoint: an EV probe that a controller asked for was not answered
-    BALANCE = 8  # peer: a plane without room has kept the others waiting long enough
+    BALANCE = 8  # QPCC: a plane without room has kept the others waiting long enough
+    OUTAGE = 9  # QP: no plane to send on, for as long as a silent network would be borne
 
 
 class TimerQueue:
-    """At most one pending deadline per (kind, owner); a heap with lazy deletion."""
+    """At most one pending deadline per (kind, owner); a heap with lazy deletion, swept when most of it is dead."""
 
     __slots__ = ("_armed", "_heap", "_serial")
 
@@ -37,7 +41,13 @@ class TimerQueue:
         """Set the deadline (ns), replacing one that was set before."""
         self._serial += 1
         self._armed[kind, owner] = (deadline, self._serial)
-        heapq.heappush(self._heap, (deadline, self._serial, kind, owner))
+        heap = self._heap
+        heapq.heappush(heap, (deadline, self._serial, kind, owner))
+        if len(heap) > _SWEEP_FACTOR * len(self._armed) + _SWEEP_FLOOR:
+            # What was cancelled must not keep its owner alive until a deadline that may be hours away.
+            armed = self._armed
+            self._heap = [entry for entry in heap if armed.get((entry[2], entry[3])) == entry[:2]]
+            heapq.heapify(self._heap)
 
     def arm_by(self, kind: TimerKind, owner: object, deadline: int) -> None:
         """Make sure that the timer fires at `deadline` (ns) or before."""

@@ -1,0 +1,81 @@
+"""Bytes in flight: one owner of the account, so that it is never negative (`mrc-protocol.md §8`).
+
+A queue pair counts what it sent, what it took for lost, and what the peer says it received (`rcvd_bytes`, in units of
+256 bytes, rounded up). The difference may be short of zero for a while: by the rounding, or because a packet taken
+for lost arrived after all. The account then shows zero and remembers what it owes, so the next packets are not
+counted twice and nothing is counted below nothing. Nobody but this module writes a controller's `inflight`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mrc_host.proto.cc import CongestionControl
+
+RCVD_UNIT: Final = 256
+_RCVD_MASK: Final = 0xFFFFFF
+
+
+def nominal_size(payload: int, extra: int = 4) -> int:
+    """Nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
+    return payload + (-payload & 3) + 44 + extra + 40
+
+
+class InflightAccount:
+    """The part of one queue pair in its controller's `inflight`, which is the sum of `in_flight` over its QPs."""
+
+    __slots__ = ("_cc", "_lost", "_sent", "_units", "in_flight")
+
+    def __init__(self, cc: CongestionControl | None) -> None:
+        """`cc` is the controller whose `inflight` this account is part of; None while there is none."""
+        self._cc = cc
+        self._sent = 0  # every transmission
+        self._lost = 0  # transmissions taken for lost and not seen again
+        self._units = 0  # what the peer has received, cumulative, in units
+        self.in_flight = 0
+
+    def _update(self) -> None:
+        owed = self._sent - self._lost - self._units * RCVD_UNIT
+        now = owed if owed > 0 else 0
+        if self._cc is not None:
+            self._cc.inflight += now - self.in_flight
+        self.in_flight = now
+
+    def send(self, size: int) -> None:
+        """A packet of nominal `size` bytes left."""
+        self._sent += size
+        self._update()
+
+    def lose(self, size: int) -> None:
+        """A packet in flight was taken for lost, was trimmed, or was refused."""
+        self._lost += size
+        self._update()
+
+    def revive(self, size: int) -> None:
+        """A packet taken for lost has arrived: the peer's count has it, or will."""
+        self._lost -= size
+        self._update()
+
+    def receive(self, rcvd_bytes: int) -> int:
+        """The peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
+
+        0 for an older SACK that was overtaken. More than was ever sent is not believed.
+        """
+        newly = (rcvd_bytes - self._units) & _RCVD_MASK
+        if newly >= _RCVD_MASK >> 1:
+            return 0
+        newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
+        self._units += newly
+        self._update()
+        return newly * RCVD_UNIT
+
+    def settle(self) -> None:
+        """Everything sent has arrived or was lost: what lost SACKs would have said is known without them."""
+        self._units = -(-(self._sent - self._lost) // RCVD_UNIT)
+        self._update()
+
+    def close(self) -> None:
+        """The queue pair ends: it has nothing in flight any more."""
+        self._sent = self._lost = self._units = 0
+        self._update()

@@ -1,0 +1,103 @@
+"""How packets of one EV profile travel to one peer: reverse EVs and encapsulation (`mrc-protocol.md §6, §7`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mrc_host.proto.config import ConfigError, EvMode, Srv6Path
+from mrc_host.proto.wire import encapsulate
+
+if TYPE_CHECKING:
+    from mrc_host.proto.ev_profile import EvUniverse
+    from mrc_host.proto.peer import Peer
+    from mrc_host.proto.qp import QueuePair
+
+_OUTER_BYTES = 40
+_SRH_BYTES = 8
+_MAX_PATHS = 4096  # cached SRv6 paths; an EV universe is smaller
+
+
+class Route:
+    """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
+
+    __slots__ = ("inbound_ns", "outer_bytes", "paths", "peer", "qps", "reverse", "reverse_ns", "universe")
+
+    def __init__(self, peer: Peer, universe: EvUniverse) -> None:
+        """Raises ConfigError when an EV of the profile has no path to the peer."""
+        self.peer = peer
+        self.universe = universe
+        self.qps: list[QueuePair] = []
+        self.reverse_ns = -1
+        self.inbound_ns = -1
+        self.paths: dict[int, Srv6Path] = {}
+        self.outer_bytes = self._outer_bytes()
+        # One known-good EV per plane for control packets; random until one proves good.
+        choice = peer.context.rng.choice
+        self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
+
+    def _outer_bytes(self) -> int:
+        """Bytes that the encapsulation adds, the most of any EV; 0 without one."""
+        universe = self.universe
+        # Generated addresses all have one shape; a resolver is asked for each EV, also to know that it can answer.
+        shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED
+        longest = 0
+        for value in universe.values[:1] if shape_only else universe.values:
+            path = self._path(value)
+            if path is None:
+                return 0
+            segments = len(path.segments)
+            longest = max(longest, _OUTER_BYTES + (_SRH_BYTES + 16 * segments if segments else 0))
+        return longest
+
+    def _path(self, ev: int) -> Srv6Path | None:
+        path = self.paths.get(ev)
+        if path is None:
+            path = path_to(self.universe, ev, self.peer.address)
+            if path is None:
+                return None
+            if len(self.paths) >= _MAX_PATHS:
+                self.paths.clear()
+            self.paths[ev] = path
+        return path
+
+    def wrap(self, packet: bytes, ev: int) -> bytes:
+        """The packet in its SRv6 encapsulation; `outer_bytes` is 0 when there is none."""
+        path = self.paths.get(ev) or self._path(ev)
+        if path is None:
+            return packet
+        return encapsulate(packet, path.source or self.peer.addresses[:16], path.destination, path.segments)
+
+    def send(self, packet: bytes, ev: int, plane: int) -> None:
+        """Queue a control packet that was encoded with `ev` on the port of `plane`."""
+        if self.outer_bytes:
+            packet = self.wrap(packet, ev)
+        self.peer.context.ports.enqueue(plane, packet)
+
+    def any_ev(self, plane: int) -> int:
+        """A random EV of a plane (its value), one that nobody has denied if there is one."""
+        universe = self.universe
+        choice = self.peer.context.rng.choice
+        value = universe.values[choice(universe.by_plane[plane])]
+        if not self.peer.denies(value):
+            return value
+        denied = self.peer.context.denied_towards(self.peer.address)
+        values = [universe.values[ev] for ev in universe.by_plane[plane]]
+        return choice([value for value in values if value not in denied] or values)
+
+    def replaced(self, old: int, new: int) -> None:
+        """A value of the profile was replaced."""
+        self.paths.pop(old, None)
+        self.reverse = [new if value == old else value for value in self.reverse]
+
+
+def path_to(universe: EvUniverse, ev: int, destination: bytes) -> Srv6Path | None:
+    """The SRv6 path of an EV, None for formats without one.
+
+    Raises:
+        ConfigError: the profile has no path on this EV to this destination.
+    """
+    try:
+        return universe.path(ev, destination)
+    except LookupError:
+        where = destination.hex(":", 2)
+        raise ConfigError(f"EV {ev:#010x} of the profile has no path to {where}") from None
