@@ -1,4 +1,4 @@
-"""What belongs to a peer, what to a queue pair, and who knows which of whose ports are up (`mrc-protocol.md §7, §8`)."""
+"""What is of a peer, what of a queue pair, and who knows which of whose ports are up (`mrc-protocol.md §7, §8`)."""
 
 from __future__ import annotations
 
