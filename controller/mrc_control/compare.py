@@ -16,7 +16,8 @@ from pydantic import Field, model_validator
 
 from mrc_control.execute import session_for
 from mrc_control.experiment import FOLDER, Name, Title, Workload, find_file, read
-from mrc_control.failures import IMPAIRMENTS, Action
+from mrc_control.faults.action import Action, FailureError
+from mrc_control.faults.kinds import KINDS
 from mrc_control.runner import Run, RunResult
 from mrc_control.session import Session
 from mrc_topo.document import Model
@@ -40,9 +41,11 @@ class Condition(Model):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        for key in self.impair:
-            if key not in IMPAIRMENTS:
-                raise ValueError(f"impair takes no '{key}'; it takes: {', '.join(sorted(IMPAIRMENTS))}")
+        if self.impair:
+            try:
+                KINDS["impair"].check_settings(self.impair, f"at condition {self.name}")
+            except FailureError as error:
+                raise ValueError(str(error)) from error
         return self
 
 
@@ -163,7 +166,7 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
     try:
         result = Run(session, spec).go()
     finally:
-        session.failures.restore_all(session)
+        session.failures.restore_own(session)
     return Cell(seconds_per_iteration(result), result.failures[0] if result.failures else "")
 
 

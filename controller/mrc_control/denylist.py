@@ -50,8 +50,9 @@ def deny(session: Session, elements: Iterable[str]) -> int:
     wanted = {topology.element(name).name for name in elements}
     for name in wanted:
         _check(topology, name)
-    changed = apply(session, session.denied | wanted)
-    session.denied |= wanted
+    with session.changing_denied():
+        changed = apply(session, session.denied | wanted)
+        session.denied |= wanted
     return changed
 
 
@@ -61,12 +62,14 @@ def allow(session: Session, elements: Iterable[str] | None = None) -> int:
     Raises:
         DenylistError: an element that is not on it.
     """
-    names = set(session.denied) if elements is None else {session.topology.element(each).name for each in elements}
-    for name in names - session.denied:
-        now = ", ".join(sorted(session.denied)) or "nothing"
-        raise DenylistError(f"{name} is not denied; denied: {now}")
-    changed = apply(session, session.denied - names)
-    session.denied -= names
+    wanted = None if elements is None else {session.topology.element(each).name for each in elements}
+    with session.changing_denied():
+        names = set(session.denied) if wanted is None else wanted
+        for name in names - session.denied:
+            now = ", ".join(sorted(session.denied)) or "nothing"
+            raise DenylistError(f"{name} is not denied; denied: {now}")
+        changed = apply(session, session.denied - names)
+        session.denied -= names
     return changed
 
 

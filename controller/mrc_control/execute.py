@@ -13,7 +13,8 @@ from typing import Any
 
 from mrc_control import clustermapper, lifecycle, report, verdict
 from mrc_control.experiment import Experiment, ExperimentError
-from mrc_control.failures import FailureError, Failures
+from mrc_control.faults import kinds
+from mrc_control.faults.action import FailureError
 from mrc_control.hostclient import HostControl, HostError
 from mrc_control.live import LiveView
 from mrc_control.rundir import RunDir, RunError
@@ -70,7 +71,7 @@ def session_for(
         try:
             yield session
         finally:
-            session.failures.restore_all(session)
+            session.failures.restore_own(session)
             session.close()
     finally:
         if ours:
@@ -83,10 +84,9 @@ def check(experiment: Experiment, topology: Topology) -> None:
     Raises:
         ExperimentError: a step that cannot be done there.
     """
-    failures = Failures(topology, lambda name: None)
     for _, action in experiment.actions():
         try:
-            failures.check(action)
+            kinds.check(topology, action)
         except (UnknownElement, FailureError) as error:
             raise ExperimentError(f"experiment {experiment.name}: {action.describe()}: {error}") from error
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from mrc_control.failures import Action, flapping
+from mrc_control.faults.action import Action, flapping
 from mrc_control.runner import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
@@ -109,17 +109,16 @@ class Step(Model):
     def _one(self) -> Self:
         if sum(each is not None for each in (self.fail, self.restore, self.flap)) != 1:
             raise ValueError("a step has exactly one of fail, restore and flap")
+        if self.restore is not None and (self.settings or self.direction != "both"):
+            raise ValueError("restore takes a kind at most: direction and settings belong to fail and flap")
         return self
 
     def actions(self) -> list[tuple[float, Action]]:
         """With their times in seconds."""
-        if self.flap is not None:
-            return flapping(self.flap, self.kind or _guess(self.flap), self.at, self.period, self.count, self.loss)
         if self.restore is not None:
-            return [(self.at, Action("restore", self.restore, loss=self.loss))]
-        target = self.fail or ""
-        kind = self.kind or ("impair" if self.settings else _guess(target))
-        return [(self.at, Action("fail", target, kind, self.direction, self.settings, self.loss))]
+            return [(self.at, Action("restore", self.restore, self.kind, loss=self.loss))]
+        action = Action("fail", self.flap or self.fail or "", self.kind, self.direction, self.settings, self.loss)
+        return flapping(action, self.at, self.period, self.count) if self.flap else [(self.at, action)]
 
 
 class Expectation(Model):
@@ -162,12 +161,6 @@ class Experiment(Model):
     def actions(self) -> list[tuple[float, Action]]:
         """Everything that happens, in the order of time."""
         return sorted((each for step in self.schedule for each in step.actions()), key=lambda each: each[0])
-
-
-def _guess(target: str) -> str:
-    if "--" in target:
-        return "link_down"
-    return "port_down" if ":" in target else "stop"
 
 
 def known_experiments() -> dict[str, pathlib.Path]:

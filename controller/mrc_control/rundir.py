@@ -76,7 +76,8 @@ class Process:
 
 @dataclass
 class State:
-    """The record of one lab. `fabric` has the device ids behind each gRPC address."""
+    """The record of one lab. `fabric` has the device ids behind each gRPC address, `broken` the ledger of failures
+    (`faults.ledger`)."""
 
     name: str
     lab_file: str = ""
@@ -88,7 +89,7 @@ class State:
     processes: list[Process] = field(default_factory=list)
     interfaces: list[str] = field(default_factory=list)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    broken: dict[str, dict[str, Any]] = field(default_factory=dict)
+    broken: dict[str, Any] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
 
 

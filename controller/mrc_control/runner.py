@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_control import denylist
-from mrc_control.failures import Action
+from mrc_control.faults.action import Action
 from mrc_control.hostclient import HostError
 from mrc_control.session import Session
 from mrc_topo import addressing
@@ -228,12 +228,13 @@ class Run:
         session = self.session
         asked = session.now_ns()
         try:
+            action = session.failures.check(action)
             session.failures.perform(session, action)
             error = ""
         except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
             error = f"{action.describe()}: {problem}"
             self.result.failures.append(error)
-        loss = session.failures.expected_loss(session.topology) if action.loss is None else action.loss
+        loss = session.failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(session.failures.broken)
         self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error, broken))
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 from mrc_control import fabric_view
-from mrc_control.failures import FabricControl, Failures
+from mrc_control.faults.fabric import FabricControl
+from mrc_control.faults.ledger import Ledger
 from mrc_control.hostclient import HostControl
 from mrc_topo.topology import Topology
 
@@ -29,7 +30,7 @@ class Session(abc.ABC):
     topology: Topology
     hosts: Mapping[str, HostControl]
     fabric: LabFabric
-    failures: Failures
+    failures: Ledger
     denied: set[str]
 
     @abc.abstractmethod
@@ -51,6 +52,11 @@ class Session(abc.ABC):
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
         return fabric_view.program_counters(self.topology, self.fabric)
+
+    @contextlib.contextmanager
+    def changing_denied(self) -> Iterator[None]:
+        """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
+        yield
 
     @abc.abstractmethod
     def fidelity(self) -> dict[str, Any]:

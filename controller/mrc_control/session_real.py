@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
 from mrc_control import fidelity, labbuild
 from mrc_control.fabricset import FabricSet
-from mrc_control.failures import Broken, Failures
+from mrc_control.faults.ledger import Document, Ledger
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import switch_interfaces
 from mrc_control.p4rt import Device
@@ -19,6 +21,26 @@ from mrc_control.program import fabric_program
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.session import Session
 from mrc_topo.labfile import load_lab
+
+
+class RunRecord:
+    """The ledger of failures in a lab's run directory: one process at a time changes lab and record."""
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+
+    def read(self) -> Document:
+        return self.run.read().broken
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Callable[[Document], None]]:
+        with self.run.change() as state:
+
+            def write(document: Document) -> None:
+                state.broken = document
+                self.run.write(state)
+
+            yield write
 
 
 class RealSession(Session):
@@ -43,8 +65,7 @@ class RealSession(Session):
         self.hosts = self.clients
         self.target = FabricSet(state.fabric)
         self.fabric = self.target
-        self.failures = Failures(self.topology, self._refill)
-        self.failures.broken = {key: Broken.from_document(each) for key, each in state.broken.items()}
+        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run))
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
 
@@ -63,11 +84,12 @@ class RealSession(Session):
         if done.returncode:
             raise RunError(f"{interface}: {done.stderr.strip()}")
 
-    def record_failures(self) -> None:
-        """Writes what is broken and denied into the lab's record, so that a later command can undo it."""
+    @contextlib.contextmanager
+    def changing_denied(self) -> Iterator[None]:
         with self.run.change() as state:
+            self.denied = set(state.denied)
+            yield
             state.denied = sorted(self.denied)
-            state.broken = {key: each.document() for key, each in self.failures.broken.items()}
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from mrc_control import labbuild
-from mrc_control.failures import Failures
+from mrc_control.faults.ledger import Ledger
 from mrc_control.hostclient import HostError
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
@@ -75,7 +75,7 @@ class VirtualSession(Session):
         )
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
-        self.failures = Failures(topology, self._refill)
+        self.failures = Ledger(topology, self._refill)
         self.denied = set()
 
     def _node(self, host: Host, transport: str) -> HostNode:

@@ -40,7 +40,8 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "switches": switches,
         "hosts": hosts,
         "hosts_alive": sum(host["alive"] for host in hosts),
-        "broken": {name: broken.action.describe() for name, broken in session.failures.broken.items()},
+        "broken": session.failures.broken,
+        "unsettled": session.failures.unsettled,
         "denied": sorted(session.denied),
         "health": _health(session),
     }
@@ -48,7 +49,7 @@ def lab_status(session: RealSession) -> dict[str, Any]:
 
 def _health(session: RealSession) -> list[dict[str, str]]:
     """Every element that is broken, or that the hosts take for broken."""
-    truth = {name: broken.action.describe() for name, broken in session.failures.broken.items()}
+    truth = session.failures.broken
     seen = clustermapper.view_of(session.topology, session.hosts)
     return [
         {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}

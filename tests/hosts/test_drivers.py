@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.failures import Action
+from mrc_control.faults.action import Action
 from mrc_control.runner import Run, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
 from mrc_host.drivers.surface import PortPacer

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mrc_control import labbuild
-from mrc_control.failures import Action
+from mrc_control.faults.action import Action
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.runner import Run, RunResult, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession

@@ -10,7 +10,7 @@ import pytest
 
 from mrc_control import denylist
 from mrc_control.denylist import DenylistError
-from mrc_control.failures import Action
+from mrc_control.faults.action import Action
 from mrc_control.runner import Run, RunResult, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
 from mrc_host.mapper import MAGIC

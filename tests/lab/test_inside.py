@@ -18,7 +18,7 @@ from support.labs import lab_file
 from support.pcapng import packets
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
-STATUS = {"lab", "grpc_addresses", "switches", "hosts", "hosts_alive", "broken", "denied", "health"}
+STATUS = {"lab", "grpc_addresses", "switches", "hosts", "hosts_alive", "broken", "unsettled", "denied", "health"}
 LINK = "p0-t0.0--p0-t1.0"
 
 

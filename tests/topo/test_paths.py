@@ -117,31 +117,6 @@ def test_probes_come_back(topology: Topology, data: st.DataObject) -> None:
             assert (far.host, far.links) == (f"h{host}", (port, up, up, port))
 
 
-@given(topologies(), st.data())
-def test_loss_of_an_element_costs_what_a_count_of_paths_says(topology: Topology, data: st.DataObject) -> None:
-    """With equal rates everywhere, against a plain count of what is left of each plane."""
-    lab, paths = topology.lab, Paths(topology)
-    host = data.draw(st.integers(0, lab.hosts - 1))
-    neighbours = len(topology.hosts_of(topology.t0_of(host)))
-    t0 = addressing.switch_name(0, Tier.T0, topology.t0_of(host))
-    assert paths.capacity_lost(topology.switch(t0), host) == pytest.approx(1 / lab.planes)
-    port = topology.links[topology.host_port(host, 0).name]
-    assert paths.capacity_lost(port, host) == pytest.approx(1 / lab.planes)
-    for t1 in range(lab.t1_per_plane):
-        left = min(1.0, (lab.t1_per_plane - 1) / neighbours)
-        whole = min(1.0, lab.t1_per_plane / neighbours)
-        expected = (1 - left / whole) / lab.planes
-        spine = topology.switch(addressing.switch_name(0, Tier.T1, t1))
-        link = topology.links[addressing.fabric_link_name(0, topology.t0_of(host), t1)]
-        assert paths.capacity_lost(spine, host) == pytest.approx(expected)
-        assert paths.capacity_lost(link, host) == pytest.approx(expected)
-        assert paths.capacity_lost(link, host, equal_planes=True) == pytest.approx(expected * lab.planes)
-    others = [link for link in topology.links.values() if link.plane == 0 and not link.name.startswith(t0)]
-    for link in others:
-        if link.name != port.name:
-            assert paths.capacity_lost(link, host) == 0.0
-
-
 def test_documented_example() -> None:
     """The example of docs/topology.md."""
     topology = load_lab("default")

@@ -232,45 +232,6 @@ class Paths:
 
     # --- expectations ------------------------------------------------------------------------------
 
-    def capacity_lost(self, element: Link | Switch | Host, host: int, *, equal_planes: bool = False) -> float:
-        """Fraction of a host's capacity to hosts of other T0s that is gone while an element is down, when all
-        its T0's hosts send at once and endpoints have moved to what is left.
-
-        A dead host port or T0 takes its plane away. A dead uplink or T1 takes from a plane only what the
-        remaining uplinks cannot carry; with `equal_planes` all planes are then held to the slowest, as
-        endpoints that load them equally do (`mrc-protocol.md §7`). Elements on other hosts' side cost nothing
-        here.
-        """
-        topo = self.topology
-        if isinstance(element, Host):
-            return 1.0 if element.index == host else 0.0
-        t0 = addressing.switch_name(element.plane, Tier.T0, topo.t0_of(host))
-        own_port = topo.host_port(host, element.plane).name
-        total = sum(topo.links[port.name].spec.rate for port in topo.hosts[host].ports)
-        port_rate = topo.links[own_port].spec.rate
-        if element.name in (own_port, t0):
-            return port_rate / total
-        before, after = self._uplink_share(host, element.plane, None), 0.0
-        if isinstance(element, Switch):
-            after = before if element.tier is Tier.T0 else self._uplink_share(host, element.plane, element.name)
-        else:
-            concerns = not element.is_host_link and element.low.node == t0
-            after = self._uplink_share(host, element.plane, element.high.node) if concerns else before
-        if not before:
-            return 0.0
-        lost = 1 - min(port_rate, after) / min(port_rate, before)
-        return lost if equal_planes else lost * port_rate / total
-
-    def _uplink_share(self, host: int, plane: int, without: str | None) -> float:
-        """Bits per second of a plane's uplinks that fall to one host of a T0, one T1 left out."""
-        t0 = self.topology.t0_of(host)
-        rates = [
-            self.topology.links[addressing.fabric_link_name(plane, t0, t1)].spec.rate
-            for t1 in range(self.lab.t1_per_plane)
-            if addressing.switch_name(plane, Tier.T1, t1) != without
-        ]
-        return sum(rates) / len(self.topology.hosts_of(t0))
-
     def base_rtt_ns(self, frame_bytes: int, ack_bytes: int = 150) -> int:
         """Time of one full frame from the first host to the last and of its answer back, through empty queues."""
         last = self.lab.hosts - 1

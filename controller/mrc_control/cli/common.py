@@ -12,7 +12,8 @@ import typer
 
 from mrc_control.denylist import DenylistError
 from mrc_control.experiment import ExperimentError
-from mrc_control.failures import FailureError
+from mrc_control.faults.action import FailureError
+from mrc_control.faults.ledger import UnsettledError
 from mrc_control.hostclient import HostError
 from mrc_control.hostnet import HostNetError
 from mrc_control.p4rt import P4RuntimeError
@@ -25,7 +26,7 @@ from p4lite.switch.target import TargetError
 
 #: What the user said was wrong, and what went wrong.
 USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError)
-FAILED = (HostError, HostNetError, P4RuntimeError, ProgramError, TargetError, ServerError)
+FAILED = (HostError, HostNetError, P4RuntimeError, ProgramError, TargetError, ServerError, UnsettledError)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

@@ -8,7 +8,8 @@ import typer
 
 from mrc_control import denylist
 from mrc_control.cli.common import the_lab
-from mrc_control.failures import KINDS, Action, Direction, FailureError, default_kind
+from mrc_control.faults.action import Action, Direction, FailureError
+from mrc_control.faults.kinds import KINDS
 from mrc_control.session_real import RealSession
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
@@ -45,11 +46,10 @@ def fail(
     session = RealSession(the_lab(lab))
     try:
         settings = dict(parse_setting(each) for each in setting or [])
-        chosen = kind or ("impair" if settings else default_kind(session.topology, target))
-        action = Action("fail", target, chosen, cast(Direction, direction), settings)
+        action = Action("fail", target, kind or "", cast(Direction, direction), settings)
+        action = session.failures.check(action)
         session.failures.fail(session, action)
-        session.record_failures()
-        loss = session.failures.expected_loss(session.topology)
+        loss = session.failures.expected_loss()
     finally:
         session.close()
     typer.echo(f"{action.describe()}; expected loss of capacity of the host that loses most: {loss:.1%}")
@@ -57,17 +57,19 @@ def fail(
 
 def restore(
     target: Annotated[str | None, typer.Argument(help="what was broken; everything if left out")] = None,
+    kind: Annotated[str | None, typer.Option(help="only the failure of this kind")] = None,
     lab: Lab = None,
 ) -> None:
     """Put back exactly what a failure changed."""
+    if kind is not None and target is None:
+        raise FailureError("--kind needs the target that failed like this")
     session = RealSession(the_lab(lab))
     try:
         if target is None:
             restored = session.failures.restore_all(session)
         else:
-            session.failures.restore(session, target)
+            session.failures.restore(session, target, kind or "")
             restored = [target]
-        session.record_failures()
     finally:
         session.close()
     typer.echo(f"restored: {', '.join(restored)}" if restored else "nothing is broken")
@@ -84,7 +86,6 @@ def deny(
     try:
         names = elements or denylist.dead_now(session)
         changed = denylist.deny(session, names) if names else 0
-        session.record_failures()
         listed = ", ".join(sorted(session.denied)) or "nothing"
     finally:
         session.close()
@@ -101,7 +102,6 @@ def allow(
     session = RealSession(the_lab(lab))
     try:
         changed = denylist.allow(session, elements or None)
-        session.record_failures()
         listed = ", ".join(sorted(session.denied)) or "nothing"
     finally:
         session.close()

@@ -98,6 +98,9 @@ def _show(document: dict[str, Any]) -> None:
     for row in health:
         table.add_row(row["element"], row["hosts"], row["truth"])
     console.print(table if health else "all links and switches are healthy, and the hosts see them so")
+    if document["unsettled"]:
+        names = ", ".join(document["unsettled"])
+        console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")
     if document["denied"]:
         console.print(f"denied: {', '.join(document['denied'])}; `mrclab allow` gives them back")
 

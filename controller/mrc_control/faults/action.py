@@ -1,0 +1,65 @@
+"""What is asked for: to fail or to restore a target of the topology, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Direction = Literal["both", "up", "down"]
+
+
+class FailureError(Exception):
+    """A failure that cannot be made or undone; the text names the target and what would work."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """`fail` or `restore` of a target: a link (`p0-t0.1--p0-t1.0`), a host port (`h3:2`), a switch (`p0-t1.0`).
+
+    An empty `kind` of `fail` is the target's default (`kinds.resolved`); `restore` undoes whatever is in force at the
+    target, or only the failure of a `kind`. `direction` and `settings` belong to `fail`. `loss` is what it must cost
+    from then on, where that is not what the topology says.
+    """
+
+    verb: Literal["fail", "restore"]
+    target: str
+    kind: str = ""
+    direction: Direction = "both"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    loss: float | None = None
+
+    def describe(self) -> str:
+        """As a person says it."""
+        if self.verb == "restore":
+            return f"restore {self.target}" + (f" ({self.kind})" if self.kind else "")
+        extra = "".join(f" {key}={value}" for key, value in self.settings.items())
+        way = "" if self.direction == "both" else f" ({self.direction})"
+        return f"{(self.kind or 'fail').replace('_', ' ')} {self.target}{way}{extra}"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, with the description as `text`."""
+        return {
+            "verb": self.verb,
+            "target": self.target,
+            "kind": self.kind,
+            "direction": self.direction,
+            "settings": dict(self.settings),
+            "loss": self.loss,
+            "text": self.describe(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Action:
+        """What `document` wrote."""
+        return cls(**{key: value for key, value in document.items() if key != "text"})
+
+
+def flapping(fail: Action, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:
+    """A failure that comes and goes `count` times: there for the first half of every period. Times in seconds."""
+    mend = Action("restore", fail.target, fail.kind)
+    schedule: list[tuple[float, Action]] = []
+    for number in range(count):
+        begin = start_s + number * period_s
+        schedule += [(begin, fail), (begin + period_s / 2, mend)]
+    return schedule

@@ -1,0 +1,85 @@
+"""What failures mean for a fabric. Effects of several failures add up, in whatever order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mrc_topo.topology import Topology
+from p4lite.switch.fabric_types import SwitchState
+
+#: One direction of a link, by the link's name: up is away from the host.
+Way = tuple[str, Literal["up", "down"]]
+UP: Literal["up"] = "up"
+DOWN: Literal["down"] = "down"
+
+#: The later one wins where several failures want a switch in different states.
+_SEVERITY = (SwitchState.RUNNING, SwitchState.FROZEN, SwitchState.STOPPED)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What one failure, or all of them, does.
+
+    `cut`: directions of links that carry nothing; `settings`: link settings that directions get instead of their own;
+    `carriers`: host ports (by link name) without carrier; `switches`: switches that do not run; `emptied`: switches
+    that come back with empty tables.
+    """
+
+    cut: frozenset[Way] = frozenset()
+    settings: Mapping[Way, Mapping[str, Any]] = field(default_factory=dict)
+    carriers: frozenset[str] = frozenset()
+    switches: Mapping[str, SwitchState] = field(default_factory=dict)
+    emptied: frozenset[str] = frozenset()
+
+    def __or__(self, other: Effects) -> Effects:
+        settings = {way: dict(values) for way, values in self.settings.items()}
+        for way, values in other.settings.items():
+            mine = settings.setdefault(way, {})
+            for key, value in values.items():
+                mine[key] = _worse(key, mine[key], value) if key in mine else value
+        switches = dict(self.switches)
+        for name, state in other.switches.items():
+            switches[name] = max(state, switches.get(name, state), key=_SEVERITY.index)
+        return Effects(
+            self.cut | other.cut,
+            settings,
+            self.carriers | other.carriers,
+            switches,
+            self.emptied | other.emptied,
+        )
+
+    def touched(self) -> frozenset[str]:
+        """The links and switches whose state these effects change."""
+        links = {name for name, _ in (*self.cut, *self.settings)} | self.carriers
+        return frozenset(links | set(self.switches) | self.emptied)
+
+    def rates(self, topology: Topology) -> dict[Way, int]:
+        """Bits per second that the directions concerned can still deliver; what is not named is as ever.
+
+        Impairments count by their rate; a direction that loses or corrupts every packet delivers none. Partial loss
+        costs no capacity here: endpoints leave such a path, or repair it, as they see fit.
+        """
+        rates: dict[Way, int] = {}
+        for way, settings in self.settings.items():
+            dead = settings.get("blackhole") or 1 in (settings.get("loss"), settings.get("corrupt"))
+            rates[way] = 0 if dead else int(settings.get("rate_bps", topology.links[way[0]].spec.rate))
+        for name, state in self.switches.items():
+            if state is not SwitchState.RUNNING:
+                for link in topology.switch(name).links.values():
+                    rates |= {(link.name, UP): 0, (link.name, DOWN): 0}
+        return rates | dict.fromkeys(self.cut, 0)
+
+
+def together(several: Iterable[Effects]) -> Effects:
+    """All effects at once."""
+    union = Effects()
+    for each in several:
+        union |= each
+    return union
+
+
+def _worse(key: str, one: Any, other: Any) -> Any:
+    """Of two values of a link setting; only a low rate is worse than a high one."""
+    return min(one, other) if key == "rate_bps" else max(one, other)

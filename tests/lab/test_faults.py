@@ -1,0 +1,308 @@
+"""Failures as data: checked against the topology, undone to exactly what was there, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pathlib
+from dataclasses import replace
+
+import pytest
+
+from mrc_control.experiment import Step
+from mrc_control.faults import kinds
+from mrc_control.faults.action import Action, FailureError, flapping
+from mrc_control.faults.kinds import KINDS
+from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_control.rundir import RunDir, State
+from mrc_control.session_real import RunRecord
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import UnknownElement
+from support.fake_lab import BrokenOff, FakeLab
+
+LINK, PORT, T1 = "p1-t0.0--p1-t1.0", "h3:2", "p0-t1.1"
+
+
+@pytest.fixture
+def fake() -> FakeLab:
+    return FakeLab(load_lab("default"))
+
+
+@pytest.fixture
+def ledger(fake: FakeLab) -> Ledger:
+    return Ledger(fake.topology, fake.refill)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action("fail", LINK, "link_down"),
+        Action("fail", LINK, "link_down", "up"),
+        Action("fail", LINK, "link_down", "down"),
+        Action("fail", PORT, "port_down"),
+        Action("fail", PORT, "link_down", "up"),
+        Action("fail", LINK, "impair", settings={"loss": 0.2, "delay_ns": 5}),
+        Action("fail", PORT, "impair", "down", {"rate_bps": 5000}),
+        Action("fail", "p0-t0.1", "transceiver", settings={"first": 3, "count": 2}),
+        Action("fail", T1, "stop"),
+        Action("fail", "p2-t0.1", "stop"),
+        Action("fail", T1, "freeze"),
+        Action("fail", T1, "reboot"),
+    ],
+    ids=Action.describe,
+)
+def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action) -> None:
+    record = MemoryRecord()
+    before = fake.state()
+    Ledger(fake.topology, fake.refill, record).perform(fake, action)
+    assert fake.state() != before
+    gone = {port for port, up in fake.carriers.items() if not up}
+    assert bool(gone) == (action.target in (PORT, "p2-t0.1") and action.kind in ("port_down", "stop"))
+    # Another process restores it, from what this one wrote down.
+    record.document = json.loads(json.dumps(record.document))
+    fake.log.clear()
+    other = Ledger(fake.topology, fake.refill, record)
+    assert other.broken == {action.target: action.describe()}
+    other.perform(fake, Action("restore", action.target))
+    assert fake.state() == before
+    assert (f"refill {T1}" in fake.log) == (action.kind == "reboot")
+    assert record.document == {"causes": [], "found": {}, "unsettled": []}
+
+
+def test_first_in_first_out(fake: FakeLab, ledger: Ledger) -> None:
+    """A cut link stays cut as long as one of two failures cuts it, whichever is restored first."""
+    before = fake.state()
+    ledger.fail(fake, Action("fail", "p0-t0.1--p0-t1.0", "link_down"))
+    ledger.fail(fake, Action("fail", "p0-t0.1", "transceiver", settings={"first": 3, "count": 2}))
+    ledger.restore(fake, "p0-t0.1--p0-t1.0")
+    port = fake.switches[fake.topology.switch("p0-t0.1").device_id].ports[3]
+    assert not port.up_outgoing
+    assert not port.up_incoming
+    ledger.restore(fake, "p0-t0.1")
+    assert fake.state() == before
+
+
+def test_a_port_stays_down_when_its_t0_comes_back(fake: FakeLab, ledger: Ledger) -> None:
+    before = fake.state()
+    ledger.fail(fake, Action("fail", "p2-t0.1", "stop"))
+    ledger.fail(fake, Action("fail", PORT, "port_down"))
+    ledger.restore(fake, "p2-t0.1")
+    assert [port for port, up in fake.carriers.items() if not up] == [("h3", 2)]
+    ledger.restore(fake, PORT)
+    assert fake.state() == before
+
+
+def test_several_kinds_at_one_target(fake: FakeLab, ledger: Ledger) -> None:
+    before = fake.state()
+    ledger.fail(fake, Action("fail", LINK, "impair", settings={"loss": 0.2}))
+    lossy = fake.state()
+    ledger.fail(fake, Action("fail", LINK, "link_down"))
+    assert ledger.broken == {LINK: f"impair {LINK} loss=0.2, link down {LINK}"}
+    with pytest.raises(FailureError, match=r"is broken already \(impair"):
+        ledger.fail(fake, Action("fail", LINK, settings={"delay_ns": 5}))
+    with pytest.raises(FailureError, match="is not broken by transceiver"):
+        ledger.restore(fake, LINK, "transceiver")
+    ledger.restore(fake, LINK, "link_down")
+    assert fake.state() == lossy
+    ledger.fail(fake, Action("fail", LINK, "link_down"))
+    ledger.restore(fake, LINK)
+    assert fake.state() == before
+
+
+def test_what_breaks_off_midway_is_undone(fake: FakeLab, ledger: Ledger) -> None:
+    before = fake.state()
+    plain = fake.set_state
+
+    def refuse(device_id: int, state: object) -> None:
+        if state == "stopped" or getattr(state, "value", "") == "stopped":
+            raise BrokenOff("no")
+        plain(device_id, state)
+
+    fake.set_state = refuse  # type: ignore[method-assign]
+    ledger.fail(fake, Action("fail", LINK))
+    down = fake.state()
+    with pytest.raises(BrokenOff):
+        ledger.fail(fake, Action("fail", T1, "stop"))
+    assert (fake.state(), list(ledger.broken), ledger.unsettled) == (down, [LINK], [])
+    ledger.restore(fake, LINK)
+    assert fake.state() == before
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_cannot_be_undone_is_remembered(fake: FakeLab, ledger: Ledger, late: bool) -> None:
+    before = fake.state()
+    # Of a look, a cut and a carrier the second or third does not get through, nor does anything after it.
+    for left in (2, 3):
+        fake.calls_left, fake.late = left, late
+        with pytest.raises(UnsettledError, match="h3:2 may be in any state"):
+            ledger.fail(fake, Action("fail", PORT))
+        assert (list(ledger.broken), ledger.unsettled) == ([PORT], [PORT])
+        fake.heal()
+        ledger.fail(fake, Action("fail", LINK))
+        assert ledger.unsettled == []
+        assert not fake.carriers["h3", 2]
+        assert ledger.restore_all(fake) == [LINK, PORT]
+        assert fake.state() == before
+
+
+def test_restore_all_goes_on_where_one_cannot_be_restored(fake: FakeLab, ledger: Ledger) -> None:
+    for action in (Action("fail", LINK), Action("fail", T1, "reboot"), Action("fail", PORT)):
+        ledger.fail(fake, action)
+
+    def refuse(name: str) -> None:
+        raise BrokenOff(name)
+
+    ledger.refill = refuse
+    with pytest.raises(BrokenOff, match=T1):
+        ledger.restore_all(fake)
+    assert list(ledger.broken) == [T1]
+    ledger.refill = fake.refill
+    ledger.restore_all(fake)
+    assert ledger.broken == {}
+    assert T1 in fake.tables
+
+
+def test_a_run_restores_its_own_failures_only(fake: FakeLab) -> None:
+    record = MemoryRecord()
+    by_hand, run = (Ledger(fake.topology, fake.refill, record) for _ in range(2))
+    by_hand.fail(fake, Action("fail", LINK))
+    run.fail(fake, Action("fail", PORT))
+    by_hand.fail(fake, Action("fail", T1))
+    assert run.restore_own(fake) == [PORT]
+    assert list(run.broken) == [LINK, T1]
+
+
+def _flap(number: int, name: str, folder: str) -> None:
+    fake = FakeLab(load_lab("default"))
+    run = RunDir(name)
+    ledger = Ledger(fake.topology, fake.refill, RunRecord(run))
+    targets = list(fake.topology.links)[number * 4 : number * 4 + 4]
+    for _ in range(10):
+        for target in targets:
+            ledger.fail(fake, Action("fail", target))
+        for target in targets[1:]:
+            ledger.restore(fake, target)
+        if _ < 9:
+            ledger.restore(fake, targets[0])
+
+
+def test_several_processes_change_the_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path))
+    run = RunDir("shared")
+    run.create()
+    run.write(State("shared"))
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_flap, args=(number, "shared", str(tmp_path))) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+    topology = load_lab("default")
+    fake = FakeLab(topology)
+    ledger = Ledger(topology, fake.refill, RunRecord(run))
+    assert sorted(ledger.broken) == sorted(list(topology.links)[number * 4] for number in range(3))
+    assert sorted(ledger.restore_all(fake)) == sorted(list(topology.links)[number * 4] for number in range(3))
+    assert run.read().broken == {"causes": [], "found": {}, "unsettled": []}
+
+
+def test_directions_are_seen_from_the_host(fake: FakeLab, ledger: Ledger) -> None:
+    for target, outgoing in ((LINK, False), (PORT, True)):
+        ledger.fail(fake, Action("fail", target, "link_down", "up"))
+        link = fake.topology.links[target]
+        end = link.high if link.is_host_link else link.low
+        port = fake.switches[fake.topology.switch(end.node).device_id].ports[end.port]
+        assert (port.up_outgoing, port.up_incoming) == (outgoing, not outgoing)
+
+
+def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Ledger) -> None:
+    """Right after a carrier came back the port still reads as down; a failure then must not take that for its state."""
+    switch = fake.switches[fake.topology.switch("p2-t0.1").device_id]
+    port = fake.topology.links[PORT].high.port
+    switch.ports[port] = replace(switch.ports[port], interface="p2t0x1", up_outgoing=False, up_incoming=False)
+    ledger.fail(fake, Action("fail", PORT))
+    ledger.restore(fake, PORT)
+    assert switch.ports[port].up_outgoing
+    assert switch.ports[port].up_incoming
+
+
+@pytest.mark.parametrize(
+    ("actions", "loss"),
+    [
+        ([Action("fail", PORT)], 0.25),
+        ([Action("fail", PORT), Action("fail", LINK, settings={"loss": 0.5})], 0.25),
+        ([Action("fail", PORT), Action("fail", "p2-t0.1", "stop")], 0.25),
+        ([Action("fail", PORT), Action("fail", "p1-t0.1", "freeze")], 0.5),
+        ([Action("fail", PORT, settings={"blackhole": True})], 0.25),
+        ([Action("fail", PORT, "impair", "down", {"corrupt": 1})], 0.25),
+        ([Action("fail", PORT, settings={"rate_bps": 10_000_000})], 0.125),
+        ([Action("fail", PORT, settings={"rate_bps": 1000})], 0.25 * (1 - 1000 / 20e6)),
+        ([Action("fail", PORT, settings={"rate_bps": 10**9})], 0.0),
+        # Each T0 of the plane has an uplink left, but not to the same T1.
+        ([Action("fail", "p0-t0.0--p0-t1.0"), Action("fail", "p0-t0.1--p0-t1.1")], 0.25),
+    ],
+)
+def test_expected_loss(fake: FakeLab, ledger: Ledger, actions: list[Action], loss: float) -> None:
+    for action in actions:
+        ledger.fail(fake, action)
+    assert ledger.expected_loss() == pytest.approx(loss)
+    ledger.restore_all(fake)
+    assert ledger.expected_loss() == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "hint"),
+    [
+        (Action("fail", LINK, "melt"), "no failure 'melt'; known: link_down"),
+        (Action("fail", LINK, "stop"), "needs a switch like p0-t1.0"),
+        (Action("fail", T1, "link_down"), "needs a link"),
+        (Action("fail", LINK, "port_down"), "needs a host port"),
+        (Action("fail", LINK, "impair"), "at least one of"),
+        (Action("fail", LINK, "impair", settings={"loss": 2}), "probability"),
+        (Action("fail", LINK, "impair", settings={"rate_bps": 0}), "at least 1000"),
+        (Action("fail", LINK, "impair", settings={"rate_bps": 10**16}), "at least 1000"),
+        (Action("fail", LINK, "impair", settings={"delay_ns": True}), "whole number"),
+        (Action("fail", LINK, "impair", settings={"lag": 1}), "takes no 'lag'"),
+        (Action("fail", LINK, "link_down", "left"), "not 'left'"),  # type: ignore[arg-type]
+        (Action("fail", T1, "stop", "up"), "stop takes no direction"),
+        (Action("fail", T1, "transceiver", settings={"first": 90}), "has no ports 90 to 91"),
+        (Action("fail", T1, settings={"loss": 0.5}), "impair needs a link"),
+        (Action("restore", LINK), "is not broken; broken: nothing is"),
+        (Action("restore", LINK, "melt"), "no failure 'melt'"),
+        (Action("fail", "h3"), "h3:0"),
+        (Action("restore", "h3"), "h3:0"),
+    ],
+)
+def test_bad_actions(fake: FakeLab, ledger: Ledger, action: Action, hint: str) -> None:
+    before = fake.state()
+    with pytest.raises(FailureError, match=hint):
+        ledger.perform(fake, action)
+    assert fake.state() == before
+
+
+def test_unknown_targets(ledger: Ledger) -> None:
+    with pytest.raises(UnknownElement, match=r"p0-t1\.0"):
+        ledger.check(Action("fail", "p0-t1.9", "stop"))
+
+
+def test_default_kinds(fake: FakeLab) -> None:
+    def kind(target: str, **settings: float) -> str:
+        return kinds.resolved(fake.topology, Action("fail", target, settings=settings)).kind
+
+    assert [kind(name) for name in (LINK, PORT, T1)] == ["link_down", "port_down", "stop"]
+    assert [kind(name, loss=0.5) for name in (LINK, PORT)] == ["impair", "impair"]
+    # A link may be called from its other end, everywhere.
+    swapped = kinds.resolved(fake.topology, Action("fail", "p1-t1.0--p1-t0.0"))
+    assert swapped == Action("fail", LINK, "link_down")
+
+
+def test_flapping() -> None:
+    step = Step(at=1.0, flap=PORT, kind="impair", direction="up", settings={"loss": 0.5}, period=0.5, count=2)
+    fail = Action("fail", PORT, "impair", "up", {"loss": 0.5})
+    mend = Action("restore", PORT, "impair")
+    assert step.actions() == [(1.0, fail), (1.25, mend), (1.5, fail), (1.75, mend)]
+    assert flapping(fail, 1.0, 0.5, 2) == step.actions()
+
+
+def test_every_kind_says_what_it_is() -> None:
+    assert all(name == kind.name and kind.summary and kind.__doc__ for name, kind in KINDS.items())

@@ -1,0 +1,175 @@
+"""Random failures, and what they must do and cost, told a second time and as plainly as can be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+from hypothesis import strategies as st
+
+from mrc_control.faults.action import Action
+from mrc_topo.topology import Link, Topology
+from p4lite.switch.fabric_types import SwitchState
+from p4lite.switch.target import FabricInfo
+
+
+def actions(topology: Topology) -> st.SearchStrategy[Action]:
+    """Any failure of any kind."""
+    links = st.sampled_from(sorted(topology.links))
+    ports = st.sampled_from([name for name, link in topology.links.items() if link.is_host_link])
+    switches = st.sampled_from([switch.name for switch in topology.switches])
+    directions = st.sampled_from(["both", "up", "down"])
+    settings = st.fixed_dictionaries(
+        {},
+        optional={
+            "loss": st.sampled_from([0.0, 0.5, 1.0]),
+            "corrupt": st.sampled_from([0.25, 1]),
+            "rate_bps": st.integers(1000, 30_000_000),
+            "delay_ns": st.integers(0, 10**6),
+            "blackhole": st.booleans(),
+        },
+    ).filter(bool)
+    least = min(len(switch.links) for switch in topology.switches)
+    modules = st.fixed_dictionaries({"count": st.integers(1, 4)}, optional={"first": st.integers(1, least)})
+    verb = st.just("fail")
+    return st.one_of(
+        st.builds(Action, verb, links, st.just("link_down"), directions),
+        st.builds(Action, verb, ports, st.just("port_down")),
+        st.builds(Action, verb, links, st.just("impair"), directions, settings),
+        st.builds(Action, verb, switches, st.just("transceiver"), settings=modules),
+        st.builds(Action, verb, switches, st.sampled_from(["stop", "freeze", "reboot"])),
+    )
+
+
+def hit(topology: Topology, action: Action) -> list[Link]:
+    """The links that an action cuts at least one way."""
+    if action.kind in ("link_down", "port_down"):
+        return [topology.links[action.target]]
+    if action.kind == "transceiver":
+        ports = topology.switch(action.target).links
+        first = action.settings.get("first", min(ports))
+        return [link for port, link in ports.items() if 0 <= port - first < action.settings["count"]]
+    return []
+
+
+def expected(
+    topology: Topology, info: FabricInfo, carriers: dict[tuple[str, int], bool], in_force: Iterable[Action]
+) -> tuple[FabricInfo, dict[tuple[str, int], bool]]:
+    """The fabric and the carriers as they must be: the union of what each failure does to them."""
+    switches = {key: replace(each, ports=dict(each.ports)) for key, each in info.switches.items()}
+    carriers = dict(carriers)
+
+    def change(link: Link, way: str, **what: Any) -> None:
+        end, outgoing = (link.high, way == "down") if link.is_host_link else (link.low, way == "up")
+        ports = switches[topology.switch(end.node).device_id].ports
+        ends = [(ports, end.port, outgoing)]
+        if (peer := ports[end.port].peer) is not None:
+            ends.append((switches[peer[0]].ports, peer[1], not outgoing))
+        for ports, number, out in ends:
+            named = {key.format("outgoing" if out else "incoming"): value for key, value in what.items()}
+            ports[number] = replace(ports[number], **named)
+
+    for action in in_force:
+        for link, way in itertools.product(hit(topology, action), ("up", "down")):
+            if action.direction in ("both", way):
+                change(link, way, **{"up_{}": False})
+            if link.is_host_link and action.direction == "both":
+                carriers[link.low.node, link.low.port] = False
+        if action.kind == "impair":
+            link = topology.links[action.target]
+            end = link.high if link.is_host_link else link.low
+            port = info.switches[topology.switch(end.node).device_id].ports[end.port]
+            for way in ("up", "down"):
+                if action.direction in ("both", way):
+                    base = port.outgoing if (way == "down") == link.is_host_link else port.incoming
+                    change(link, way, **{"{}": replace(base, **action.settings)})
+        if action.kind in ("stop", "freeze", "reboot"):
+            switch = topology.switch(action.target)
+            now = switches[switch.device_id]
+            if action.kind != "freeze":
+                switches[switch.device_id] = replace(now, state=SwitchState.STOPPED)
+                for link in switch.links.values():
+                    if link.is_host_link:
+                        carriers[link.low.node, link.low.port] = False
+            elif now.state is SwitchState.RUNNING:
+                switches[switch.device_id] = replace(now, state=SwitchState.FROZEN)
+    return replace(info, switches=switches), carriers
+
+
+# --- what they cost --------------------------------------------------------------------------------------------------
+
+
+def graph(topology: Topology, in_force: Iterable[Action]) -> nx.DiGraph:
+    """The network that is left: a node per switch and host port, an edge per direction with its `capacity`."""
+    left = nx.DiGraph()
+    for link in topology.links.values():
+        low = link.name if link.is_host_link else link.low.node
+        left.add_edge(low, link.high.node, capacity=link.spec.rate)
+        left.add_edge(link.high.node, low, capacity=link.spec.rate)
+    for action in in_force:
+        if action.kind in ("stop", "freeze", "reboot"):
+            for edge in (*left.in_edges(action.target), *left.out_edges(action.target)):
+                left.edges[edge]["capacity"] = 0
+        for link in hit(topology, action) or ([topology.links[action.target]] if action.kind == "impair" else []):
+            low = link.name if link.is_host_link else link.low.node
+            for way, edge in (("up", (low, link.high.node)), ("down", (link.high.node, low))):
+                if action.direction not in ("both", way):
+                    continue
+                if action.kind == "impair":
+                    dead = action.settings.get("blackhole") or 1 in map(action.settings.get, ("loss", "corrupt"))
+                    rate = 0 if dead else action.settings.get("rate_bps", link.spec.rate)
+                    # Whatever cut the link before the impairment has cut it.
+                    left.edges[edge]["capacity"] = rate if left.edges[edge]["capacity"] else 0
+                else:
+                    left.edges[edge]["capacity"] = 0
+    return left
+
+
+def capacity(topology: Topology, network: nx.DiGraph, host: int) -> Iterator[float]:
+    """Of a host to and from every other T0 (none: its ports): the sum over planes of its max-min fair share, found by
+    raising what each host of its T0 may take until the maximum flow falls short of it."""
+    lab, mine = topology.lab, topology.t0_of(host)
+    others = [t0 for t0 in range(lab.t0_per_plane) if t0 != mine] or [mine]
+    for other, sending in itertools.product(others, (True, False)):
+        total = 0.0
+        for plane in range(lab.planes):
+            ports = [f"h{each.index}:{plane}" for each in topology.hosts_of(mine)]
+            t0 = f"p{plane}-t0.{other}"
+            limits = {port: network.edges[(port, f"p{plane}-t0.{mine}")[:: 1 if sending else -1]] for port in ports}
+            rates = {port: each["capacity"] for port, each in limits.items()}
+            low, high = 0.0, float(max(rates.values()))
+            level = high
+            for _ in range(24):
+                if flow(network, ports, t0, level, sending) >= sum(min(level, r) for r in rates.values()) * (1 - 1e-9):
+                    low = level
+                else:
+                    high = level
+                level = (low + high) / 2
+            total += min(high, rates[f"h{host}:{plane}"])
+        yield total
+
+
+def flow(network: nx.DiGraph, ports: list[str], t0: str, level: float, sending: bool) -> float:
+    """Maximum flow between ports, each held to a level, and a T0."""
+    held = network.copy() if sending else network.reverse(copy=True)
+    for port in ports:
+        held.add_edge("all", port, capacity=level)
+    # Hosts send and receive, they do not forward.
+    held.remove_nodes_from([node for node in network if ":" in node and node not in ports])
+    return float(nx.maximum_flow_value(held, "all", t0))
+
+
+def lost(topology: Topology, in_force: Iterable[Action], hosts: Iterable[int]) -> float:
+    """Share of capacity that the failures cost the host that loses most."""
+    whole, left = graph(topology, []), graph(topology, in_force)
+    return max(
+        (
+            1 - after / before
+            for host in hosts
+            for before, after in zip(capacity(topology, whole, host), capacity(topology, left, host), strict=True)
+        ),
+        default=0.0,
+    )

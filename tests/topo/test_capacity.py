@@ -1,0 +1,63 @@
+"""What is left of a host's capacity; against maximum flows: tests/lab/test_faults_properties.py."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrc_topo import Topology, addressing, load_lab
+from mrc_topo.addressing import Tier
+from mrc_topo.capacity import Capacity, fair_share
+from mrc_topo.topology import Link, Switch
+from topo.strategies import topologies
+
+
+def dead(*elements: Link | Switch) -> dict[tuple[str, str], float]:
+    links = [link for each in elements for link in (each.links.values() if isinstance(each, Switch) else [each])]
+    return {(link.name, way): 0.0 for link in links for way in ("up", "down")}
+
+
+@given(topologies(), st.data())
+def test_loss_of_an_element_costs_what_a_count_of_paths_says(topology: Topology, data: st.DataObject) -> None:
+    """With equal rates everywhere, against a plain count of what is left of each plane."""
+    lab = topology.lab
+    capacity = Capacity(topology)
+    host = data.draw(st.integers(0, lab.hosts - 1))
+
+    def lost(*elements: Link | Switch) -> float:
+        return capacity.lost(host, dead(*elements))  # type: ignore[arg-type]
+
+    neighbours = len(topology.hosts_of(topology.t0_of(host)))
+    t0 = topology.switch(addressing.switch_name(0, Tier.T0, topology.t0_of(host)))
+    port = topology.links[topology.host_port(host, 0).name]
+    assert lost(t0) == lost(port) == lost(t0, port) == pytest.approx(1 / lab.planes)
+    assert lost() == 0.0
+    for t1 in range(lab.t1_per_plane):
+        left = min(1.0, (lab.t1_per_plane - 1) / neighbours)
+        whole = min(1.0, lab.t1_per_plane / neighbours)
+        expected = (1 - left / whole) / lab.planes if lab.t0_per_plane > 1 else 0.0
+        spine = topology.switch(addressing.switch_name(0, Tier.T1, t1))
+        link = topology.links[addressing.fabric_link_name(0, topology.t0_of(host), t1)]
+        assert lost(spine) == pytest.approx(expected)
+        assert lost(link) == lost(spine, link) == pytest.approx(expected)
+        for other in spine.links.values():  # no T0 can be reached better than its own uplinks allow
+            assert lost(other) == pytest.approx(expected)
+    for other in topology.links.values():
+        if other.is_host_link and other.low.node != topology.hosts[host].name:
+            assert lost(other) == 0.0
+
+
+def test_two_uplinks_that_meet_nowhere() -> None:
+    """Either alone costs half a plane, both cost all of it: nothing is left from one T0 to the other."""
+    topology = load_lab("default")
+    capacity = Capacity(topology)
+    first, second = topology.links["p0-t0.0--p0-t1.0"], topology.links["p0-t0.1--p0-t1.1"]
+    assert capacity.worst_lost(dead(first)) == pytest.approx(1 / 8)  # type: ignore[arg-type]
+    assert capacity.worst_lost(dead(first, second)) == pytest.approx(1 / 4)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=6), st.floats(0, 400))
+def test_fair_shares_use_the_flow_up(limits: list[float], flow: float) -> None:
+    level = fair_share(flow, limits)
+    assert sum(min(level, each) for each in limits) == pytest.approx(min(flow, sum(limits)), abs=1e-6)
