@@ -13,7 +13,7 @@ Meaning = Callable[[dict[str, int]], dict[str, int]]
 PACKETS = ({"a": 0, "b": 0}, {"a": 1, "b": 255}, {"a": 200, "b": 3})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(programs())
 def test_random_programs(program: tuple[dict[str, str], Meaning]) -> None:
     parts, meaning = program

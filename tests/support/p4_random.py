@@ -1,7 +1,8 @@
 """Random P4 programs over bytes, and what they mean: an evaluator of the language's rules for calls and effects.
 
 The evaluator works on the random tree itself, and knows nothing of the compiler: expressions from left to right with
-short circuits, arguments copied in and, at the end of the call however it ends, copied out in order of the parameters.
+short circuits, arguments copied in and, at the end of the call however it ends, copied out in the order of the call,
+which gives them by position or by name.
 """
 
 from __future__ import annotations
@@ -87,11 +88,15 @@ class Callee:
             return f"bit<8> {self.name}({params}) {{ {body} return 77; }}"
         return f"action {self.name}({params}) {{ {body} }}"
 
-    def call(self, arguments: list[Expr | str], scope: Scope, control: Scope) -> int:
-        """Evaluate and copy in from left to right, run, copy out from left to right."""
+    def call(self, arguments: list[Expr | str], order: list[int], scope: Scope, control: Scope) -> int:
+        """Evaluate and copy in from left to right, run, copy out from left to right.
+
+        `arguments` are those of the parameters, `order` their indices as the call has them.
+        """
         inner: dict[str, int] = {}
         outs: list[tuple[Place, str]] = []
-        for (direction, name), argument in zip(self.params, arguments, strict=True):
+        for i in order:
+            (direction, name), argument = self.params[i], arguments[i]
             if isinstance(argument, str):
                 place = scope.place(argument)
                 inner[name] = 0 if direction == "out" else place[0][place[1]]
@@ -200,7 +205,12 @@ class Maker:
                 arguments.append(target)
                 texts.append(target)
         control = self.control
-        return Expr(f"{callee.name}({', '.join(texts)})", lambda s: callee.call(arguments, s, control))
+        order = list(range(len(texts)))
+        if self.one_of("by name", "by place") == "by name":
+            order = self.draw(st.permutations(order))
+            texts = [f"{name} = {text}" for (_, name), text in zip(callee.params, texts, strict=True)]
+        text = f"{callee.name}({', '.join(texts[i] for i in order)})"
+        return Expr(text, lambda s: callee.call(arguments, order, s, control))
 
     # --- statements ---
 

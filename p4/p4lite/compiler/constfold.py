@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from p4lite.compiler import ast
 from p4lite.compiler.ast import EnumValue, ErrorValue, Instance, ListValue, StructValue, Value
-from p4lite.compiler.types import BitType, BoolType, IntType, StackType, Type, UnionType, underlying_bits
+from p4lite.compiler.types import BitType, BoolType, FieldsType, IntType, StackType, Type, UnionType, underlying_bits
 
 MAX_INT_BITS = 1 << 16
 """The longest `int` the compiler computes with; longer is a runaway shift."""
@@ -207,7 +207,10 @@ def _evaluate(e: ast.Expr, env: Env) -> Value | None:
     if isinstance(e, ast.ListExpr):
         return list_value([_evaluate(i, env) for i in e.items])
     if isinstance(e, ast.StructExpr):
-        return struct_value({f.name: _evaluate(f.expr, env) for f in e.fields})
+        values = {f.name: _evaluate(f.expr, env) for f in e.fields}
+        # As written; a struct's fields have the order of its type.
+        order = e.type.fields if isinstance(e.type, FieldsType) else values
+        return struct_value({n: values[n] for n in order if n in values})
     if isinstance(e, ast.Call) and e.kind is ast.CallKind.CONSTRUCTOR:
         return instance_value(e, env)
     return None

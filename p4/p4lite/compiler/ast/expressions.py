@@ -263,12 +263,14 @@ class Range(Expr):
 class Arg(Node):
     """An argument; `name` when it was given by name.
 
-    Checked: `param`, the parameter it goes to; `expr` is None for an optional parameter left out.
+    Checked: `param`, the parameter it goes to; `place`, its position in the call as written (defaults come last);
+    `expr` is None for an optional parameter left out.
     """
 
     expr: Expr | None
     name: str | None = None
     param: Param | None = field(default=None, kw_only=True, metadata=REF)
+    place: int = field(default=0, kw_only=True, metadata=REF)
 
 
 class CallKind(Enum):
@@ -295,7 +297,7 @@ class Call(Expr):
     Checked: `kind`; `target`, the declaration called (ActionDecl, FunctionDecl, Method, TableDecl, ParserDecl,
     ControlDecl, ExternDecl; None for the built-in methods isValid, setValid, setInvalid, push_front, pop_front,
     minSizeInBits, ...); `method`, the name of the method or function; `args` in parameter order, one for each
-    parameter, defaults put in; `types`, the type arguments, given or inferred, in the order of the target's
+    parameter, defaults put in (they are evaluated in the order of `Arg.place`); `types`, the type arguments, given or inferred, in the order of the target's
     `type_params`. A call of a generic function with a body has as `target` the instance made for these types.
     """
 

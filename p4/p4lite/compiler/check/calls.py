@@ -512,6 +512,8 @@ class Calls(Expressions):
     def arrange(self, given: list[ast.Arg], params: Sequence[ast.Param], what: str, pos: Pos) -> list[ast.Arg] | None:
         """Arguments in the order of parameters, defaults put in; None (reported) when they do not fit."""
         by_name: dict[str, ast.Arg] = {}
+        for place, a in enumerate(given):
+            a.place = place
         named = [a for a in given if a.name is not None]
         if named and len(named) != len(given):
             self.error(pos, f"arguments of {what}: give either all by name or none")
@@ -537,9 +539,9 @@ class Calls(Expressions):
             arg = by_name.get(p.name)
             if arg is None:
                 if p.default is not None:
-                    arg = ast.Arg(pos, ast.clone(p.default))
+                    arg = ast.Arg(pos, ast.clone(p.default), place=len(params))
                 elif p.optional:
-                    arg = ast.Arg(pos, None)
+                    arg = ast.Arg(pos, None, place=len(params))
                 else:
                     self.error(pos, f"no argument for parameter '{p.name}' of {what}")
                     return None

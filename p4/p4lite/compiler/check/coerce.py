@@ -170,11 +170,13 @@ class Coercion(CheckerBase):
             return self._typed(e, ty.UNKNOWN)
         for n in missing:
             given[n] = ast.NamedExpr(e.pos, n, self.default_value(fields[n], e))
-        return self._struct(e, [given[n] for n in fields], target)
+        # In the order of the source, which is that of evaluation.
+        return self._struct(e, list(given.values()), target)
 
     @staticmethod
     def _struct(e: ast.Expr, named: list[ast.NamedExpr], target: Type) -> ast.StructExpr:
-        const = constfold.struct_value({f.name: f.expr.const for f in named})
+        values = {f.name: f.expr.const for f in named}
+        const = constfold.struct_value({n: values[n] for n in fields_of(target) or values})
         return ast.StructExpr(e.pos, named, type=target, const=const)
 
     def default_value(self, t: Type, e: ast.Expr) -> ast.Expr:

@@ -210,19 +210,21 @@ def listed_only(ref: ast.ActionRef, name: str) -> bool:
     return any(a.name == name for a in ref.annotations)
 
 
-def same_expr(a: ast.Expr, b: ast.Expr) -> bool:
+def same_expr(a: ast.Node, b: ast.Node) -> bool:
     """Whether two checked expressions are written alike."""
     if type(a) is not type(b):
+        return False
+    if isinstance(a, ast.Expr) and isinstance(b, ast.Expr) and a.const is not None and not isinstance(a, ast.Call):
+        return a.const == b.const and a.type == b.type
+    if isinstance(a, ast.Expr) and isinstance(b, ast.Expr) and a.type != b.type:
+        return False
+    if isinstance(a, ast.Arg) and isinstance(b, ast.Arg) and a.place != b.place:
         return False
     if isinstance(a, ast.Name) and isinstance(b, ast.Name):
         return a.decl is b.decl
     if isinstance(a, ast.Member) and isinstance(b, ast.Member) and a.name != b.name:
         return False
-    if isinstance(a, ast.IntLiteral) and isinstance(b, ast.IntLiteral):
-        return a.value == b.value
     if isinstance(a, ast.Binary | ast.Unary) and isinstance(b, ast.Binary | ast.Unary) and a.op != b.op:
         return False
     ca, cb = list(ast.children(a)), list(ast.children(b))
-    return len(ca) == len(cb) and all(
-        isinstance(x, ast.Expr) and isinstance(y, ast.Expr) and same_expr(x, y) for x, y in zip(ca, cb, strict=True)
-    )
+    return len(ca) == len(cb) and all(same_expr(x, y) for x, y in zip(ca, cb, strict=True))

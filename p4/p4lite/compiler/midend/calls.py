@@ -12,7 +12,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.base import Bound, Env, Frame, as_const, bindings, has_effects, rebind
+from p4lite.compiler.midend.base import Bound, Env, Frame, as_const, as_written, bindings, has_effects, rebind
 from p4lite.compiler.midend.exprs import Expressions
 from p4lite.compiler.midend.instances import ControlInstance, Instances
 from p4lite.compiler.midend.lir import Block, Const, ElemField, ElemRef, Prim
@@ -132,10 +132,11 @@ class Calls(Instances, Expressions):
     def _bind_arguments(
         self, bound: list[Bound], env: Env, frame: Frame, captured: set[str], *, always_copy: bool = False
     ) -> None:
-        """Evaluate arguments left to right, copy in, and bind the parameters in `env`."""
+        """Evaluate arguments in the order of the call, copy in, and bind the parameters in `env`."""
+        bound = as_written(bound)
         values: list[Value] = []
         early: dict[int, Value] = {}
-        for i, (param, expr) in enumerate(bound):
+        for i, (param, expr, _) in enumerate(bound):
             later = [b.expr for b in bound[i + 1 :]]
             if expr is None:
                 raise unsupported(param.pos, f"a missing argument for '{param.name}'")
@@ -146,8 +147,8 @@ class Calls(Instances, Expressions):
                 continue
             value = self.eval(expr)
             values.append(self.snapshot(value, expr.pos) if has_effects(later) else value)
-        written = [roots(v) for (p, _), v in zip(bound, values, strict=True) if p.direction in ("out", "inout")]
-        for i, ((param, expr), value) in enumerate(zip(bound, values, strict=True)):
+        written = [roots(v) for (p, _, _), v in zip(bound, values, strict=True) if p.direction in ("out", "inout")]
+        for i, ((param, expr, _), value) in enumerate(zip(bound, values, strict=True)):
             assert expr is not None
             assert param.type is not None
             if param.direction in ("out", "inout"):
@@ -224,7 +225,7 @@ class Calls(Instances, Expressions):
         self.copy_out(frame, pos)
 
     def copy_out(self, frame: Frame, pos: ast.Pos) -> None:
-        """Copy back the parameters of one call, in order."""
+        """Copy back the parameters of one call, in the order of its arguments."""
         for target, source in frame.copy_outs:
             if not isinstance(target, NextElement):
                 self.assign(target, source, pos)

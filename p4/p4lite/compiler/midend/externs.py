@@ -7,7 +7,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import as_const, bindings, has_effects
+from p4lite.compiler.midend.base import as_const, as_written, bindings, has_effects
 from p4lite.compiler.midend.instances import ExternInstance, int_argument
 from p4lite.compiler.midend.lir import Assign, Const, Expr, Field, FieldList, Named, Prim
 from p4lite.compiler.midend.names import control_plane_name
@@ -57,13 +57,30 @@ class Externs(Statements):
     def _args(self, call: ast.Call) -> list[ast.Expr]:
         return [b.expr for b in bindings(call.args) if b.expr is not None]
 
+    def _values(self, call: ast.Call) -> list[Value]:
+        """The arguments in the order of the parameters, evaluated in the order of the call.
+
+        Of an out parameter it is the place to write, fixed before later arguments are evaluated.
+        """
+        found: dict[int, Value] = {}
+        ordered = [b for b in as_written(bindings(call.args)) if b.expr is not None]
+        for i, (param, expr, _) in enumerate(ordered):
+            assert expr is not None
+            if param.direction in ("out", "inout"):
+                value = self.destination(expr, stable=True)
+            else:
+                value = self.eval(expr)
+                if has_effects(b.expr for b in ordered[i + 1 :]):
+                    value = self.snapshot(value, expr.pos)
+            found[id(expr)] = value
+        return [found[id(expr)] for expr in self._args(call)]
+
     def _operand(self, value: Value, expr: ast.Expr) -> Expr:
         """A data argument of a primitive."""
         return self.data(value, expr.pos, self._width(expr) or 32)
 
-    def _into_field(self, expr: ast.Expr, emit: Callable[[Field], None]) -> None:
-        """Run a primitive that writes a field, then copy to where the result belongs."""
-        target = self.destination(expr, stable=True)
+    def _into_field(self, target: Value, expr: ast.Expr, emit: Callable[[Field], None]) -> None:
+        """Run a primitive that writes a field, then copy to `target`, where the argument `expr` wants the result."""
         if isinstance(target, Data) and isinstance(target.expr, Field):
             emit(target.expr)
             return
@@ -158,12 +175,8 @@ class Externs(Statements):
         cond_expr, error_expr = self._args(call)
         if self.routine.kind != "parser":
             raise unsupported(call.pos, "verify outside of a parser")
-        cond = self.truth(self._kept(cond_expr, [error_expr]), cond_expr.pos)
-        self.emit(lir.Verify(cond, self.eval_data(error_expr)))
-
-    def _kept(self, expr: ast.Expr, later: list[ast.Expr]) -> Value:
-        value = self.eval(expr)
-        return self.snapshot(value, expr.pos) if has_effects(later) else value
+        cond, code = self._values(call)
+        self.emit(lir.Verify(self.truth(cond, cond_expr.pos), self._operand(code, error_expr)))
 
     def _fn_mark_to_drop(self, call: ast.Call) -> None:
         args = self._args(call)
@@ -178,10 +191,7 @@ class Externs(Statements):
     def _fn_hash(self, call: ast.Call) -> None:
         result, algo, base, data, limit = self._args(call)
         algorithm = self.enum_member(algo)
-        target = result
-        base_value = self._kept(base, [data, limit])
-        data_value = self._kept(data, [limit])
-        limit_value = self.eval(limit)
+        target, _, base_value, data_value, limit_value = self._values(call)
         inputs = self.hash_input(data_value, data.pos)
         name = self.calculation(algorithm, inputs)
         low, size = self._operand(base_value, base), self._operand(limit_value, limit)
@@ -189,6 +199,7 @@ class Externs(Statements):
             self._check_width(expr)
         self._into_field(
             target,
+            result,
             lambda field: self.emit(
                 Prim(
                     "modify_field_with_hash_based_offset",
@@ -207,17 +218,18 @@ class Externs(Statements):
         result, low, high = self._args(call)
         for expr in (result, low, high):
             self._check_width(expr)
-        low_value = self._operand(self._kept(low, [high]), low)
-        high_value = self._operand(self.eval(high), high)
+        target, low_data, high_data = self._values(call)
+        low_value, high_value = self._operand(low_data, low), self._operand(high_data, high)
         self._into_field(
+            target,
             result,
             lambda field: self.emit(Prim("modify_field_rng_uniform", (field, low_value, high_value), self.loc(call))),
         )
 
     def _fn_digest(self, call: ast.Call) -> None:
         receiver, data = self._args(call)
-        receiver_value = self._operand(self._kept(receiver, [data]), receiver)
-        value = self.eval(data)
+        receiver_data, value = self._values(call)
+        receiver_value = self._operand(receiver_data, receiver)
         ty = call.types[0] if call.types else data.type
         key: object = ty if isinstance(ty, t.StructType) else call
         if key not in self._learn_lists:
@@ -342,15 +354,16 @@ class Externs(Statements):
 
     def _on_register_read(self, call: ast.Call, register: ExternInstance) -> None:
         result, index = self._args(call)
-        at = self._operand(self.eval(index), index)
+        target, number = self._values(call)
+        at = self._operand(number, index)
         named = Named("register_array", register.name)
-        self._into_field(result, lambda field: self.emit(Prim("register_read", (field, named, at), self.loc(call))))
+        self._into_field(target, result, lambda field: self.emit(Prim("register_read", (field, named, at), self.loc(call))))
 
     def _on_register_write(self, call: ast.Call, register: ExternInstance) -> None:
         index, value = self._args(call)
-        at = self._operand(self._kept(index, [value]), index)
+        number, content = self._values(call)
+        at, new = self._operand(number, index), self._operand(content, value)
         named = Named("register_array", register.name)
-        new = self._operand(self.eval(value), value)
         self.emit(Prim("register_write", (named, at, new), self.loc(call)))
 
     def _on_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
@@ -360,9 +373,10 @@ class Externs(Statements):
 
     def _on_meter_execute_meter(self, call: ast.Call, meter: ExternInstance) -> None:
         index, result = self._args(call)
-        at = self._operand(self.eval(index), index)
+        number, target = self._values(call)
+        at = self._operand(number, index)
         named = Named("meter_array", meter.name)
-        self._into_field(result, lambda field: self.emit(Prim("execute_meter", (named, at, field), self.loc(call))))
+        self._into_field(target, result, lambda field: self.emit(Prim("execute_meter", (named, at, field), self.loc(call))))
 
     def _on_direct_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         """BMv2 counts every hit of the table by itself."""
@@ -385,10 +399,8 @@ class Externs(Statements):
     def _on_packet_in_extract(self, call: ast.Call, packet: object) -> None:
         del packet
         args = self._args(call)
-        target = self.destination(args[0])
-        length: Expr | None = None
-        if len(args) > 1:
-            length = self._operand(self.eval(args[1]), args[1])
+        target, *rest = self._values(call)
+        length = self._operand(rest[0], args[1]) if rest else None
         if isinstance(target, Nothing):
             ty = call.types[0]
             target = self.storage.allocate(ty, "skipped", call.pos)

@@ -88,7 +88,7 @@ class Instances(Expressions):
         bound: list[tuple[ast.Param, Value]] = []
         saved = self.env
         self.env = home
-        for param, expr in bindings(call.args):
+        for param, expr, _ in bindings(call.args):
             if expr is None:
                 continue
             value = self._constructor_argument(param, expr)

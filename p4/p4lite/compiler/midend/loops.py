@@ -115,7 +115,7 @@ def _writes(body: ast.Node, variable: ast.VarDecl) -> bool:
         if isinstance(node, ast.Assign) and _mentions(node.target, variable):
             return True
         if isinstance(node, ast.Call):
-            for param, expr in bindings(node.args):
+            for param, expr, _ in bindings(node.args):
                 if param.direction in ("out", "inout") and expr is not None and _mentions(expr, variable):
                     return True
     return False

@@ -181,7 +181,9 @@ class Parsers(Tables):
         if isinstance(expr, ast.ListExpr):
             return [leaf for item in expr.items for leaf in self._key_leaves(item)]
         if isinstance(expr, ast.StructExpr):
-            return [leaf for f in expr.fields for leaf in self._key_leaves(f.expr)]
+            named = {f.name: f.expr for f in expr.fields}
+            order = expr.type.fields if isinstance(expr.type, t.FieldsType) else named
+            return [leaf for name in order for leaf in self._key_leaves(named[name])]
         return [expr]
 
     def _choices(self, expr: ast.Expr, width: int, signed: bool) -> KeySet:

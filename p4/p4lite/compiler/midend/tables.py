@@ -366,7 +366,7 @@ class Tables(Externs):
 
     def _action_data(self, ref: ast.ActionRef) -> list[int]:
         data: list[int] = []
-        for param, expr in bindings(ref.args):
+        for param, expr, _ in bindings(ref.args):
             if param.direction != "" or expr is None:
                 continue
             value = self.eval(expr)
