@@ -58,6 +58,8 @@ class CheckerBase:
         """ids of declarations whose bodies are being checked: using one of them is recursion."""
         self.hoisted: list[ast.Instantiation] = []
         """Instances made for `T.apply()` in the parser or control at hand."""
+        self.uncast: set[Type] = set()
+        """`type`s to which a number was converted without a cast: one warning for each."""
         self.pristine: dict[int, ast.FunctionDecl] = {}
         self.specialised: dict[tuple[int, tuple[Type, ...]], ast.FunctionDecl] = {}
 

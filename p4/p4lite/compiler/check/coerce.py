@@ -44,6 +44,11 @@ def is_or_holds_int(t: Type) -> bool:
     return False
 
 
+def is_newtype_of_bits(t: Type) -> bool:
+    """Whether `t` is a `type` of a bit<> or int<>."""
+    return isinstance(t, ty.NewType) and isinstance(ty.strip_newtypes(t), ty.BitType)
+
+
 class Coercion(CheckerBase):
     """Conversion of checked expressions to the type their context asks for."""
 
@@ -88,6 +93,8 @@ class Coercion(CheckerBase):
             return self._convert_struct(e, target)
         if isinstance(source, ty.IntType) and isinstance(target, ty.BitType):
             return self._convert_int(e, target)
+        if isinstance(source, ty.IntType) and is_newtype_of_bits(target):
+            return self.convert_to_newtype(e, target)
         if isinstance(source, ty.SerEnumType) and (target == source.base or isinstance(target, ty.IntType)):
             cast = ast.Cast(e.pos, None, e, True, type=target)
             cast.const = e.const
@@ -113,6 +120,19 @@ class Coercion(CheckerBase):
         elif target.signed and not constfold.in_range(value, target):
             self.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
         return const_literal(constfold.wrap(value, target), e, target)
+
+    def convert_to_newtype(self, e: ast.Expr, target: Type) -> ast.Expr:
+        """A number without width for a `type` of a bit<> or int<>: p4c takes it, the specification wants a cast."""
+        if target not in self.uncast:
+            self.uncast.add(target)
+            self.warn(
+                e.pos, f"a number becomes a {target}, as p4c does it; the specification (§7.6) wants ({target}) before it"
+            )
+        base = ty.strip_newtypes(target)
+        assert isinstance(base, ty.BitType)
+        new = self._convert_int(e, base)
+        new.type = target
+        return new
 
     def _convert_list(self, e: ast.ListExpr, target: Type) -> ast.Expr | None:
         fields = fields_of(target)
@@ -218,7 +238,7 @@ class Coercion(CheckerBase):
                 env[formal] = actual
                 return True
             if isinstance(actual, ty.IntType):
-                return isinstance(known, ty.IntType | ty.BitType | ty.SerEnumType)
+                return isinstance(known, ty.IntType | ty.BitType | ty.SerEnumType) or is_newtype_of_bits(known)
             if known == actual:
                 return True
             return self._same_shape(known, actual)
@@ -260,7 +280,7 @@ class Coercion(CheckerBase):
     @staticmethod
     def _same_shape(formal: Type, actual: Type) -> bool:
         if isinstance(actual, ty.IntType):
-            return isinstance(formal, ty.BitType | ty.IntType)
+            return isinstance(formal, ty.BitType | ty.IntType) or is_newtype_of_bits(formal)
         if isinstance(actual, ty.SerEnumType):
             return formal == actual.base
         if isinstance(actual, ty.TupleType | ty.AnonStructType):
@@ -286,6 +306,8 @@ class Coercion(CheckerBase):
 
 def _hint(source: Type, target: Type) -> str:
     a, b = ty.underlying_bits(source), ty.underlying_bits(target)
+    if isinstance(target, ty.NewType) and isinstance(source, ty.IntType):
+        return f"; cast with ({target})"
     if (a is not None and b is not None) or {type(source), type(target)} == {ty.BoolType, ty.BitType}:
         return f"; cast with ({target})"
     return ""

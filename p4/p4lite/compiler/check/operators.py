@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.coerce import Coercion, show
+from p4lite.compiler.check.coerce import Coercion, is_newtype_of_bits, show
 from p4lite.compiler.types import Type
 
 _ORDERS = {"<", "<=", ">", ">="}
@@ -196,7 +196,8 @@ class Operators(Coercion):
         if isinstance(e.left.type, ty.SerEnumType) and isinstance(e.right.type, ty.SerEnumType) and lt != rt:
             e.left, e.right = self.coerce(e.left, e.left.type.base), self.coerce(e.right, e.right.type.base)
         if e.left.type != e.right.type:
-            self.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast one")
+            which = next((f"the number with ({t})" for t in (lt, rt) if isinstance(t, ty.NewType)), "one")
+            self.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast {which}")
             return e
         e.type = ty.BOOL
         return self.fold(e)
@@ -229,7 +230,7 @@ class Operators(Coercion):
                 return e
         e.type = e.then.type
         if isinstance(e.type, ty.IntType) and e.cond.const is None:
-            target = want if isinstance(want, ty.BitType) else None
+            target = want if isinstance(want, ty.BitType) or (want and is_newtype_of_bits(want)) else None
             if target is None:
                 self.error(e.pos, "cannot tell the width of the branches of ?: : give one a width, as in 8w1")
                 e.type = ty.UNKNOWN

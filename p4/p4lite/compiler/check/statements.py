@@ -378,8 +378,6 @@ class Statements(Calls):
             cast = ast.Cast(k.pos, None, k, True, type=t)
             cast.const = k.const
             k = cast
-        elif isinstance(t, ty.NewType) and isinstance(k.type, ty.IntType):
-            k = self.coerce(k, ty.strip_newtypes(t))
         else:
             k = self.coerce(k, t, f"{what} key")
         if not isinstance(k.type, ty.UnknownType) and k.const is None and not self._compile_time(k):
