@@ -126,3 +126,55 @@ def test_comment_marks_inside_strings_and_the_other_way_round() -> None:
 def test_warning_directive_is_a_warning() -> None:
     _, reporter = frontend.parse_text("#warning look here\nconst bit<8> a = 1;\n", "a.p4")
     assert [str(d).splitlines()[0] for d in reporter.diagnostics] == ["a.p4:1:1: warning: #warning look here"]
+
+
+def _text_of_the_annotation(text: str) -> str:
+    program, _ = frontend.parse_text(text, "x.p4")
+    (found,) = [a.args[0] for d in program.decls for a in d.annotations if a.name == "note"]
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("http://x/y", "http://x/y"),
+        ("a /* b */ c // d", "a /* b */ c // d"),
+        ("\n  // only this, don't forget\n  http://x/y; /* z\n */ w\n", None),
+        ("\n  /* not closed\n", None),
+        ('\n  a \\" // b\n', '\n  a " // b\n'),
+    ],
+)
+def test_comments_inside_strings_are_text(written: str, kept: str | None) -> None:
+    text = f'/* " */ @note("{written}") // a " b\nconst bit<8> x = 1; /* c */\n// "\nconst bit<8> y = 2;'
+    assert _text_of_the_annotation(text) == (written if kept is None else kept)
+    names = {d.name: d.pos.line for d in frontend.parse_text(text, "x.p4")[0].decls}
+    lines = written.count("\n")
+    assert names == {"x": 2 + lines, "y": 4 + lines}
+
+
+def test_macros_and_conditions_hold_in_a_string_over_lines_as_with_p4c() -> None:
+    text = '#define KEY k\n@note("\nKEY // KEY\n#ifdef NOT\nno\n#endif\n")\nconst bit<8> x = 1;'
+    assert _text_of_the_annotation(text).split() == ["k", "//", "KEY"]
+
+
+def test_a_stray_quote_is_not_the_start_of_a_long_string() -> None:
+    text = '#if 0\n 5" disk\n#endif\n// a "quoted" word\n#error' + " it's \"here\n"
+    with pytest.raises(CompileError) as caught:
+        frontend.parse_text(text + 'const bit<8> x = 1; // "\n', "x.p4")
+    assert [d.message for d in caught.value.diagnostics] == ["#error it's \"here"]
+
+
+@pytest.mark.parametrize("line", ["# a comment, isn't it", "#-------", "#!/usr/bin/p4", "  # 'tis \"quoted"])
+def test_a_line_with_a_hash_that_is_no_directive(line: str) -> None:
+    tree, reporter = frontend.parse_text(f"#\n{line}\nconst bit<8> x = 1;", "x.p4")
+    assert [(d.name, d.pos.line) for d in tree.decls] == [("x", 3)]
+    (warning,) = reporter.diagnostics
+    assert warning.pos.line == 2
+    assert "is no preprocessor directive: the line is ignored, as p4c does; a comment starts with //" in warning.message
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("inclde <a>", "include"), ("endfi", "endif"), ("ifdfe X", "ifdef")])
+def test_a_directive_that_is_misspelt_is_an_error(wrong: str, meant: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        frontend.parse_text(f"#{wrong}\nconst bit<8> x = 1;", "x.p4")
+    assert f"unknown preprocessor directive #{wrong.split()[0]}; did you mean #{meant}?" in str(caught.value)

@@ -6,7 +6,8 @@ import pytest
 
 from p4lite.compiler import compile_text, frontend
 from p4lite.compiler.diagnostics import CompileError
-from support.p4_cases import INPUT, compile_text as compiled, run, run_on, source, switch
+from support.p4_cases import INPUT, run, run_on, source, switch
+from support.p4_cases import compile_text as compiled
 
 TYPES = """
     type bit<8> vrf_t; type vrf_t inner_t; type bit<10> wide_t; type int<8> signed_t; type bool flag_t;
@@ -120,7 +121,7 @@ def test_what_wants_a_cast(body: str, message: str) -> None:
 
 def test_the_p4info_has_the_type() -> None:
     text = source(
-        types="@p4runtime_translation(\"\", string) type bit<10> vrf_t; const vrf_t DEFAULT = 0;",
+        types='@p4runtime_translation("", string) type bit<10> vrf_t; const vrf_t DEFAULT = 0;',
         locals="action set(vrf_t v) { } table t { key = { hdr.h.a: exact; } actions = { set; } "
         "const default_action = set(0); }",
         body="t.apply();",

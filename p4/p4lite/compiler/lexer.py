@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from p4lite.compiler.ast import Pos
 from p4lite.compiler.diagnostics import Reporter
-from p4lite.compiler.preprocessor import SourceMap
+from p4lite.compiler.preprocessor import HIDDEN_CLASS, QUOTE, SourceMap, unhide
 
 MAX_NESTING = 200
 """Brackets inside brackets; far more than any program has, far less than would exhaust the later passes."""
@@ -65,10 +65,14 @@ OPERATORS = {
 
 _TOKEN = re.compile(
     r"""
-      (?P<ws>\s+)
+      (?P<ws>[\s"""
+    + HIDDEN_CLASS
+    + r"""]+)
     | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<number>[0-9][0-9a-zA-Z_]*)
-    | (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<string>"(?:[^"\\]|\\.)*"|"""
+    + rf"{QUOTE}(?:[^{QUOTE}\\]|\\.)*{QUOTE}"
+    + r""")
     | (?P<op>"""
     + "|".join(re.escape(o) for o in sorted(OPERATORS, key=len, reverse=True))
     + r""")
@@ -154,7 +158,7 @@ def tokenize(text: str, smap: SourceMap, reporter: Reporter) -> list[Token]:
         elif kind == "op":
             raw.append(Token(OPERATORS[value], value, pos))
         elif kind == "string":
-            raw.append(Token("STRING", value, pos))
+            raw.append(Token("STRING", unhide(value), pos))
         else:
             if parse_number(value) is None:
                 reporter.error(pos, f"malformed number '{value[:40]}'")

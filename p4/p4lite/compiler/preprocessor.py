@@ -6,12 +6,13 @@ macro made is at the place where the macro was used.
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import re
 import tokenize
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,63 @@ INCLUDE_DIR = Path(__file__).parent / "include"
 """Where core.p4 and v1model.p4 are."""
 
 MAX_INCLUDE_DEPTH = 64
-_SCAN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(/\*)', re.S)
+_SCAN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|(?P<message>^[ \t]*\#[ \t]*(?:error|warning)\b[^\n]*)"
+    r'|(?P<string>"(?:\\.|[^"\\])*")|(?P<open>/\*)',
+    re.S | re.M,
+)
+_BEFORE_STRING = tuple('([{,=+"')
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|/\*", re.S)
+# What the preprocessor must not see: a plane of private characters, which no token of C or P4 has.
+_HIDDEN = 0xF0000
+_QUOTED = _HIDDEN
+_HIDE = {c: chr(_HIDDEN + c) for c in range(1, 128) if chr(c) not in '\n"'} | {ord('"'): chr(_QUOTED)}
+_UNHIDE = {_HIDDEN + c: chr(c) for c in range(1, 128)} | {_QUOTED: '"'}
+QUOTE = chr(_HIDDEN + ord('"'))
+"""The quotes around a string of several lines, in preprocessed text."""
+HIDDEN_CLASS = f"{chr(_HIDDEN)}-{chr(ord(QUOTE) - 1)}{chr(ord(QUOTE) + 1)}-{chr(_HIDDEN + 127)}"
+"""Characters of hidden comments, for a class of a regular expression. Outside of strings they are white space."""
+DIRECTIVES = (
+    "define", "undef", "include", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "warning", "line", "pragma"
+)  # fmt: skip
 _ODD_LINE_ENDS = re.compile("[\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _OTHER_ARCHITECTURES = re.compile(r"(psa|pna|tna|t2na|ubpf_model|ebpf_model|xdp_model|dpdk)\b")
+
+
+def _scan(text: str) -> Iterator[re.Match[str]]:
+    """Comments, strings and messages of `text`. A stray quote opens no string that goes over lines."""
+    at = 0
+    while (m := _SCAN.search(text, at)) is not None:
+        at = m.end()
+        if (
+            m.group("string")
+            and "\n" in m.group()
+            and text[max(m.start() - 1000, 0) : m.start()].rstrip()[-1:] not in _BEFORE_STRING
+        ):
+            at = m.start() + 1
+            continue
+        yield m
+
+
+def hide_comments(text: str) -> str:
+    """`text` with strings of several lines and what looks like a comment in them hidden from the preprocessor.
+
+    pcpp knows strings of one line only. Macros and directives inside such a string are the preprocessor's, as with p4c.
+    """
+    out: list[str] = []
+    at = 0
+    for m in _scan(text):
+        if m.group("string") and "\n" in m.group():
+            hidden = _COMMENT.sub(lambda comment: comment.group().translate(_HIDE), m.group()).replace('"', QUOTE)
+            out += [text[at : m.start()], hidden]
+            at = m.end()
+    return "".join([*out, text[at:]])
+
+
+def unhide(text: str) -> str:
+    """What `hide_comments` hid, as it was."""
+    return text.translate(_UNHIDE)
 
 
 class SourceMap:
@@ -105,7 +159,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         shown = os.path.relpath(includepath)
         shown = includepath if shown.startswith("..") else shown
         check_comments(shown, text, self.reporter)
-        return io.StringIO(text)
+        return io.StringIO(hide_comments(text))
 
     def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
         if not tokens:
@@ -133,21 +187,31 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
 
     def on_directive_unknown(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool:
         name = directive.value
+        if not _IDENTIFIER.fullmatch(name) and not name.isdigit():
+            name = ""
         text = "".join(t.value for t in toks)
         if name == "error":
             self.reporter.error(self._directive_pos(), f"#error {text}")
         elif name == "warning":
             self.reporter.warning(self._directive_pos(), f"#warning {text}")
         elif name not in ("line", "pragma", "ident") and not name.isdigit():
-            self.reporter.error(self._directive_pos(), f"unknown preprocessor directive #{name}")
+            near = name and difflib.get_close_matches(name, DIRECTIVES, 1, 0.75)
+            if near:
+                hint = f"; did you mean #{near[0]}?"
+                self.reporter.error(self._directive_pos(), f"unknown preprocessor directive #{name}{hint}")
+            else:
+                what = (
+                    f"#{name} is no preprocessor directive: the line is ignored, as p4c does; a comment starts with //"
+                )
+                self.reporter.warning(self._directive_pos(), what)
         return True
 
 
 def check_comments(name: str, text: str, reporter: Reporter) -> None:
     """Remembers the lines of a file for messages, and refuses an unterminated comment."""
     reporter.sources[name] = text.split("\n")
-    for m in _SCAN.finditer(text):
-        if m.group(1):
+    for m in _scan(text):
+        if m.group("open"):
             line = text.count("\n", 0, m.start()) + 1
             col = m.start() - (text.rfind("\n", 0, m.start()) + 1) + 1
             raise reporter.fatal(Pos(name, line, col, 2), "unterminated comment: no '*/' after this '/*'")
@@ -172,7 +236,7 @@ def preprocess(
     out: list[str] = []
     smap = SourceMap()
     try:
-        cpp.parse(text, path)
+        cpp.parse(hide_comments(text), path)
         _collect(cpp, reporter, out, smap)
     except RecursionError:
         raise reporter.fatal(Pos(path, 0, 0), "preprocessor: macros or #if expressions nested too deeply") from None

@@ -297,8 +297,9 @@ class Call(Expr):
     Checked: `kind`; `target`, the declaration called (ActionDecl, FunctionDecl, Method, TableDecl, ParserDecl,
     ControlDecl, ExternDecl; None for the built-in methods isValid, setValid, setInvalid, push_front, pop_front,
     minSizeInBits, ...); `method`, the name of the method or function; `args` in parameter order, one for each
-    parameter, defaults put in (they are evaluated in the order of `Arg.place`); `types`, the type arguments, given or inferred, in the order of the target's
-    `type_params`. A call of a generic function with a body has as `target` the instance made for these types.
+    parameter, defaults put in (they are evaluated in the order of `Arg.place`); `types`, the type arguments, given or
+    inferred, in the order of the target's `type_params`. A call of a generic function with a body has as `target` the
+    instance made for these types.
     """
 
     func: Expr

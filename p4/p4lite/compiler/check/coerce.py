@@ -126,7 +126,8 @@ class Coercion(CheckerBase):
         if target not in self.uncast:
             self.uncast.add(target)
             self.warn(
-                e.pos, f"a number becomes a {target}, as p4c does it; the specification (§7.6) wants ({target}) before it"
+                e.pos,
+                f"a number becomes a {target}, as p4c does it; the specification (§7.6) wants ({target}) before it",
             )
         base = ty.strip_newtypes(target)
         assert isinstance(base, ty.BitType)

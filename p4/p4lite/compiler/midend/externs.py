@@ -357,7 +357,9 @@ class Externs(Statements):
         target, number = self._values(call)
         at = self._operand(number, index)
         named = Named("register_array", register.name)
-        self._into_field(target, result, lambda field: self.emit(Prim("register_read", (field, named, at), self.loc(call))))
+        self._into_field(
+            target, result, lambda field: self.emit(Prim("register_read", (field, named, at), self.loc(call)))
+        )
 
     def _on_register_write(self, call: ast.Call, register: ExternInstance) -> None:
         index, value = self._args(call)
@@ -376,7 +378,9 @@ class Externs(Statements):
         number, target = self._values(call)
         at = self._operand(number, index)
         named = Named("meter_array", meter.name)
-        self._into_field(target, result, lambda field: self.emit(Prim("execute_meter", (named, at, field), self.loc(call))))
+        self._into_field(
+            target, result, lambda field: self.emit(Prim("execute_meter", (named, at, field), self.loc(call)))
+        )
 
     def _on_direct_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         """BMv2 counts every hit of the table by itself."""
