@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from p4lite.switch.errors import ProgramError
 from p4lite.switch.program import load_program
 from support.bmv2_json import ERRORS, Doc, assign, expr, extract, fld, num, prim
 from support.programs import once, running
@@ -79,6 +82,72 @@ def test_select_on_wide_keys(width: int) -> None:
     assert once(doc, exact + b"\0").data[-1] == 1
     assert once(doc, exact[:-1] + b"\x7e\0").data[-1] == 2
     assert once(doc, b"\x99" + exact[1:] + b"\0").data[-1] == 0
+
+
+@pytest.mark.parametrize(("label", "packet"), [("-0x03", 0xFD), ("-0x80", 0x80), ("-0x1", 0xFF), ("0x7f", 0x7F)])
+def test_select_on_a_label_with_a_sign(label: str, packet: int) -> None:
+    """p4c writes the constants of an int<W> with a sign; simple_switch itself does not load them."""
+    doc = Doc()
+    doc.header("h", [("a", 8, True), ("b", 8)])
+    doc.state("hit", [prim("set", fld("h", "b"), num(1))])
+    doc.state("start", [extract("h")], [fld("h", "a")], [(label, "hit")])
+    doc.init_state = "start"
+    assert once(doc, bytes([packet, 0])).data == bytes([packet, 1])
+    assert once(doc, bytes([packet ^ 1, 0])).data == bytes([packet ^ 1, 0])
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=4), st.data())
+@settings(max_examples=12, deadline=None)
+def test_labels_with_a_sign_in_several_parts(kinds: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """p4c adds the constants of the parts up, each shifted by the bytes of those after it."""
+    values = [
+        data.draw(
+            st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else st.integers(0, 1 << width - 1)
+        )
+        for width, signed in kinds
+    ]
+    total, wanted = 0, 0
+    for (width, _), value in zip(kinds, values, strict=True):
+        room = 8 * ((width + 7) // 8)
+        total = (total << room) + value
+        wanted = wanted << width | value & ((1 << width) - 1)
+    assume(total < 0)
+    doc = Doc()
+    bits = sum(width for width, _ in kinds)
+    pad = 8 - bits % 8
+    doc.header("h", [*((f"f{i}", width, signed) for i, (width, signed) in enumerate(kinds)), ("pad", pad)])
+    doc.header("r", [("b", 8)])
+    doc.state("hit", [prim("set", fld("r", "b"), num(1))])
+    label = f"-0x{-total:x}"
+    doc.state("start", [extract("h"), extract("r")], [fld("h", f"f{i}") for i in range(len(kinds))], [(label, "hit")])
+    doc.init_state = "start"
+    size = (bits + pad) // 8
+    packet = (wanted << pad).to_bytes(size, "big") + b"\0"
+    other = ((wanted ^ 1) << pad).to_bytes(size, "big") + b"\0"
+    with running(doc) as (_, runner):
+        assert runner.run(packet).data[-1] == 1
+        assert runner.run(other).data[-1] == 0
+
+
+def test_validity_set_in_the_parser() -> None:
+    """What p4c wrote for setValid and setInvalid in a parser until 2018, when it came to write add_header."""
+    valid = {"type": "field", "value": ["g", "$valid$"]}
+    on, off = (prim("set", valid, num(n)) for n in (1, 0))
+    filled = prim("set", fld("g", "x"), num(7))
+    assert once(simple(extract("h"), on, filled), b"\x01\x02").data == b"\x01\x02\x07"
+    assert once(simple(extract("h"), on, filled, off), b"\x01\x02").data == b"\x01\x02"
+    assert once(simple(extract("h"), extract("g"), on), b"\x01\x02\x03").data == b"\x01\x02\x03"
+    from_field = simple(extract("h"), prim("set", valid, fld("h", "a")), filled)
+    assert once(from_field, b"\x01\x02").data == b"\x01\x02\x07"
+    assert once(from_field, b"\x00\x02").data == b"\x00\x02"
+
+
+def test_a_label_that_does_not_fit_is_refused() -> None:
+    doc = Doc()
+    doc.header("h", [("a", 8, True), ("b", 8)])
+    doc.state("start", [extract("h")], [fld("h", "a")], [("-0x81", "start")])
+    with pytest.raises(ProgramError, match=r"transitions\[0\]\.value: the value does not fit into the transition key"):
+        load_program(doc.json())
 
 
 def test_lookahead_in_key_and_set() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4lite.switch.errors import ProgramError
 from p4lite.switch.inprocess import Runner
 from p4lite.switch.program import (
     ActionCall,
@@ -247,6 +248,21 @@ def test_capacity_and_churn() -> None:
             instance.table_find("t", (Exact(2),))
         instance.table_clear("t")
         assert instance.table_size("t") == 0
+
+
+def test_entries_with_a_sign() -> None:
+    """p4c writes the constants of an int<W> with a sign, in const entries and in the tables it makes of switches."""
+    action = {"action_id": 0, "action_data": ["0x0011"]}
+    exact = {"match_key": [{"match_type": "exact", "key": "-0x03"}], "action_entry": action, "priority": 1}
+    with running(table_doc([("exact", "b")], entries=[exact])) as (_, runner):
+        assert runner.run(frame(b=(1 << 13) - 3)).data[SIZE:] == b"\x00\x11"
+        assert runner.run(frame(b=3)).data[SIZE:] == b"\xff\xff"
+    masked = {"match_key": [{"match_type": "ternary", "key": "-0x1000", "mask": "-0x1"}], "action_entry": action}
+    with running(table_doc([("ternary", "b")], entries=[masked])) as (_, runner):
+        assert runner.run(frame(b=1 << 12)).data[SIZE:] == b"\x00\x11"
+    low = {"match_key": [{"match_type": "exact", "key": "-0x1001"}], "action_entry": action, "priority": 1}
+    with pytest.raises(ProgramError, match="-0x1001 does not fit into the 13 bits"):
+        load_program(table_doc([("exact", "b")], entries=[low]).json())
 
 
 @pytest.mark.parametrize(

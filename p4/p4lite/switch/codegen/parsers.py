@@ -207,10 +207,18 @@ class Parsers:
             return self.primitives.emit(
                 Node({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path), SCOPE
             )
-        if ref.field.index < 0:
-            args[0].fail("$valid$ cannot be assigned")
         e = self.builder.data(self._inner(args[1]), SCOPE)
+        if ref.field.index < 0:
+            return self._set_valid(args, e)
         return [*self._guarded(e), self.cx.store(self.cx.layout.place(ref.header), ref.field, e)]
+
+    def _set_valid(self, args: Node, e: Expr) -> list[str]:
+        """`h.$valid$` set in the parser: how p4c wrote setValid and setInvalid there until 2018."""
+        header = Node({"type": "header", "value": args[0]["value"][0].value}, args.source, args.path)
+        headers = self.primitives.headers
+        yes, no = (made([header], SCOPE) for made in (headers.add_header, headers.remove_header))
+        test = f"if ({self.cx.u64(e)} & 1) {{"
+        return [*self._guarded(e), test, *yes, "} else {", *no, "}"]
 
     def _verify(self, args: Node) -> list[str]:
         condition = self.builder.boolean(self._inner(args[0]), SCOPE)
@@ -283,7 +291,7 @@ class Parsers:
         if size <= 16:
             body.append(self._key_number(key, widths, 64 if size <= 8 else 128))
         for t, kind in cases:
-            test = self._vset_test(t, widths) if kind == "parse_vset" else self._value_test(t, size)
+            test = self._vset_test(t, widths) if kind == "parse_vset" else self._value_test(t, key, size)
             body.append(f"if ({test}) {self._goto(t, names)}")
         return ["{", *[f"    {line}" for line in body], "}", default]
 
@@ -313,16 +321,38 @@ class Parsers:
             at += bits
         return out
 
-    def _sized(self, node: Node, size: int, what: str) -> bytes:
+    def _sized(self, node: Node, key: list[Expr], what: str) -> bytes:
+        """The bytes of a value or mask, each part of the key in whole bytes."""
+        widths = [self._width(e) for e in key]
+        size = sum((w + 7) // 8 for w in widths)
+        if node.str().startswith("-"):
+            return self._negative(node, key, what)
         data = node.hex_bytes()
         if len(data) != size:
             node.fail(f"the {what} has {len(data)} bytes, the transition key has {size}")
         return data
 
-    def _value_test(self, t: Node, size: int) -> str:
-        value = self._sized(t["value"], size, "value")
+    def _negative(self, node: Node, key: list[Expr], what: str) -> bytes:
+        """A value with a sign: p4c adds the parts up, shifted, with the constants of an int<W> as they are."""
+        left = node.hex()
+        parts: list[bytes] = []
+        for i, e in reversed(list(enumerate(key))):
+            width = self._width(e)
+            room = 8 * ((width + 7) // 8)
+            part = left
+            if i > 0:
+                part = left & ((1 << room) - 1)
+                part -= (part >> (room - 1) << room) if e.lo < 0 else 0
+            if not -(1 << (width - 1)) <= part < 1 << width:
+                node.fail(f"the {what} does not fit into the transition key")
+            parts.insert(0, (part & ((1 << width) - 1)).to_bytes(room // 8, "big"))
+            left = (left - part) >> room
+        return b"".join(parts)
+
+    def _value_test(self, t: Node, key: list[Expr], size: int) -> str:
+        value = self._sized(t["value"], key, "value")
         mask_node = t.get("mask")
-        mask = self._sized(mask_node, size, "mask") if mask_node else b"\xff" * size
+        mask = self._sized(mask_node, key, "mask") if mask_node else b"\xff" * size
         masked = bytes(a & b for a, b in zip(value, mask, strict=True))
         if size <= 16:
             bits = 64 if size <= 8 else 128
@@ -340,7 +370,12 @@ class Parsers:
         self.vset_widths.setdefault(name, tuple(widths))
         size = (sum(widths) + 7) // 8
         mask_node = t.get("mask")
-        mask = _bytes(self._sized(mask_node, size, "mask")) if mask_node else "NULL"
+        mask = "NULL"
+        if mask_node:
+            data = mask_node.hex_bytes()
+            if len(data) != size:
+                mask_node.fail(f"the mask has {len(data)} bytes, the value set {size}")
+            mask = _bytes(data)
         return f"p4_vset_contains(&in->vsets[{self.vset_index[name]}], ks, {mask}, {size})"
 
 

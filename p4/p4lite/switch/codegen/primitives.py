@@ -333,7 +333,9 @@ class Primitives:
 
     def _log(self, args: list[Node], scope: Scope) -> list[str]:
         pieces = _split_format(args[0]["value"].str())
-        values = [self._data(v, scope) for v in args[1]["value"].items()]
+        arguments = args[1]["value"]
+        # p4c writes an empty object, not an empty array, for a message without arguments
+        values = [] if arguments.value == {} else [self._data(v, scope) for v in arguments.items()]
         out = ["if (in->head.host.log_msg) {", "struct p4_text t_ = {0};"]
         for i, piece in enumerate(pieces):
             if piece:
