@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from p4lite.compiler import midend
 from p4lite.compiler.backend.document import write
+from p4lite.compiler.backend.unique import check_unique
 
 if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
@@ -22,4 +23,6 @@ def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[st
     Raises:
         Unsupported: at the first construct that BMv2 cannot express.
     """
-    return write(midend.lower(program, reporter))
+    document = write(midend.lower(program, reporter))
+    check_unique(document, program.main.pos)
+    return document

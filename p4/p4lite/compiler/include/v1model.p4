@@ -106,7 +106,7 @@ extern action_selector {
 
 // What happens to the packet.
 
-@deprecated("Please use mark_to_drop(standard_metadata) instead.")
+@deprecated("Please use mark_to_drop(standard_metadata) instead: p4c refuses this form")
 extern void mark_to_drop();
 @pure
 extern void mark_to_drop(inout standard_metadata_t standard_metadata);

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
+from p4lite.compiler.midend.claims import Claims
 from p4lite.compiler.midend.lir import Block, Branch, Const, Expr, Field, Jump, LOp
 from p4lite.compiler.midend.storage import Storage, boolean
 from p4lite.compiler.midend.values import Boolean, Data, Value
@@ -111,6 +112,7 @@ class Builder:
         self.sources: dict[str, list[str]] = {}
         self.out = lir.LoweredProgram(program=program_name)
         self.storage = Storage(self.out)
+        self.claims = Claims()
 
     # --- blocks ---
 

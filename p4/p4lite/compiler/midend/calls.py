@@ -52,6 +52,10 @@ class Calls(Instances, Expressions):
     def extern_method(self, call: ast.Call) -> Value | None:
         raise NotImplementedError
 
+    def warn(self, pos: ast.Pos, message: str) -> None:
+        """Report a warning."""
+        raise NotImplementedError
+
     def apply_parser(self, call: ast.Call) -> None:
         raise NotImplementedError
 
@@ -123,6 +127,8 @@ class Calls(Instances, Expressions):
         if count is None:
             raise unsupported(call.pos, f"{call.method}() by an amount that is not constant")
         ref = lir.StackRef(stack.name) if isinstance(stack, Stack) else lir.UnionStackRef(stack.name)
+        if self.routine.kind == "parser":
+            self.warn(call.pos, f"p4c refuses {call.method} in a parser for BMv2: do it in ingress to stay portable")
         op = "push" if call.method == "push_front" else "pop"
         self.emit(Prim(op, (ref, Const(count, 32)), self.loc(call)))
         return None

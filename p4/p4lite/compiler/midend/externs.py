@@ -31,12 +31,31 @@ from p4lite.compiler.midend.values import (
     Value,
     Varbit,
 )
+from p4lite.compiler.unparse import expression
 
 DROP_PORT = 511
 METER_KINDS = ("packets", "bytes")
 MAX_EXTERN_DATA_BITS = 64
+EXTERN_KINDS = {
+    "register": "register", "counter": "counter", "direct_counter": "counter", "meter": "meter",
+    "direct_meter": "meter", "action_profile": "action profile", "action_selector": "action profile",
+}  # fmt: skip
+"""Extern objects that the control plane sees; those of one kind share their names."""
 IN_PARSER = frozenset({"verify", "assert", "assume", "log_msg", "static_assert"})
 IN_DEPARSER = frozenset({"assert", "assume", "log_msg", "static_assert"})
+FIELD_LIST_FUNCTIONS = {
+    "clone3": "clone_preserving_field_list",
+    "resubmit": "resubmit_preserving_field_list",
+    "recirculate": "recirculate_preserving_field_list",
+}
+"""Functions of the v1model.p4 of 2020 and before, and those that came after them."""
+
+
+def strip_casts(expr: ast.Expr) -> ast.Expr:
+    """An expression without the casts that the checker put around it."""
+    while isinstance(expr, ast.Cast) and expr.implicit:
+        expr = expr.expr
+    return expr
 
 
 class Externs(Statements):
@@ -160,12 +179,27 @@ class Externs(Statements):
         name = call.method or (call.target.name if call.target is not None else "")
         allowed = {"parser": IN_PARSER, "deparser": IN_DEPARSER}.get(self.routine.kind)
         method = getattr(self, "_fn_" + name, None)
+        if name in FIELD_LIST_FUNCTIONS:
+            raise unsupported(call.pos, f"extern function '{name}'; {self._rewrite(call, name)}")
         if method is None:
             raise unsupported(call.pos, f"extern function '{name}'")
         if allowed is not None and name not in allowed:
             raise unsupported(call.pos, f"'{name}' in a {self.routine.kind}")
         result: Value | None = method(call)
         return result
+
+    def _rewrite(self, call: ast.Call, name: str) -> str:
+        """What to write instead of one of v1model's functions that took the data to keep as an argument."""
+        *others, data = [strip_casts(e) for e in self._args(call)]
+        items = data.items if isinstance(data, ast.ListExpr) else [data]
+        if isinstance(data, ast.StructExpr):
+            items = [f.expr for f in data.fields]
+        kept = [expression(strip_casts(item)) for item in items]
+        arguments = ", ".join([*(expression(e) for e in others), "1"])
+        annotate = f"annotate {', '.join(kept)} with @field_list(1) (fields outside of the user metadata: copies in it)"
+        if not kept:
+            annotate = "annotate no field"
+        return f"{annotate} and call {FIELD_LIST_FUNCTIONS[name]}({arguments})"
 
     def _fn_static_assert(self, call: ast.Call) -> Value:
         del call
@@ -236,6 +270,7 @@ class Externs(Statements):
             assert data.type is not None
             if isinstance(ty, t.StructType):
                 name = control_plane_name(ty.decl)
+                self.claims.claim("digest", name, ty.decl, ty.decl.pos)
             else:
                 name = f"digest_{self._unnamed_digests}"
                 self._unnamed_digests += 1
@@ -279,10 +314,6 @@ class Externs(Statements):
             self.warn(expr.pos, f"no field of the user metadata is annotated with @field_list({index})")
             return self._empty_field_list()
         return self.field_list_ids[index]
-
-    def warn(self, pos: ast.Pos, message: str) -> None:
-        """Report a warning."""
-        raise NotImplementedError
 
     def _again(self, call: ast.Call, op: str, region: str) -> None:
         if self.routine.region != region:
@@ -502,6 +533,9 @@ class Externs(Statements):
     def extern_created(self, instance: ExternInstance) -> None:
         """Put a new extern object into the output."""
         loc = self.loc(instance.node)
+        kind = EXTERN_KINDS.get(instance.kind)
+        if kind is not None:
+            self.claims.claim(kind, instance.name, instance, instance.node.pos)
         if instance.kind == "register":
             shape = data_shape(instance.types[0])
             if shape is None:

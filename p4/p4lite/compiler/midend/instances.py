@@ -109,6 +109,7 @@ class Instances(Expressions):
             env = Env(self.globals, path)
             for param, value in bound:
                 env.bind(param, value)
+            self.claims.instance(path, site.pos if site is not None else call.pos)
             if isinstance(target, ast.ControlDecl):
                 return Object(ControlInstance(target, path, env, site))
             return Object(ParserInstance(target, path, env, site))

@@ -40,7 +40,7 @@ def unroll_values(stmt: ast.For, evaluate: Evaluate, limit: int) -> tuple[ast.Va
     if not isinstance(start, ast.VarDecl) or start.init is None or start.type is None:
         return None
     shape = data_shape(start.type)
-    if shape is None or _writes(stmt.body, start):
+    if shape is None or writes(stmt.body, start):
         return None
     value = _constant(start.init, evaluate)
     test = _test(stmt.cond, start, evaluate)
@@ -109,7 +109,7 @@ def _step(stmt: ast.Stmt, variable: ast.VarDecl, evaluate: Evaluate) -> Callable
     return lambda v: advance(v, amount)
 
 
-def _writes(body: ast.Node, variable: ast.VarDecl) -> bool:
+def writes(body: ast.Node, variable: ast.VarDecl) -> bool:
     """True iff the body may write the variable: by assignment, or as an out or inout argument."""
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and _mentions(node.target, variable):

@@ -151,6 +151,7 @@ class Parsers(Tables):
 
     def _declare_value_set(self, decl: ast.ValueSetDecl) -> str:
         name = qualified(self.env.path, control_plane_name(decl))
+        self.claims.claim("value set", name, (decl, self._home(decl)), decl.pos)
         if name not in self._value_sets:
             self._value_sets.add(name)
             element = decl.type.element if isinstance(decl.type, t.SetType) else decl.element.type

@@ -296,6 +296,7 @@ class Lowering(Parsers):
     # --- the end ---
 
     def _finish(self) -> None:
+        self.rename_hidden()
         for pipeline in self.out.pipelines:
             graph.simplify(pipeline.entry)
             self._merge_sites(pipeline.entry)

@@ -10,7 +10,7 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.base import Frame, as_const, fields_of, has_effects
 from p4lite.compiler.midend.calls import Calls
 from p4lite.compiler.midend.lir import Block, Const, Op, Prim
-from p4lite.compiler.midend.loops import unroll_values
+from p4lite.compiler.midend.loops import unroll_values, writes
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Data, IntConst, Struct, Value
@@ -290,7 +290,7 @@ class Statements(Calls):
         return self.eval(stmt.var)
 
     def _each(self, stmt: ast.ForIn, place: Value, items: list[Value], after: Block) -> None:
-        decl = stmt.var if isinstance(stmt.var, ast.VarDecl) else None
+        decl = stmt.var if isinstance(stmt.var, ast.VarDecl) and not writes(stmt.body, stmt.var) else None
         for item in items:
             value = item
             if isinstance(value, IntConst) and isinstance(place, Data):

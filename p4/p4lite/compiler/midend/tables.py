@@ -63,6 +63,8 @@ class Tables(Externs):
     def __init__(self, program_name: str) -> None:
         super().__init__(program_name)
         self._table_names: set[str] = set()
+        self.hidden: list[Table | Action] = []
+        """Tables and actions that are not the program's."""
 
     # --- applying ---
 
@@ -111,6 +113,7 @@ class Tables(Externs):
         """Run `body` as an action of its own, called here."""
         loc = self.loc(node)
         made = Action(self._hidden_name(f"loop{node.pos.line}"), [], Block(), loc)
+        self.hidden.append(made)
         outside = self.routine
         self.routine = Routine("action", made.body, made.body, outside.region)
         body()
@@ -130,10 +133,19 @@ class Tables(Externs):
             default_const=True,
             loc=loc,
         )
+        self.hidden.append(table)
         after = Block()
         if self.routine.current.term is None:
             self.routine.current.term = ApplyTable(table, {}, after)
         self.start(after)
+
+    def rename_hidden(self) -> None:
+        """Takes the names of the compiler's own tables and actions back where the program has them."""
+        self._table_names |= self.claims.taken("table", "action")
+        wanted = self.claims.taken("table", "action")
+        for item in self.hidden:
+            if item.name in wanted:
+                item.name = self._hidden_name(item.name)
 
     def _hidden_name(self, base: str) -> str:
         name, n = base, 0
@@ -258,6 +270,7 @@ class Tables(Externs):
 
     def _make(self, decl: ast.TableDecl, home: Env, keys: list[Key]) -> TableInfo:
         name = qualified(home.path, control_plane_name(decl))
+        self.claims.claim("table", name, (decl, home), decl.pos)
         table = Table(name, [], [], DEFAULT_TABLE_SIZE, loc=self.loc(decl))
         info = TableInfo(table, [], [], {})
         home.tables[decl] = info
@@ -419,6 +432,7 @@ class Tables(Externs):
         name = control_plane_name(decl)
         path = scope.path if scope is not self.globals else ""
         made = Action(qualified(path, name), [], Block(), self.loc(decl))
+        self.claims.claim("action", made.name, (decl, scope), decl.pos)
         scope.actions[key] = made
         self.out.actions.append(made)
         saved = self.routine, self.frame, self.env

@@ -65,7 +65,25 @@ class _Generator:
             if not is_hidden(header.annotations):
                 self._controller_header(header)
         self._pkg_info()
+        self._check_unique()
         return self.info
+
+    def _check_unique(self) -> None:
+        """No two objects may share an identifier, no two of a kind a name (P4Runtime specification §6.1.1, §6.3)."""
+        ids: set[int] = set()
+        for kind, value in self.info.ListFields():
+            names: set[str] = set()
+            for each in value if kind.name not in ("pkg_info", "type_info") else ():
+                preamble = each.preamble
+                if preamble.name in names:
+                    what = kind.name.replace("_", " ")
+                    raise Unsupported(
+                        self.program.main.pos, f"two {what} have the control-plane name '{preamble.name}': rename one"
+                    )
+                if preamble.id in ids:
+                    raise Unsupported(self.program.main.pos, f"two objects have the identifier {preamble.id:#x}")
+                names.add(preamble.name)
+                ids.add(preamble.id)
 
     # -- the objects of the program -----------------------------------------------------------------------
 

@@ -114,6 +114,9 @@ class Symbols:
 def field_ids(annotations: Sequence[Sequence[ast.Annotation]]) -> list[int]:
     """Identifiers of fields from their annotations: `@id`, else the position from 1 on, or the next free number."""
     chosen = [chosen_id(each) for each in annotations]
+    for each, number in zip(annotations, chosen, strict=True):
+        if number is not None and chosen.count(number) > 1:
+            raise Unsupported(each[0].pos, f"@id({number:#x}) is used twice")
     used = {number for number in chosen if number is not None}
     ids: list[int] = []
     index = 1

@@ -334,7 +334,7 @@ class Parsers:
 
     def _negative(self, node: Node, key: list[Expr], what: str) -> bytes:
         """A value with a sign: p4c adds the parts up, shifted, with the constants of an int<W> as they are."""
-        left = node.hex()
+        left: int = node.hex()
         parts: list[bytes] = []
         for i, e in reversed(list(enumerate(key))):
             width = self._width(e)
