@@ -18,9 +18,11 @@ from mrc_control.execute import session_for
 from mrc_control.experiment import FOLDER, Name, Title, Workload, find_file, read
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.kinds import KINDS
+from mrc_control.precheck import check_workload
 from mrc_control.runner import Run, RunResult
 from mrc_control.session import Session
 from mrc_topo.document import Model
+from mrc_topo.labfile import load_lab
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
@@ -147,6 +149,10 @@ def seconds_per_iteration(result: RunResult) -> float:
 
 def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
     """Runs every variant under every condition; by (variant, condition)."""
+    topology = load_lab(comparison.lab)
+    for variant in comparison.variants:
+        where = f"comparison {comparison.name}: {variant.name}"
+        check_workload(comparison.workload, topology, variant.transport, (), where)
     cells = {}
     for variant in comparison.variants:
         with session_for(comparison.lab, comparison.clock, variant.transport, progress) as session:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control import clustermapper, lifecycle, report, verdict
+from mrc_control import clustermapper, lifecycle, precheck, resultdir, verdict
 from mrc_control.experiment import Experiment, ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
@@ -25,8 +23,6 @@ from mrc_control.session_virtual import VirtualSession
 from mrc_control.verdict import Verdict
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
-
-RESULTS = pathlib.Path("results")
 
 
 @dataclass(frozen=True)
@@ -82,8 +78,10 @@ def check(experiment: Experiment, topology: Topology) -> None:
     """Checks every step against the lab before anything runs.
 
     Raises:
-        ExperimentError: a step that cannot be done there.
+        ExperimentError: a workload that cannot run there, or a step that cannot be done.
     """
+    where = f"experiment {experiment.name}"
+    precheck.check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
     for _, action in experiment.actions():
         try:
             kinds.check(topology, action)
@@ -141,20 +139,25 @@ def execute(
     live: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder."""
+    """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+
+    Raises:
+        LabError, ExperimentError, FolderError: it cannot be run or its results not be kept; nothing was started.
+        WriteError: a result could not be written.
+    """
     clock = clock or experiment.clock
     topology = load_lab(experiment.lab)
     check(experiment, topology)
-    with session_for(experiment.lab, clock, experiment.transport, progress) as session:
-        progress("running")
-        with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-            result = run_on(session, experiment, view)
-        document = result.document()
-        document["program_counters"] = session.program_counters()
-    judged = verdict.judge(document, topology, experiment.expect)
-    folder = folder or RESULTS / f"{experiment.name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "result.json").write_text(json.dumps(document))
-    (folder / "verdict.json").write_text(json.dumps(judged.document(), indent=1))
-    report.write(folder / "report.html", document, topology, judged, experiment.title)
+    workload = experiment.workload
+    folder = folder or resultdir.default_folder(experiment.name, clock)
+    hosts = len(workload.hosts or topology.hosts)
+    with resultdir.prepared(folder, hosts * (workload.duration or 0.0)):
+        with session_for(experiment.lab, clock, experiment.transport, progress) as session:
+            progress("running")
+            with LiveView(topology) if live else contextlib.nullcontext(None) as view:
+                result = run_on(session, experiment, view)
+            document = result.document()
+            document["program_counters"] = session.program_counters()
+        judged = verdict.judge(document, topology, experiment.expect)
+        resultdir.write(folder, document, topology, judged, experiment.title)
     return Outcome(experiment, topology, document, judged, folder)

@@ -29,14 +29,8 @@ PALETTE = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#b
 EV_COLOURS = {"GOOD": "#059669", "SKIP": "#d97706", "ASSUMED_BAD": "#dc2626", "DENIED": "#525252"}
 
 
-def write(path: Any, document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> None:
-    """Writes the report of a run's result (`runner.RunResult.document`) to a file."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(render(document, topology, verdict, title))
-
-
 def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> str:
-    """The report as HTML."""
+    """The report of a run's result (`runner.RunResult.document`) as HTML."""
     edges = analysis.grid(document)
     parts = [
         f"<h1>{html.escape(title)}</h1>",

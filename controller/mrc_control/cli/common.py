@@ -18,21 +18,33 @@ from mrc_control.hostclient import HostError
 from mrc_control.hostnet import HostNetError
 from mrc_control.p4rt import P4RuntimeError
 from mrc_control.program import ProgramError
+from mrc_control.resultdir import FolderError
 from mrc_control.rundir import RunError, all_runs
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
+from p4lite.files import WriteError
 from p4lite.switch.server import ServerError
 from p4lite.switch.target import TargetError
 
 #: What the user said was wrong, and what went wrong.
-USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError)
-FAILED = (HostError, HostNetError, P4RuntimeError, ProgramError, TargetError, ServerError, UnsettledError)
+USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError, FolderError)
+FAILED = (
+    HostError,
+    HostNetError,
+    P4RuntimeError,
+    ProgramError,
+    TargetError,
+    ServerError,
+    UnsettledError,
+    WriteError,
+)
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
-    """Ends the command with one line per problem."""
+    """Ends the command with one line per problem, none of which a terminal would obey."""
     for line in message.splitlines():
-        typer.echo(f"mrclab: error: {line}", err=True)
+        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+        typer.echo(f"mrclab: error: {shown}", err=True)
     raise SystemExit(code)
 
 
@@ -45,8 +57,25 @@ def report_errors() -> Iterator[None]:
         fail(str(error), 2)
     except FAILED as error:
         fail(str(error), 1)
-    except KeyboardInterrupt:
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:  # a full disk, a folder that went away
+        place = f"{error.filename}: " if error.filename else ""
+        fail(f"{place}{error.strerror or error}", 1)
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+
+
+def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | None:
+    """The value of an option in seconds, if it is a number that can be waited for.
+
+    Raises:
+        RunError: it is not finite, below `least`, or longer than eleven days.
+    """
+    if value is not None and not least <= value <= 1e6:
+        raise RunError(f"{option} is a number of seconds from {least:g} to 1000000, not {value}")
+    return value
 
 
 def the_lab(name: str | None) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any, cast
 
 import typer
@@ -11,28 +14,48 @@ from mrc_control.cli.common import the_lab
 from mrc_control.faults.action import Action, Direction, FailureError
 from mrc_control.faults.kinds import KINDS
 from mrc_control.session_real import RealSession
+from mrc_topo.document import printable
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """`loss=0.2` as a name and a number (or true, false).
+    """`loss=0.2` as a name and a finite number (or true, false, or a list of whole numbers: `sources=[1,2]`).
 
     Raises:
         FailureError: it is not of that form.
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise FailureError(f"'{text}' is no setting; write one as name=value, like loss=0.2")
+        raise FailureError(f"'{printable(text)}' is no setting; write one as name=value, like loss=0.2")
     if value in ("true", "false"):
         return key, value == "true"
+    if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
+        return key, [int(each) for each in value[1:-1].split(",") if each]
     try:
-        return key, int(value)
+        if len(value) > 40:
+            raise ValueError
+        number = int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
     except ValueError:
-        try:
-            return key, float(value)
-        except ValueError:
-            raise FailureError(f"'{text}': the value must be a number, true or false") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise FailureError(f"'{printable(text)}': the value must be a finite number, a list like [1,2], true or false")
+    return key, number
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """All `--set` options of a command.
+
+    Raises:
+        FailureError: one is not of the form NAME=VALUE, or a name is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_setting(text)
+        if key in settings:
+            raise FailureError(f"--set {printable(key)} is given twice; keep one")
+        settings[key] = value
+    return settings
 
 
 def fail(
@@ -45,7 +68,7 @@ def fail(
     """Break something."""
     session = RealSession(the_lab(lab))
     try:
-        settings = dict(parse_setting(each) for each in setting or [])
+        settings = parse_settings(setting or [])
         action = Action("fail", target, kind or "", cast(Direction, direction), settings)
         action = session.failures.check(action)
         session.failures.fail(session, action)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from mrc_control.cli.common import seconds as waited
 from mrc_control.cli.common import the_lab
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.session_real import RealSession
@@ -86,6 +87,7 @@ def capture(
     lab: Lab = None,
 ) -> None:
     """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
+    waited("--seconds", seconds)
     session = RealSession(the_lab(lab))
     try:
         node, _, number = port.rpartition(":")

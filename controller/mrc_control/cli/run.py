@@ -11,25 +11,26 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from mrc_control import analysis, execute, performance
 from mrc_control import compare as comparing
 from mrc_control.cli.common import need_root, the_lab
-from mrc_control.cli.control import parse_setting
+from mrc_control.cli.control import parse_settings
 from mrc_control.compare import Cell, Comparison, known_comparisons, load_comparison
 from mrc_control.execute import Outcome
 from mrc_control.experiment import (
     Expectation,
     Experiment,
     ExperimentError,
-    Workload,
     known_experiments,
     load_experiment,
 )
 from mrc_control.rundir import RunDir, all_runs
 from mrc_host.workloads import WORKLOADS
+from mrc_topo.document import dotted, explain, printable
 from mrc_topo.units import format_rate
 
 Clock = Annotated[str | None, typer.Option(help="real (namespaces, root) or virtual (simulated time)")]
@@ -109,17 +110,52 @@ def _go(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, 
     raise SystemExit(0 if outcome.verdict.passed else 1)
 
 
+OPTIONS: dict[tuple[int | str, ...], str] = {
+    ("workload", "duration"): "--duration",
+    ("workload", "qps_per_peer"): "--qps",
+    ("workload", "hosts"): "--hosts",
+    ("workload",): "--set",
+    ("transport",): "--transport",
+    ("lab",): "--lab",
+}
+
+
+def _default_lab(running: bool, clock: str | None) -> str:
+    """The lab of a workload that names none: the one that is up, where it can be used."""
+    return RunDir(the_lab(None)).read().lab_file if running and clock != "virtual" else "default"
+
+
+def _from_options(document: dict[str, Any]) -> Experiment:
+    """The experiment that a command's options describe.
+
+    Raises:
+        ExperimentError: an option that cannot be; names it.
+    """
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        problems = []
+        for each in error.errors():
+            path = tuple(each["loc"])
+            option = OPTIONS.get(path[:2]) or OPTIONS.get(path[:1]) or dotted(path)
+            problems.append(f"{option}: {explain(Experiment, each)}")
+        raise ExperimentError("\n".join(problems)) from error
+
+
 def run(
     name: Annotated[str, typer.Argument(help="an experiment (name or file), or a workload")],
     param: Annotated[
         list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
     ] = None,
     lab: Annotated[str | None, typer.Option(help="a lab, for a workload; the one that is up if left out")] = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="hosts that take part, for a workload: h0,h3; all if left out")
+    ] = None,
     duration: Annotated[
         float | None, typer.Option(help="seconds, for a workload; else its iterations bound it")
     ] = None,
-    transport: Annotated[str, typer.Option(help="mrc or roce, for a workload")] = "mrc",
-    qps: Annotated[int, typer.Option(help="queue pairs per peer, for a workload")] = 1,
+    transport: Annotated[str | None, typer.Option(help="mrc (if left out) or roce, for a workload")] = None,
+    qps: Annotated[int | None, typer.Option(help="queue pairs per peer, for a workload; 1 if left out")] = None,
     clock: Clock = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
@@ -127,25 +163,39 @@ def run(
     """Run an experiment or a workload; exit code 1 if anything expected was missed."""
     clock = _clock(clock)
     if name in WORKLOADS:
-        params: dict[str, Any] = dict(parse_setting(each) for each in param or [])
         running = [each.name for each in all_runs()]
-        chosen = lab or (RunDir(the_lab(None)).read().lab_file if running and clock != "virtual" else "default")
-        experiment = Experiment(
-            name=name,
-            title=f"{name} on {pathlib.Path(chosen).stem}",
-            lab=chosen,
-            clock=("real" if running else "virtual") if clock is None else clock,  # type: ignore[arg-type]
-            transport=transport,  # type: ignore[arg-type]
-            workload=Workload(name=name, params=params, duration=duration, qps_per_peer=qps),
-            expect=Expectation(valid=False),
+        chosen = lab if lab is not None else _default_lab(bool(running), clock)
+        workload = {
+            "name": name,
+            "params": parse_settings(param or []),
+            "hosts": None if hosts is None else hosts.split(","),
+            "duration": duration,
+            "qps_per_peer": 1 if qps is None else qps,
+        }
+        experiment = _from_options(
+            {
+                "name": name,
+                "title": f"{name} on {printable(pathlib.Path(chosen).stem)[:100]}",
+                "lab": chosen,
+                "clock": ("real" if running else "virtual") if clock is None else clock,
+                "transport": "mrc" if transport is None else transport,
+                "workload": workload,
+                "expect": Expectation(valid=False),
+            }
         )
     else:
         try:
             experiment = load_experiment(name)
         except ExperimentError as error:
-            if pathlib.Path(name).exists() or name in known_experiments():
-                raise
-            raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
+            if "no such file" in str(error):
+                raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
+            raise
+        given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
+        ignored = [option for option, value in {**given, "--transport": transport}.items() if value is not None]
+        if ignored:
+            raise ExperimentError(
+                f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
+            )
     _go(experiment, clock, output, as_json)
 
 

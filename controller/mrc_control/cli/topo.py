@@ -16,6 +16,7 @@ from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
 from mrc_topo.schema import RoutingMode
 from mrc_topo.units import format_rate, format_size, format_time
+from p4lite.files import WriteError, write_whole
 
 app = typer.Typer(help="Check, show, draw and plan fabrics.", no_args_is_help=True)
 Lab = Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")]
@@ -195,9 +196,9 @@ def draw_command(
         typer.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        _fail(f"{output}: cannot be written: {error.strerror}")
+        write_whole(output, text)
+    except WriteError as error:
+        _fail(str(error))
     typer.echo(f"{output}: {len(topology.hosts)} hosts, {len(topology.switches)} switches")
 
 

@@ -1,0 +1,69 @@
+"""What can be known to be wrong with a workload before a lab is built for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+from mrc_control import labbuild
+from mrc_control.experiment import ExperimentError, ProfileSpec, Workload
+from mrc_host.config import load
+from mrc_host.node import CommandError, HostNode
+from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_topo.document import printable
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_size
+
+DEFAULT = "default"
+
+
+def check_workload(
+    workload: Workload, topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
+) -> None:
+    """Hosts, parameters, memory and profiles; `where` begins the error.
+
+    Raises:
+        ExperimentError: it cannot run on this lab.
+    """
+    known = [host.name for host in topology.hosts]
+    names = workload.hosts or known
+    for name in names:
+        if name not in known:
+            text = f"no host '{printable(name)}' in lab '{topology.lab.name}'; it has: {', '.join(known)}"
+            raise ExperimentError(f"{where}: workload.hosts: {text}"[:600])
+    try:
+        needed = WORKLOADS[workload.name].plan(len(names), workload.params) * len(names)
+    except WorkloadError as error:
+        raise ExperimentError(f"{where}: {error}") from error
+    free = psutil.virtual_memory().available
+    if needed > free:
+        text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
+        raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
+    _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def _check_profiles(
+    used: Mapping[str, str], topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
+) -> None:
+    """By doing to a host of the lab what the run will do to all of them."""
+    if not profiles and all(name == DEFAULT for name in used.values()):
+        return
+    config = load(labbuild.host_config(topology, topology.hosts[0], "virtual", transport))
+    node = HostNode(config, random.Random(0))
+    if node.controller is None:
+        raise ExperimentError(f"{where}: profiles are of MRC; the transport is {transport}")
+    for index, profile in enumerate(profiles):
+        which = {"kind": profile.kind, "name": profile.name}
+        try:
+            node.command("profile_create", {**which, "settings": profile.settings}, 0)
+            for state in ("OFFLINE", "ONLINE"):
+                node.command("profile_state", {**which, "state": state}, 0)
+        except CommandError as error:
+            reason = printable(str(error).rpartition(f"host {node.name}: ")[2])
+            raise ExperimentError(f"{where}: profiles.{index}: {reason}") from error
+    try:
+        node.controller.profiles_for(used["ev"], used["cc"])
+    except ValueError as error:
+        raise ExperimentError(f"{where}: workload: {error}") from error

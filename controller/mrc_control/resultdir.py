@@ -1,0 +1,109 @@
+"""The folder of a run's results: checked before the run, filled after it, each file complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mrc_control import report
+from mrc_control.verdict import Verdict
+from mrc_topo.document import printable
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_size
+from p4lite.files import write_whole
+
+RESULTS = pathlib.Path("results")
+#: A report with its plotting library, and room for what the samples of a short run need.
+LEAST_BYTES = 16 << 20
+#: Samples, events and their share of the report, per host and second; measured: 11 KB.
+BYTES_PER_HOST_SECOND = 20_000
+
+
+class FolderError(Exception):
+    """A folder in which results cannot be written; the text says why and what to do."""
+
+
+def default_folder(name: str, clock: str) -> pathlib.Path:
+    """`results/NAME-CLOCK-TIME`, with a number behind it if that exists."""
+    first = RESULTS / f"{name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = first, 2
+    while folder.exists():
+        folder, number = first.with_name(f"{first.name}-{number}"), number + 1
+    return folder
+
+
+@contextlib.contextmanager
+def prepared(folder: pathlib.Path, host_seconds: float) -> Iterator[pathlib.Path]:
+    """The folder, made and tried; removed again if nothing was written into it.
+
+    Args:
+        folder: existing or not.
+        host_seconds: how long how many hosts will be sampled, at most.
+
+    Raises:
+        FolderError: it cannot be made or written, or the disk has too little room for the results.
+    """
+    made = _make(folder, LEAST_BYTES + int(host_seconds * BYTES_PER_HOST_SECOND))
+    try:
+        yield folder
+    finally:
+        # Only what is empty, and only what this run made.
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
+    """Makes and tries the folder; returns the new folders, innermost first."""
+    shown = printable(str(folder))
+    remedy = "choose another with -o"
+    made: list[pathlib.Path] = []
+    try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            made.insert(0, each)
+        if not folder.is_dir():
+            raise FolderError(f"{shown}: no folder for results: it is a file; {remedy}")
+        probe = folder / ".mrclab-writes-here"
+        write_whole(probe, b"")
+        probe.unlink()
+        # `f_bavail` is what is left for us; a file system without blocks (of a network, say) tells nothing.
+        disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+        if disk.f_blocks and free < needed:
+            text = f"{format_size(free)} free, up to {format_size(needed)} needed"
+            raise FolderError(f"{shown}: too little room for the results: {text}; {remedy}")
+    except (OSError, ValueError, FolderError) as error:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        if isinstance(error, FolderError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise FolderError(f"{shown}: no folder for results: {reason}; {remedy}") from error
+    return made
+
+
+def write(
+    folder: pathlib.Path, document: Mapping[str, Any], topology: Topology, judged: Verdict, title: str
+) -> pathlib.Path:
+    """Writes verdict.json, result.json and report.html, the smallest first; returns the folder.
+
+    Raises:
+        WriteError: one could not be written; those before it are complete, it and those after it are absent.
+    """
+    names = ("verdict.json", "result.json", "report.html")
+    # What an earlier run left would be taken for this one's, should a file of this one not fit.
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).unlink()
+    write_whole(folder / names[0], json.dumps(judged.document(), indent=1))
+    write_whole(folder / names[1], json.dumps(document))
+    write_whole(folder / names[2], report.render(document, topology, judged, title))
+    return folder
