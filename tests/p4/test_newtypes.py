@@ -93,6 +93,27 @@ def test_with_casts_there_is_no_warning() -> None:
     assert compile_text(text, "case.p4").warnings == []
 
 
+@pytest.mark.parametrize(
+    ("cast", "told"),
+    [
+        ("(bit<16>)SEVEN", True),
+        ("(bit<16>)(bit<8>)SEVEN", False),
+        ("(bit<16>)(bit<8>)(vrf_t)8w5", False),
+        ("(bit<16>)(bit<8>)(vrf_t)16w5", True),
+        ("(bit<16>)(bit<8>)(vrf_t)5", False),
+        ("(bit<16>)(bit<8>)(vrf_t)(vrf_t)5", False),
+        ("(bit<16>)(bit<8>)(inner_t)5", True),
+    ],
+)
+def test_a_cast_goes_by_way_of_the_original_type(cast: str, told: bool) -> None:
+    """`inner_t` is made from `vrf_t`, not from `bit<8>`."""
+    text = source(types=TYPES, body=f"hdr.h.c = {cast};")
+    found = [d.message for d in compile_text(text, "case.p4").warnings if "by way of" in d.message]
+    assert bool(found) is told
+    value = 7 if "SEVEN" in cast else 5
+    assert run(types=TYPES, body=f"hdr.h.c = {cast};") == INPUT | {"c": value}
+
+
 def test_a_number_that_does_not_fit_is_told() -> None:
     program = frontend.load_text(source(types="type bit<4> n_t; const n_t k = 17;"), "case.p4")
     assert any("value 17 does not fit in bit<4>: becomes 1" in str(d) for d in program.diagnostics)

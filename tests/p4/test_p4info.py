@@ -410,3 +410,11 @@ def test_names_agree_with_the_json() -> None:
     ):  # fmt: skip
         in_json = {each["name"] for each in bmv2[section]}
         assert {each.preamble.name for each in getattr(message, field)} <= in_json
+
+
+def test_the_text_of_a_long_annotation_is_kept() -> None:
+    """As SONiC's @entry_restriction: comments and addresses in a string of several lines are its text."""
+    note = "\n      // see http://example.org/x\n      dst != 0 /* all */ && type == 0x0800;\n    "
+    table = f'@entry_restriction("{note}") table t {{ key = {{ h.eth.dst: exact; }} actions = {{ NoAction; }} }}'
+    (made,) = info(f"{table} apply {{ t.apply(); }}").tables
+    assert list(made.preamble.annotations) == [f'@entry_restriction("{note}")']

@@ -259,6 +259,11 @@ class Operators(Coercion):
         if not castable(source, target):
             self.error(e.pos, f"cannot cast {show(source)} to {show(target)}")
             return e
+        for new, other in ((source, target), (target, source)):
+            if isinstance(new, ty.NewType) and other not in (new, new.base) and not isinstance(other, ty.IntType):
+                what = f"a cast between {show(source)} and {show(target)}: p4c, and the specification (§8.12), want one"
+                self.warn(e.pos, f"{what} by way of {new.base}, from which {new} was made")
+                break
         e.type = target
         if isinstance(source, ty.IntType) and e.expr.const is None:
             return e
