@@ -76,21 +76,24 @@ class ControlServer:
             try:
                 # Blocking: an answer is small beside the socket's buffer, or the controller waits for it.
                 peer.settimeout(5.0)
-                peer.sendall(json.dumps(self._answer(line, now)).encode() + b"\n")
+                peer.sendall(self._answer(line, now) + b"\n")
             except OSError:
                 self._drop(fd)
                 return
 
-    def _answer(self, line: bytes, now: int) -> dict[str, Any]:
+    def _answer(self, line: bytes, now: int) -> bytes:
+        """The answer as JSON; whatever a client sends, it is one, and the agent goes on."""
         try:
             request = json.loads(line)
             verb = request.pop("verb")
-        except (ValueError, KeyError, AttributeError, TypeError):
-            return {"ok": False, "error": 'a request is one JSON object in a line, with a "verb"'}
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return _refused('a request is one JSON object in a line, with a "verb"')
         try:
-            return {"ok": True, **self.command(verb, request, now)}
+            return json.dumps({"ok": True, **self.command(verb, request, now)}).encode()
         except CommandError as error:
-            return {"ok": False, "error": str(error)}
+            return _refused(str(error))
+        except Exception as error:  # noqa: BLE001 - no command ends an agent
+            return _refused(f"internal fault: {type(error).__name__}: {error}")
 
     def _drop(self, fd: int) -> None:
         peer, _ = self._buffers.pop(fd)
@@ -104,3 +107,7 @@ class ControlServer:
         self.loop.unwatch(self._listener.fileno())
         self._listener.close()
         self.path.unlink(missing_ok=True)
+
+
+def _refused(text: str) -> bytes:
+    return json.dumps({"ok": False, "error": text}).encode()

@@ -68,21 +68,24 @@ class Job:
         mine = kind.peers(rank, size, params)
         peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)}
         self.qps: dict[int, list[QueuePair | RoceQueuePair]] = {
-            peer: [self._create_qp(cq, config, addresses[peer]) for _ in range(qps_per_peer)] for peer in sorted(peers)
+            peer: self._create_qps(cq, config, addresses[peer], qps_per_peer) for peer in sorted(peers)
         }
         self.remote: dict[int, tuple[int, int]] = {}
         self._next_wr = 0
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
 
-    def _create_qp(self, cq: CompletionQueue, config: NodeConfig, peer: str) -> QueuePair | RoceQueuePair:
+    def _create_qps(
+        self, cq: CompletionQueue, config: NodeConfig, peer: str, count: int
+    ) -> list[QueuePair | RoceQueuePair]:
+        """The queue pairs to one peer; they share one EV profile."""
         endpoint = self.endpoint
         if isinstance(endpoint, RoceEndpoint):
-            return endpoint.create_qp(cq, cq)
+            return [endpoint.create_qp(cq, cq) for _ in range(count)]
         ev = self._chosen.ev or endpoint.config.ev
         if self._chosen.per_peer:
             ev = config.ev_towards(ev, peer)
-        return endpoint.create_qp(cq, cq, ev=ev, cc=self._chosen.cc)
+        return [endpoint.create_qp(cq, cq, ev=ev, cc=self._chosen.cc) for _ in range(count)]
 
     def attributes(self) -> dict[str, Any]:
         """What the peers must know: region and QP attributes per peer, as JSON."""

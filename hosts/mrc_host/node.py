@@ -6,9 +6,11 @@ one reaches it over the agent's unix socket, the virtual one by a call.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,11 +22,13 @@ from mrc_host.nodectl import DEFAULT, NodeController
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpStateChanged
+from mrc_host.proto.qp import QpError
 from mrc_host.proto.roce import RoceEndpoint
 from mrc_host.samples import Sampler, condense
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000
+MAX_FAULTS = 64
 POLL_BATCH = 64
 
 
@@ -55,6 +59,8 @@ class HostNode:
         self.by_qpn: dict[int, tuple[Job, int]] = {}
         self.events: deque[dict[str, Any]] = deque(maxlen=MAX_LOG)  # the newest
         self.events_logged = 0
+        self.faults = 0
+        self._known_faults: set[tuple[str, str, int]] = set()
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -82,13 +88,23 @@ class HostNode:
 
     def receive(self, port: int, packet: bytes, now: int) -> None:
         """A packet arrived."""
-        if len(packet) == PROBE_BYTES and packet[BODY_AT : BODY_AT + len(MAGIC)] == MAGIC:
-            self.mapper.receive(packet, now)
-            return
-        self.endpoint.receive_datagram(port, packet, now)
+        try:
+            if len(packet) == PROBE_BYTES and packet[BODY_AT : BODY_AT + len(MAGIC)] == MAGIC:
+                self.mapper.receive(packet, now)
+                return
+            self.endpoint.receive_datagram(port, packet, now)
+        except Exception as error:  # noqa: BLE001 - no packet ends an agent
+            self._fault("a packet", error, now)
 
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """Packets for a port."""
+        try:
+            return self._to_send(port, now, budget_bytes)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fault("sending", error, now)
+            return []
+
+    def _to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         probes = self.mapper.to_send(port)
         if probes:
             budget_bytes -= PROBE_BYTES * len(probes)
@@ -103,10 +119,17 @@ class HostNode:
     def handle_timer(self, now: int) -> None:
         """Does what is due."""
         sample = self.sampler.due
-        if sample is not None and sample <= now:
-            self.sampler.take(now)
-        self.mapper.handle_timer(now)
-        self.endpoint.handle_timer(now)
+        try:
+            if sample is not None and sample <= now:
+                self.sampler.due = now + self.sampler.interval_ns  # also when it fails
+                self.sampler.take(now)
+            self.mapper.handle_timer(now)
+        except Exception as error:  # noqa: BLE001 - no timer ends an agent
+            self._fault("a timer", error, now)
+        try:
+            self.endpoint.handle_timer(now)
+        except Exception as error:  # noqa: BLE001
+            self._fault("a timer", error, now)
 
     def settle(self, now: int) -> None:
         """Hands events and completions to the workloads until nothing new comes of it."""
@@ -118,13 +141,33 @@ class HostNode:
             if isinstance(event, CompletionsReady):
                 while completions := endpoint.poll(self.cq, POLL_BATCH):
                     for completion in completions:
-                        self._completed(completion, now)
-            elif isinstance(event, ProbeResult):
-                waiter = self._probe_waiters.pop(event.token, None)
-                if waiter is not None:
-                    waiter(event.rtt_ns, now)
-            else:
-                self._log(event, now)
+                        try:
+                            self._completed(completion, now)
+                        except Exception as error:  # noqa: BLE001 - a workload's fault is its own
+                            self._fault("a completion", error, now, self.by_qpn.get(completion.qpn))
+                continue
+            try:
+                if isinstance(event, ProbeResult):
+                    waiter = self._probe_waiters.pop(event.token, None)
+                    if waiter is not None:
+                        waiter(event.rtt_ns, now)
+                else:
+                    self._log(event, now)
+            except Exception as error:  # noqa: BLE001
+                self._fault("an event", error, now)
+
+    def _fault(self, where: str, error: Exception, now: int, place: tuple[Job, int] | None = None) -> None:
+        """An error of this program: counted, told once per place in the code; the workload it concerns fails by it."""
+        self.faults += 1
+        text = f"{type(error).__name__}: {error}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        kind = (type(error).__name__, frame.filename, frame.lineno or 0)
+        if kind not in self._known_faults and len(self._known_faults) < MAX_FAULTS:
+            self._known_faults.add(kind)
+            self._log(Fault(where, None, text, "".join(traceback.format_exception(error))), now)
+        if place is not None:
+            with contextlib.suppress(Exception):
+                place[0].failed(place[1], f"internal fault: {text}", now)
 
     def set_carrier(self, port: int, up: bool, now: int) -> None:
         """The link of a port went down or came up."""
@@ -175,15 +218,19 @@ class HostNode:
         Raises:
             CommandError: unknown verb, wrong arguments, or a state that does not allow it.
         """
-        handler = self._verbs.get(verb)
+        handler = self._verbs.get(verb) if isinstance(verb, str) else None
         if handler is None:
             raise CommandError(f"host {self.name}: no verb '{verb}'; known: {', '.join(sorted(self._verbs))}")
         # Verbs of the endpoint take the time of the last call into it; this is one, and harmless.
-        self.endpoint.handle_timer(now)
+        self.handle_timer(now)
         try:
             answer = handler(now, **arguments)
-        except (TypeError, ValueError, KeyError, WorkloadError) as error:
+        except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
             raise CommandError(f"host {self.name}: {verb}: {error}") from error
+        except Exception as error:
+            self._fault(f"verb {verb}", error, now)
+            text = f"{type(error).__name__}: {error}"
+            raise CommandError(f"host {self.name}: {verb}: internal fault, see the event log: {text}") from error
         self.settle(now)
         return answer
 
@@ -265,7 +312,7 @@ class HostNode:
         return {"measured": made.workload.measured()}
 
     def _statistics(self, now: int) -> dict[str, Any]:
-        return self.endpoint.statistics()
+        return {**self.endpoint.statistics(), "faults": self.faults}
 
     def _summary(self, now: int) -> dict[str, Any]:
         statistics = self.endpoint.statistics()

@@ -265,9 +265,11 @@ class NodeController:
         }
 
     def ev_set(self, now: int, evs: list[int], state: str, peer: str | None = None) -> dict[str, Any]:
-        """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them."""
+        """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them, now or later."""
         if state not in ("DENIED", "GOOD"):
             raise ValueError(f"state is DENIED or GOOD, not '{state}'; the others are the endpoint's own")
+        if peer is None:
+            return {"changed": self.endpoint.deny_evs(evs, state == "DENIED", now)}
         changed = 0
         for _, qp in self._qps(peer):
             known = {each["ev"] for each in self.endpoint.query_evs(qp)}

@@ -6,6 +6,7 @@ IPv4 packet; the Ethernet header is added on transmission and stripped on recept
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import socket
@@ -99,8 +100,10 @@ class PacketRing:
 
     def close(self) -> None:
         """Unmaps the rings and closes the socket."""
-        self._view.release()
-        self._map.close()
+        # A frame that somebody still holds (an exception's traceback does) keeps the mapping, not the descriptor.
+        with contextlib.suppress(BufferError):
+            self._view.release()
+            self._map.close()
         self.sock.close()
 
     def receive(self, handle: Callable[[memoryview], None], limit: int) -> int:

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 
 class PendingProbe(NamedTuple):
-    """A probe not yet answered. `revival`: it asks whether an ASSUMED_BAD EV works again."""
+    """A probe not yet answered. `revival`: it asks whether an ASSUMED_BAD EV works again. `proven`: every PSN up to
+    this one was acknowledged before, so an honest answer says so, too."""
 
     ev: int
     plane: int
     sent_ns: int
     revival: bool
+    proven: int
 
 
 class Prober:
@@ -39,7 +41,7 @@ class Prober:
         nonce = context.rng.getrandbits(16)  # nobody off the path can answer what he has not seen
         while nonce in self.pending:
             nonce = context.rng.getrandbits(16)
-        self.pending[nonce] = PendingProbe(ev, plane, now, revival)
+        self.pending[nonce] = PendingProbe(ev, plane, now, revival, qp.requestor.board.proven())
         packet = context.codec.encode_probe(
             qp.peer.addresses,
             value,

@@ -181,8 +181,11 @@ class Recovery:
     def on_tail(self, now: int) -> None:
         """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
-        if not self.requestor.unacked or (self.requestor.has_data() and not self.requestor.board.outstanding):
-            return
+        board = self.requestor.board
+        if not self.requestor.unacked or (
+            self.requestor.has_data() and not board.outstanding and board.una == board.nxt
+        ):
+            return  # nothing is unanswered; what waits is sent when it may
         qp = self.requestor.qp
         attributes = qp.attributes
         counters = self.requestor.counters

@@ -356,7 +356,8 @@ class Requestor:
             distance -= PSN_MASK + 1
         cack = una - 1 + distance
         counters = self.counters
-        if cack >= board.nxt:
+        # What was never sent cannot have arrived.
+        if cack >= board.nxt or cack + sack.sack_offset + sack.sack_bitmap.bit_length() > board.nxt:
             counters.bogus_sacks += 1
             return
         counters.sacks_received += 1
@@ -367,6 +368,11 @@ class Requestor:
         if sack.pr:
             probe = qp.prober.answered(sack.ack_psn_offset & 0xFFFF, mark, now)
             if probe is not None:
+                if cack < probe.proven:
+                    # What was acknowledged is not there: it will not be sent again, so this can never end well.
+                    status = CompletionStatus.REM_OP_ERR
+                    qp.fail(ErrorReason.CONTRADICTION, now, failed_psn=cack + 1, status=status)
+                    return
                 self.recovery.silence = 0
                 if probe.sent_ns > board.newest_ns:
                     board.newest_ns = probe.sent_ns
@@ -500,6 +506,9 @@ class Requestor:
         if psn >= board.nxt:
             self.counters.bogus_sacks += 1
             return
+        if not self._fits(ack, psn):
+            self.counters.bogus_acks += 1
+            return
         self.counters.acks_received += 1
         if ack.syndrome & 0x60 == 0x60:
             reason, status = _NAK_REASONS.get(ack.syndrome & 0x1F, _NAK_REASONS[3])
@@ -522,6 +531,21 @@ class Requestor:
             self.complete(request, CompletionStatus.SUCCESS, now)
         if not self.in_ring and not self.waiting and self.has_data():
             self.qp.context.wake(self)
+
+    def _fits(self, ack: Ack, psn: int) -> bool:
+        """Whether a transport answer can be true: the MSN of an ACK counts the messages up to its PSN, and a NAK is of
+        a message that is not complete."""
+        unacked = self.unacked
+        if ack.syndrome & 0x60 == 0x60:
+            return bool(unacked) and psn >= unacked[0].first
+        complete = (unacked[0].msn if unacked else self.msn + 1) - 1
+        if not unacked or psn < unacked[0].last:
+            return psn < self.board.una or ack.msn & 0xFFFF == complete & 0xFFFF
+        for request in unacked:
+            if request.last > psn:
+                break
+            complete = request.msn
+        return ack.msn & 0xFFFF == complete & 0xFFFF
 
     def _retire(self, sent: Transmission) -> None:
         """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""

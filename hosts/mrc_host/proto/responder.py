@@ -25,6 +25,8 @@ NAK_INVALID_REQUEST: Final = 0x61
 NAK_REMOTE_ACCESS: Final = 0x62
 NAK_REMOTE_OPERATION: Final = 0x63
 
+_MAX_CE_RUNS: Final = 4096
+_VA_MASK: Final = (1 << 64) - 1
 _BITMAP_BITS: Final = 64
 _BITMAP_MASK: Final = (1 << _BITMAP_BITS) - 1
 _MIDDLE = int(Opcode.WRITE_MIDDLE)  # the opcodes run FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM
@@ -33,12 +35,24 @@ _SKIP_ONCE = int(SackMark.SKIP_ONCE)
 _ALWAYS_SKIP = int(SackMark.ALWAYS_SKIP)
 
 
+class MessageStart(NamedTuple):
+    """The first packet of a message of several: what its last one must agree with."""
+
+    msn: int
+    va: int
+    rkey: int
+    length: int
+
+
 class MessageEnd(NamedTuple):
     """The last packet of a message has arrived; the message waits for everything before it."""
 
     msn: int
     rqmsn: int
+    va: int
+    rkey: int
     length: int
+    size: int  # payload bytes of this packet
     immediate: int | None
 
 
@@ -55,6 +69,7 @@ class Responder:
         "_held",
         "_nak",
         "_since_sack",
+        "_start",
         "bits",
         "cack",
         "counters",
@@ -67,6 +82,7 @@ class Responder:
         "qp",
         "rcvd_bytes",
         "receives",
+        "starts",
         "stashed",
         "trim_nack",
         "window",
@@ -91,7 +107,9 @@ class Responder:
         self.bits = 0  # bit i: PSN cack + 1 + i has arrived
         self.ooo = 0  # how many bits are set
         self.rcvd_bytes = 0  # nominal bytes of new packets
+        self.starts: dict[int, MessageStart] = {}  # by PSN, until everything before has arrived
         self.ends: dict[int, MessageEnd] = {}
+        self._start: MessageStart | None = None  # of the message under way, in order
         self.stashed = 0  # immediates among them
         self._acked_psn = first_psn - 1
         self._acked_msn = 0
@@ -159,7 +177,9 @@ class Responder:
             if opcode & 1:  # LAST_IMM and ONLY_IMM
                 immediate = data.immediate
                 self.stashed += 1
-            self.ends[psn] = MessageEnd(data.msn, data.rqmsn, data.dma_length, immediate)
+            self.ends[psn] = MessageEnd(data.msn, data.rqmsn, data.va, data.rkey, data.dma_length, size, immediate)
+        elif opcode < _MIDDLE:
+            self.starts[psn] = MessageStart(data.msn, data.va, data.rkey, data.dma_length)
 
         # The bitmap.
         completed = False
@@ -171,7 +191,7 @@ class Responder:
                 self.cack = cack + run
             else:
                 self.cack = psn
-            if self.ends:
+            if self.ends or self.starts:
                 completed = self._advance(cack, port, now)
         else:
             self.bits = bits | 1 << offset
@@ -245,14 +265,20 @@ class Responder:
 
     def _advance(self, before: int, port: int, now: int) -> bool:
         """Complete the messages whose end lies in `before+1..cack`; True when there was one."""
-        ends = self.ends
+        ends, starts = self.ends, self.starts
         counters = self.counters
         completed = False
         for psn in range(before + 1, self.cack + 1):
             end = ends.pop(psn, None)
             if end is None:
+                start = starts.pop(psn, None) if starts else None
+                if start is not None:
+                    if self._start is not None or psn != self._acked_psn + 1:
+                        self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                        return False
+                    self._start = start
                 continue
-            if end.msn != (self._acked_msn + 1) & 0xFFFF:
+            if end.msn != (self._acked_msn + 1) & 0xFFFF or not self._whole(end, psn):
                 self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
                 return False
             if end.immediate is not None:
@@ -266,11 +292,25 @@ class Responder:
                 self._expected_rqmsn += 1
                 counters.immediates_delivered += 1
                 self._complete(self.receives.popleft(), CompletionStatus.SUCCESS, end, now)
+            self._start = None
             self._acked_msn += 1
             self._acked_psn = psn
             counters.messages_completed += 1
             completed = True
         return completed
+
+    def _whole(self, end: MessageEnd, psn: int) -> bool:
+        """Whether the packets since the last message are one message, of the length that it claims."""
+        start = self._start
+        before = (psn - self._acked_psn - 1) * self.mtu  # all but the last packet are full
+        if start is None:
+            return before == 0 and end.size == end.length
+        return (
+            before + end.size == end.length == start.length
+            and end.va == (start.va + before) & _VA_MASK
+            and end.rkey == start.rkey
+            and end.msn == start.msn
+        )
 
     def _complete(self, wr_id: int, status: CompletionStatus, end: MessageEnd | None, now: int) -> None:
         qp = self.qp
@@ -283,6 +323,7 @@ class Responder:
     def flush(self, now: int) -> None:
         """Complete every posted receive as flushed."""
         receives, self.receives = list(self.receives), deque()
+        self.starts.clear()
         self.ends.clear()
         self._held = None
         for wr_id in receives:
@@ -300,6 +341,8 @@ class Responder:
         self.counters.ecn_marked += 1
         after = self.qp.attributes.always_skip_after
         if after:
+            if len(runs) >= _MAX_CE_RUNS:
+                runs.clear()  # no profile has so many EVs: made up
             runs[entropy] = runs.get(entropy, 0) + 1
             if runs[entropy] >= after:
                 del runs[entropy]

@@ -95,6 +95,10 @@ class Scoreboard:
         self.last_on_ev: dict[int, Transmission] = {}
         self.newest_ns = -1  # send time of the newest packet known to have arrived
 
+    def proven(self) -> int:
+        """The highest PSN up to which everything has been acknowledged, one way or the other."""
+        return self.una - 1 if self.outstanding else self.nxt - 1
+
     def add(self, sent: Transmission) -> None:
         """Record a retransmission (new packets are recorded by the data path in place)."""
         self.outstanding[sent.psn] = sent

@@ -45,6 +45,7 @@ class RequestorCounters(_Counters):
 
     __slots__ = (
         "acks_received",
+        "bogus_acks",
         "bogus_sacks",
         "lost_nack",
         "lost_port_down",
@@ -65,6 +66,7 @@ class RequestorCounters(_Counters):
         "stale_nacks",
     )
     acks_received: int
+    bogus_acks: int
     bogus_sacks: int
     lost_nack: int
     lost_port_down: int

@@ -28,25 +28,34 @@ class TimerKind(IntEnum):
 
 
 class TimerQueue:
-    """At most one pending deadline per (kind, owner); a heap with lazy deletion, swept when most of it is dead."""
+    """At most one pending deadline per (kind, owner); a heap with lazy deletion, swept when most of it is dead.
 
-    __slots__ = ("_armed", "_heap", "_serial")
+    The heap knows serial numbers only: what was cancelled does not keep its owner alive until its deadline.
+    """
+
+    __slots__ = ("_armed", "_heap", "_live", "_serial")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, TimerKind, object]] = []
+        self._heap: list[tuple[int, int]] = []  # (deadline, serial)
+        self._live: dict[int, tuple[TimerKind, object]] = {}  # by serial
         self._armed: dict[tuple[TimerKind, object], tuple[int, int]] = {}  # (deadline, serial)
         self._serial = 0
 
     def arm(self, kind: TimerKind, owner: object, deadline: int) -> None:
         """Set the deadline (ns), replacing one that was set before."""
+        key = (kind, owner)
+        live = self._live
+        before = self._armed.get(key)
+        if before is not None:
+            del live[before[1]]
         self._serial += 1
-        self._armed[kind, owner] = (deadline, self._serial)
+        entry = (deadline, self._serial)
+        self._armed[key] = entry
+        live[self._serial] = key
         heap = self._heap
-        heapq.heappush(heap, (deadline, self._serial, kind, owner))
-        if len(heap) > _SWEEP_FACTOR * len(self._armed) + _SWEEP_FLOOR:
-            # What was cancelled must not keep its owner alive until a deadline that may be hours away.
-            armed = self._armed
-            self._heap = [entry for entry in heap if armed.get((entry[2], entry[3])) == entry[:2]]
+        heapq.heappush(heap, entry)
+        if len(heap) > _SWEEP_FACTOR * len(live) + _SWEEP_FLOOR:
+            self._heap = [entry for entry in heap if entry[1] in live]
             heapq.heapify(self._heap)
 
     def arm_by(self, kind: TimerKind, owner: object, deadline: int) -> None:
@@ -61,19 +70,21 @@ class TimerQueue:
 
     def cancel(self, kind: TimerKind, owner: object) -> None:
         """Forget the timer if it is pending."""
-        self._armed.pop((kind, owner), None)
+        armed = self._armed.pop((kind, owner), None)
+        if armed is not None:
+            del self._live[armed[1]]
 
     def cancel_owner(self, owner: object) -> None:
         """Forget every timer of one owner."""
         for kind in TimerKind:
-            self._armed.pop((kind, owner), None)
+            self.cancel(kind, owner)
 
     def next_deadline(self) -> int | None:
         """The earliest pending deadline, or None."""
-        heap, armed = self._heap, self._armed
+        heap, live = self._heap, self._live
         while heap:
-            deadline, serial, kind, owner = heap[0]
-            if armed.get((kind, owner)) == (deadline, serial):
+            deadline, serial = heap[0]
+            if serial in live:
                 return deadline
             heapq.heappop(heap)
         return None
@@ -83,6 +94,7 @@ class TimerQueue:
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
             return None
-        _, _, kind, owner = heapq.heappop(self._heap)
-        del self._armed[kind, owner]
-        return kind, owner
+        _, serial = heapq.heappop(self._heap)
+        key = self._live.pop(serial)
+        del self._armed[key]
+        return key
