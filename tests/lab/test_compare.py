@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pathlib
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from mrc_control import compare
+from mrc_control.cli import app
 from mrc_control.compare import Cell, Comparison
 from mrc_control.experiment import ExperimentError
 from mrc_control.runner import Run, WorkloadSpec
@@ -94,3 +97,34 @@ def test_expectations_are_judged_by_ratios() -> None:
     comparison = Comparison.model_validate(small(expect=expect))
     cells = {("a", "good"): Cell(1.0), ("b", "good"): Cell(2.0), ("a", "bad"): Cell(3.5), ("b", "bad"): Cell(math.inf)}
     assert [each.passed for each in compare.judge(comparison, cells)] == [True, False, False, True, False]
+
+
+def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """A run that failed has no time; what is called NaN or Infinity keeps its name."""
+    document = small(
+        name="to-Infinity",
+        variants=[{"name": "NaN"}, {"name": "b", "transport": "roce"}],
+        expect=[{"faster": "NaN", "than": "b", "at": "bad"}],
+    )
+    path = tmp_path / "compare.yaml"
+    path.write_text(yaml.safe_dump(document))
+    monkeypatch.setattr(
+        compare,
+        "compare",
+        lambda comparison, progress: {
+            (variant.name, condition.name): Cell(math.inf if condition.name == "bad" else 2.0)
+            for variant in comparison.variants
+            for condition in comparison.conditions
+        },
+    )
+    done = CliRunner().invoke(app, ["compare", str(path), "--json"])
+    assert done.exit_code == 1
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    found = json.loads(done.stdout, parse_constant=refuse)
+    assert found["name"] == "to-Infinity"
+    cells = {(each["variant"], each["condition"]): each["seconds"] for each in found["cells"]}
+    assert cells == {("NaN", "good"): 2.0, ("NaN", "bad"): None, ("b", "good"): 2.0, ("b", "bad"): None}
+    assert found["checks"][0]["what"] == "b over NaN, bad"

@@ -227,10 +227,14 @@ def compare(
         cells = comparing.compare(comparison, lambda text: status.update(text))
     judged = comparing.judge(comparison, cells)
     if as_json:
-        rows = [{"variant": variant, "condition": at, **asdict(cell)} for (variant, at), cell in cells.items()]
-        document = {"name": comparison.name, "cells": rows, "checks": [asdict(each) for each in judged]}
         # JSON has no infinity: a run that failed took no time that could be told.
-        typer.echo(json.dumps(document, indent=1).replace("Infinity", "null").replace("NaN", "null"))
+        rows = [
+            {"variant": variant, "condition": at, "failure": cell.failure}
+            | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
+            for (variant, at), cell in cells.items()
+        ]
+        document = {"name": comparison.name, "cells": rows, "checks": [asdict(each) for each in judged]}
+        typer.echo(json.dumps(document, indent=1, allow_nan=False))
     else:
         _show_comparison(comparison, cells, judged)
     if not all(each.passed for each in judged):
