@@ -88,7 +88,7 @@ def live(core: Endpoint, number: int) -> None:
 
 def growth(count: int, core: Endpoint, act: Callable[[Endpoint, int], None]) -> int:
     """Bytes by which memory grew over `count` acts, after some to warm up, but for the codec's bounded cache."""
-    warm = max(count // 4, 200)
+    warm = 200
     tracemalloc.start()
     try:
         for number in range(warm):

@@ -4,8 +4,9 @@ Each run is a transfer between two endpoints; with every real packet come mutate
 
 * *broken*: the ICRC is not repaired, as the network would harm packets. Nothing may happen: no exception, and the
   transfer completes with every byte in place, once.
-* *forged*: the ICRC is right again, as a faulty peer would send. Then the transfer may end in any way, but without
-  exception, in bounded time, and without touching memory outside the registered regions.
+* *forged*: the ICRC is right again, as a faulty peer would send. Then the transfer may end in any way, but it must end:
+  every work request with success or an error, in bounded time, without an exception or a fault, and without touching
+  memory outside the registered regions.
 
 Exit status: 0, 1 (a run failed), 2 (usage). `--only SEED` replays one run.
 """
@@ -25,6 +26,7 @@ from typing import Any
 from mrc_host.proto import packet as full
 from mrc_host.proto import wire
 from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.events import Fault
 from mrc_host.proto.fields import BTH, HEADERS, IPV6, MRC_LAYOUTS, UDP
 from support.net import GIGABIT, Host, Impairment, NetConfig, Stalled, flip_bits, inner_offset
 from support.workload import GUARD, GUARD_BYTE, Bench, Mismatch
@@ -32,6 +34,7 @@ from support.workload import GUARD, GUARD_BYTE, Bench, Mismatch
 MS = 1_000_000
 COPIES = 8
 FORGED_SHARE = 0.15
+MAX_EVENTS = 400_000
 
 
 class Mutator:
@@ -180,6 +183,7 @@ def run(seed: int) -> FuzzResult:
     where = ""
     try:
         bench = Bench(net, seed, **settings)
+        bench.keep_events = True
         one, two = bench.add_host(), bench.add_host()
         connections = [bench.connect(one, two), bench.connect(one, two)]
         connections.append(bench.reverse(connections[0]))
@@ -197,9 +201,10 @@ def run(seed: int) -> FuzzResult:
         if result.forged:
             bench.verify = False
         try:
-            bench.run(max_time_ns=20_000 * MS, max_events=400_000)
+            bench.run(max_time_ns=20_000 * MS, max_events=MAX_EVENTS)
         except Stalled as problem:
-            if not result.forged:
+            # Forged packets may end a transfer in any way, but end it: within the time that all retries take.
+            if not result.forged or bench.net.events < MAX_EVENTS:
                 result.problem = str(problem)
         if not result.problem:
             bench.net.run(max_time_ns=MS)
@@ -213,7 +218,11 @@ def run(seed: int) -> FuzzResult:
                 result.problem = f"the transfer ended {dict(bench.statuses())}"
         result.statuses = bench.statuses()
         for host in bench.net.hosts:
-            result.drops.update(host.core.statistics()["drops"])
+            statistics = host.core.statistics()
+            result.drops.update(statistics["drops"])
+            if statistics["endpoint"]["faults"]:
+                told = [event.detail for _, _, event in bench.events if isinstance(event, Fault)]
+                result.problem = f"{statistics['endpoint']['faults']} faults of the endpoint: {told[0] if told else ''}"
     except Mismatch as problem:
         result.problem = f"Mismatch: {problem}"
     except Exception as problem:  # noqa: BLE001 - any exception of the core is a finding, reported with its seed
