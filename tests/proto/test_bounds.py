@@ -145,6 +145,21 @@ def test_a_sack_of_what_was_never_sent_is_bogus() -> None:
     assert s.qp.requestor.account._units <= -(-sent // 256)
 
 
+def test_a_nack_of_what_was_never_sent_is_bogus() -> None:
+    s = story()
+    s.bench.post(s.connection, 100 * MTU)
+    s.until(lambda: len(s.data()) > 20)
+    codec, ends = s.connection.source.core.context.codec, s.connection.target.address + s.connection.source.address
+    before = bytes(s.qp.evs.state)
+    for reason in (1, 2, 6, 11, 0x19):
+        for ev in s.qp.evs.universe.values:
+            nack = codec.encode_nack(ends, 5, 184, s.qp.number, s.board.nxt, reason, ev, 0, 0, 0)
+            s.connection.source.core.receive_datagram(0, nack, s.net.now)
+    assert s.counters.bogus_nacks == 5 * 8
+    assert bytes(s.qp.evs.state) == before
+    assert s.qp.state is QpState.RTS
+
+
 def test_a_transport_ack_whose_msn_does_not_fit_its_psn_completes_nothing() -> None:
     s = story()
     for _ in range(3):

@@ -70,7 +70,11 @@ class Recovery:
         if qp.context.trace is not None:
             qp.context.trace(now, "nack:received", qpn=qp.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
         ev = evs.universe.index.get(nack.entropy, -1)
-        sent = board.outstanding.get(extend(nack.nack_psn, board.una))
+        psn = extend(nack.nack_psn, board.una)
+        if psn >= board.nxt:
+            counters.bogus_nacks += 1  # never sent: nothing to repeat, and no path to blame
+            return
+        sent = board.outstanding.get(psn)
         if ev >= 0:
             evs.apply(ev, EvInput.TRIMMED if reason == NackReason.TRIMMED else EvInput.NOT_TO_BLAME)
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:

@@ -46,6 +46,7 @@ class RequestorCounters(_Counters):
     __slots__ = (
         "acks_received",
         "bogus_acks",
+        "bogus_nacks",
         "bogus_sacks",
         "lost_nack",
         "lost_port_down",
@@ -67,6 +68,7 @@ class RequestorCounters(_Counters):
     )
     acks_received: int
     bogus_acks: int
+    bogus_nacks: int
     bogus_sacks: int
     lost_nack: int
     lost_port_down: int
