@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from mrc_host.proto.config import ConfigError, EvConfig, EvField, EvFormat, EvMode, Srv6Path
 from mrc_host.proto.ev import STATES, TRANSITIONS, EvInput, EvSet
-from mrc_host.proto.ev_profile import EvUniverse, expand
+from mrc_host.proto.ev_profile import EvUniverse, expand, generate
 from mrc_host.proto.events import EvState
 
 GOOD, SKIP, BAD, DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
@@ -316,10 +316,83 @@ def test_generated_fields_take_ev_bits_msb_first() -> None:
     assert expand(fields, 0b10110, 5, plane=6) == 0b1010_1101 << 8 | 6 << 4 | 0b1000
 
 
-def test_generated_values_are_folded_into_their_range() -> None:
-    field = EvField(4, minimum=3, maximum=5, mask=0b1111)
-    assert {expand((field,), ev, 4, 0) for ev in range(16)} == {3, 4, 5}
-    assert expand((field,), 4, 4, 0) == 4
+def test_bounds_are_those_of_the_generated_bits() -> None:
+    """Expansion lays the EV's bits under the mask and no more; what is drawn keeps within the bounds."""
+    field = EvField(16, init=0x00AA, minimum=1, maximum=15, mask=0xFF00)
+    assert expand((field,), 5, 8, 0) == 0x05AA
+    rng = random.Random(1)
+    drawn = {generate((field,), 8, rng) for _ in range(1_000)}
+    assert drawn == set(range(1, 16))
+    config = EvConfig(mode=EvMode.GENERATED, fmt=EvFormat.UDP16, fields=(field,), count=12, ev_bits=8)
+    values = EvUniverse(config, 1, random.Random(1)).values
+    assert all(value & 0xFF == 0xAA and 1 <= value >> 8 <= 15 for value in values)
+
+
+def test_no_bounds_and_fixed_fields() -> None:
+    whole = EvField(4, mask=0b1111)  # min and max 0 with a mask: everything
+    assert {generate((whole,), 4, random.Random(seed)) for seed in range(200)} == set(range(16))
+    same = EvField(4, minimum=0, maximum=0, mask=0b1111)
+    assert {generate((same,), 4, random.Random(seed)) for seed in range(200)} == set(range(16))
+    upwards = EvField(4, minimum=12, mask=0b1111)
+    assert {generate((upwards,), 4, random.Random(seed)) for seed in range(200)} == {12, 13, 14, 15}
+    fixed = EvField(32, init=0xDEADCAFE, minimum=0, maximum=0)
+    assert expand((fixed,), 0, 32, 0) == 0xDEADCAFE
+    assert generate((fixed, EvField(8, mask=0x81)), 32, random.Random(2)) & (1 << 30) - 1 == 0
+
+
+def test_a_format_places_its_fields_from_the_left() -> None:
+    """A locator and four uSIDs of 4 bits: 96 bits, which an address has on its left."""
+    fields = (EvField(32, init=0x42424242), *(EvField(4, minimum=1, maximum=15, mask=15) for _ in range(4)))
+    config = EvConfig(
+        mode=EvMode.GENERATED, fmt=EvFormat.SRV6_USID128, fields=fields, format_widths=(32, 16, 16, 16, 16), count=8
+    )
+    universe = EvUniverse(config, 2, random.Random(1))
+    path = universe.path(0x9B79_0000, bytes(16))
+    assert path is not None
+    assert path.destination.hex() == "42424242" + "0009000b00070009" + "00000000"
+    assert all(value & 0xFFFF == 0 for value in universe.values)
+    narrow = EvConfig(mode=EvMode.GENERATED, fields=(EvField(8, mask=0xFF),), ev_bits=8, count=4)
+    assert all(value & 0xFFFFFF == 0 for value in EvUniverse(narrow, 1, random.Random(1)).values)
+
+
+def test_fields_and_a_resolver_make_evs_of_the_fields() -> None:
+    fields = (EvField(4, mask=0xF, plane=True), EvField(12, maximum=2, mask=3), EvField(16, init=0xC000, mask=0xFF))
+    config = EvConfig(
+        mode=EvMode.GENERATED,
+        fmt=EvFormat.SRV6_USID128,
+        fields=fields,
+        count=64,
+        resolver=lambda ev, destination: Srv6Path(destination),
+    )
+    universe = EvUniverse(config, 4, random.Random(1))
+    for value, plane in zip(universe.values, universe.planes, strict=True):
+        assert (value >> 28, value >> 8 & 0xFF) == (plane, 0xC0)
+        assert value >> 16 & 0xFFF <= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fields": (EvField(16), EvField(17))}, "take 33 bits; STEV32 has 32"),
+        ({"fields": (EvField(17),), "fmt": EvFormat.UDP16}, "take 17 bits; UDP16 has 16"),
+        ({"fields": (EvField(16), EvField(8)), "format_widths": (16,)}, "lists 1 fields; ev.fields has 2"),
+        ({"fields": (EvField(16),), "format_widths": (8, 8)}, r"ev.fields\[0\] is 16 bits wide; .* gives it 8"),
+        ({"fields": (EvField(16, mask=0xFFFF),), "ev_bits": 8}, "take 16 EV bits; ev.ev_bits is 8"),
+    ],
+)
+def test_bad_fields_are_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EvConfig(mode=EvMode.GENERATED, **changes)  # type: ignore[arg-type]
+
+
+def test_bounds_that_the_mask_cannot_hold_are_named() -> None:
+    with pytest.raises(ConfigError, match="ev field maximum is 16; allowed: 0 to 15"):
+        EvField(16, mask=0x0F0, maximum=16)
+    with pytest.raises(ConfigError, match="ev field minimum is 4; allowed: 0 to 3"):
+        EvField(16, mask=3, minimum=4)
+    fields = (EvField(2, mask=3, plane=True), EvField(30, mask=0xFFF))
+    with pytest.raises(ConfigError, match=r"ev.fields\[0\] has too few mask bits for the numbers of 5 planes"):
+        EvUniverse(EvConfig(mode=EvMode.GENERATED, fields=fields), 5, random.Random(1))
 
 
 def test_generated_stev_universe_carries_the_plane() -> None:

@@ -177,6 +177,7 @@ def test_generated_fields_describe_the_same_layout() -> None:
     assert (fields[1].minimum, fields[1].maximum, fields[1].mask) == (0, 2, 0b11)
     assert fields[2].init == 0xC000
     assert ev.generated_fields(RoutingMode.ECMP, 3)[1].mask == 0
+    assert ev.generated_fields(RoutingMode.STRUCTURED_EV, 1)[1].mask == 0  # one T1: nothing to choose
 
 
 def test_ecmp_hash_is_crc32_of_the_documented_fields() -> None:

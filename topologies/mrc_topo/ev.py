@@ -50,7 +50,7 @@ def counter_index(ev: int) -> int:
 @dataclass(frozen=True, slots=True)
 class EvField:
     """One field of a GENERATED profile, most significant first: bits set in `mask` are filled with EV bits (or
-    with the plane's number), the others come from `init`; the value is folded into `minimum..maximum`."""
+    with the plane's number), the others come from `init`; `minimum..maximum` bound what is generated for the mask."""
 
     width: int
     init: int = 0
@@ -63,7 +63,7 @@ class EvField:
 def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
     """The field rules of a GENERATED profile that yields EVs of this module's layout."""
     if mode in EXPLICIT_PATH and t1_count > 0:
-        hop = EvField(12, 0, 0, t1_count - 1, (1 << max(1, (t1_count - 1).bit_length())) - 1)
+        hop = EvField(12, 0, 0, t1_count - 1, (1 << (t1_count - 1).bit_length()) - 1)
     else:
         hop = EvField(12, 0, 0, 0, 0)
     return (EvField(4, mask=0xF, plane=True), hop, EvField(16, init=SALT_BASE, mask=SALTS - 1))

@@ -137,8 +137,8 @@ class EvField:
     """One field of a GENERATED EV, most significant field first (`mrc-protocol.md §7`).
 
     Bits set in `mask` are filled, MSB first, with the next most significant EV bit (or, with
-    `plane=True`, with the plane's number); the others come from `init`. Values outside
-    `minimum..maximum` are folded into the range.
+    `plane=True`, with the plane's number); the others come from `init`. `minimum..maximum` bound the
+    number that the generated bits of the mask make, not the whole field; None or both 0: no bounds.
     """
 
     width: int
@@ -153,17 +153,28 @@ class EvField:
         top = (1 << self.width) - 1
         check_range("ev field init", self.init, 0, top)
         check_range("ev field mask", self.mask, 0, top)
-        check_range("ev field minimum", self.minimum, 0, top)
-        if self.maximum is not None:
-            check_range("ev field maximum", self.maximum, self.minimum, top)
+        if self.mask:
+            most = (1 << self.mask.bit_count()) - 1
+            check_range("ev field minimum", self.minimum, 0, most)
+            if self.maximum is not None:
+                check_range("ev field maximum", self.maximum, self.minimum, most)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Smallest and largest number that may be generated for the bits of the mask."""
+        most = (1 << self.mask.bit_count()) - 1
+        if self.maximum is None or self.minimum == self.maximum == 0:
+            return self.minimum, most
+        return self.minimum, self.maximum
 
 
 @dataclass(frozen=True, slots=True)
 class EvConfig:
     """EV profile (`mrc-protocol.md §7`).
 
-    `values[p]` lists the EVs of plane p (EXPLICIT). `fields` describe GENERATED values. `count` and
-    `active` are totals over all planes. `resolver` gives the SRv6 path of an EV, for SRv6 formats.
+    `values[p]` lists the EVs of plane p (EXPLICIT). `fields` describe GENERATED values, and `format_widths` how wide
+    each is in the format (empty: as wide as it is); what they leave is 0 on the right. `count` and `active` are totals
+    over all planes. `resolver` gives the SRv6 path of an EV, for SRv6 formats: the fields are then those of the EV.
     """
 
     mode: EvMode = EvMode.AUTO
@@ -172,6 +183,7 @@ class EvConfig:
     active: int = 128
     values: Sequence[Sequence[int]] = ()
     fields: Sequence[EvField] = ()
+    format_widths: Sequence[int] = ()
     ev_bits: int = 32
     resolver: EvResolver | Callable[[int, bytes], Srv6Path] | None = None
     ev_min_active: int = 4
@@ -199,18 +211,41 @@ class EvConfig:
             raise ConfigError("ev.values is empty; EXPLICIT mode needs a list of EVs per plane")
         if self.mode is EvMode.GENERATED and not self.fields:
             raise ConfigError("ev.fields is empty; GENERATED mode needs at least one field")
+        if self.mode is EvMode.GENERATED:
+            self._check_fields()
         srv6 = self.fmt in (EvFormat.SRV6_USID128, EvFormat.SRV6_SRH256)
         if srv6 and self.resolver is None and self.mode is not EvMode.GENERATED:
             raise ConfigError(f"ev.fmt {self.fmt.name} needs ev.resolver or GENERATED fields")
 
+    @property
+    def formatted_bits(self) -> int:
+        """How many bits the fields make: those of the format, or of the EV when a resolver makes the path from it."""
+        return min(self.fmt.value, 32) if self.resolver is not None else self.fmt.value
+
+    def _check_fields(self) -> None:
+        widths = list(self.format_widths) or [field.width for field in self.fields]
+        if len(widths) < len(self.fields):
+            raise ConfigError(f"ev.format_widths lists {len(widths)} fields; ev.fields has {len(self.fields)}")
+        for number, (each, width) in enumerate(zip(self.fields, widths, strict=False)):
+            if each.width > width:
+                raise ConfigError(f"ev.fields[{number}] is {each.width} bits wide; ev.format_widths gives it {width}")
+        if sum(widths) > self.formatted_bits:
+            raise ConfigError(f"ev.fields take {sum(widths)} bits; {self.fmt.name} has {self.formatted_bits}")
+        taken = sum(field.mask.bit_count() for field in self.fields if not field.plane)
+        if taken > self.ev_bits:
+            raise ConfigError(f"the masks of ev.fields take {taken} EV bits; ev.ev_bits is {self.ev_bits}")
+
 
 @dataclass(frozen=True, slots=True)
 class CcConfig:
-    """Congestion control profile (`mrc-protocol.md §8`); None: the default derived from the others."""
+    """Congestion control profile (`mrc-protocol.md §8`); None: the default derived from the others.
+
+    All of `mrc_ctl_cc_nscc_cfg` is here, by its names (max_cwnd is `max_wnd_bytes`, target_delay `target_qdelay_ns`).
+    """
 
     algorithm: CcAlgorithm = CcAlgorithm.NSCC
     line_rate_bps: int = 100_000_000_000  # of the whole NIC: all ports together
-    base_rtt_ns: int = 12_000  # upper bound; smaller samples replace it
+    base_rtt_ns: int = 12_000  # of a full packet on the longest path; smaller samples replace it
     trimming: bool = True
     fixed_window_bytes: int = 1_000_000
     target_qdelay_ns: int | None = None
@@ -218,7 +253,14 @@ class CcConfig:
     initial_cwnd_bytes: int | None = None
     gamma: float = 0.8
     max_md_jump: float = 0.5
+    disable_qa: bool = False  # no quick adapt
     qa_gate: int = 3
+    qa_threshold_ns: int | None = None  # queueing delay that triggers it; None: never with trimming, else 4 target
+    fi: float | None = None  # fair increase, bytes * bytes newly received / cwnd
+    fi_scale: float | None = None  # fast increase, bytes per byte newly received
+    eta: float | None = None  # bytes added per adjust period
+    adjust_bytes_threshold: int | None = None  # increases are applied after more bytes than this
+    adjust_period_threshold_ns: int | None = None  # and at least this often
     delay_gain: float = 0.0125  # weight of a sample in the averaged queueing delay
 
     def __post_init__(self) -> None:
@@ -229,6 +271,23 @@ class CcConfig:
         check_range("cc.max_md_jump", self.max_md_jump, 0.0, 1.0)
         check_range("cc.qa_gate", self.qa_gate, 0, 16)
         check_range("cc.delay_gain", self.delay_gain, 1e-6, 1.0)
+        optional = {
+            "target_qdelay_ns": (1, 10**12),
+            "max_wnd_bytes": (1, 1 << 40),
+            "initial_cwnd_bytes": (1, 1 << 40),
+            "qa_threshold_ns": (0, 10**12),
+            "fi": (0.0, 1e12),
+            "fi_scale": (0.0, 1e6),
+            "eta": (0.0, 1e12),
+            "adjust_bytes_threshold": (0, 1 << 40),
+            "adjust_period_threshold_ns": (1, 10**12),
+        }
+        for name, (low, high) in optional.items():
+            value = getattr(self, name)
+            if value is not None:
+                check_range(f"cc.{name}", value, low, high)
+        if not isinstance(self.disable_qa, bool):
+            raise ConfigError(f"cc.disable_qa is {self.disable_qa}; allowed: true, false")
 
 
 @dataclass(frozen=True, slots=True)

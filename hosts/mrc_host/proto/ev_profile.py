@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Sequence
 
 from mrc_host.proto.config import ConfigError, EvConfig, EvField, EvFormat, EvMode, Srv6Path
 
 _DRAWS_PER_VALUE = 64  # tries to find a value that is new before the profile is called too narrow
 
 
-def expand(fields: tuple[EvField, ...], ev: int, ev_bits: int, plane: int) -> int:
+def expand(fields: Sequence[EvField], ev: int, ev_bits: int, plane: int, widths: Sequence[int] = ()) -> int:
     """The formatted value of an EV: fields concatenated, most significant first (`mrc-protocol.md §7`).
 
-    For each bit set in a field's mask, MSB first, the next most significant EV bit is taken (of a
-    `plane` field: the plane number, right-aligned in the mask's bits).
+    For each bit set in a field's mask, MSB first, the next most significant of the `ev_bits` EV bits is taken (of a
+    `plane` field: the plane number, right-aligned in the mask's bits); the others are those of `init`. `widths[i]` is
+    the place of field i in the format: a wider place is filled with zeros on the left. Empty: the fields' own widths.
     """
     result = 0
     left = ev_bits
-    for field in fields:
+    for field, width in zip(fields, widths or [field.width for field in fields], strict=False):
         value = field.init
         taken = field.mask.bit_count()
         for bit in range(field.width - 1, -1, -1):
@@ -35,11 +37,19 @@ def expand(fields: tuple[EvField, ...], ev: int, ev_bits: int, plane: int) -> in
                 left -= 1
                 source = ev >> left & 1 if left >= 0 else 0
             value = value | 1 << bit if source else value & ~(1 << bit)
-        maximum = (1 << field.width) - 1 if field.maximum is None else field.maximum
-        if not field.minimum <= value <= maximum:
-            value = field.minimum + value % (maximum - field.minimum + 1)
-        result = result << field.width | value
+        result = result << width | value
     return result
+
+
+def generate(fields: Sequence[EvField], ev_bits: int, rng: random.Random) -> int:
+    """EV bits drawn for the fields: in each mask a value within the field's bounds; the first field's come first."""
+    ev = 0
+    left = ev_bits
+    for field in fields:
+        if field.mask and not field.plane:
+            left -= field.mask.bit_count()
+            ev |= rng.randint(*field.bounds) << left
+    return ev
 
 
 class EvUniverse:
@@ -60,6 +70,9 @@ class EvUniverse:
                 for value in values:
                     self._add(value, plane)
         else:
+            for number, field in enumerate(config.fields):
+                if config.mode is EvMode.GENERATED and field.plane and planes > 1 << field.mask.bit_count():
+                    raise ConfigError(f"ev.fields[{number}] has too few mask bits for the numbers of {planes} planes")
             per_plane = config.count // planes
             if per_plane < 1:
                 raise ConfigError(f"ev.count is {config.count}; {planes} planes need at least one EV each")
@@ -81,18 +94,25 @@ class EvUniverse:
     def _draw(self, plane: int, rng: random.Random) -> int:
         """A value not yet in the universe."""
         config = self.config
-        fields = tuple(config.fields)
         for _ in range(_DRAWS_PER_VALUE):
-            bits = rng.getrandbits(config.ev_bits)
             if config.mode is EvMode.AUTO:
+                bits = rng.getrandbits(config.ev_bits)
                 value = bits & 0xFFFF if config.fmt is EvFormat.UDP16 else bits
-            elif config.fmt in (EvFormat.UDP16, EvFormat.STEV32):
-                value = expand(fields, bits, config.ev_bits, plane)
             else:
-                value = bits  # the uSID follows from it and the plane
+                value = generate(config.fields, config.ev_bits, rng)
+                if config.formatted_bits <= 32:
+                    value = self._formatted(value, plane)
+                # else the address follows from the EV bits and the plane
             if value not in self.index:
                 return value
         raise ConfigError(f"ev profile is too narrow for {config.count} distinct values")
+
+    def _formatted(self, ev: int, plane: int) -> int:
+        """The EV in the format, from its most significant bit on."""
+        config = self.config
+        widths = config.format_widths or [field.width for field in config.fields]
+        used = sum(widths[: len(config.fields)])
+        return expand(config.fields, ev, config.ev_bits, plane, widths) << (config.formatted_bits - used)
 
     def path(self, ev: int, destination: bytes) -> Srv6Path | None:
         """The SRv6 path of an EV value, None for formats without one.
@@ -106,7 +126,7 @@ class EvUniverse:
             return config.resolver(ev, destination)
         index = self.index.get(ev)
         plane = self.planes[index] if index is not None else 0
-        whole = expand(tuple(config.fields), ev, config.ev_bits, plane)
+        whole = self._formatted(ev, plane)
         if config.fmt is EvFormat.SRV6_USID128:
             return Srv6Path(whole.to_bytes(16, "big"))
         return Srv6Path((whole >> 128).to_bytes(16, "big"), ((whole & (1 << 128) - 1).to_bytes(16, "big"),))
