@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,13 @@ from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import CcConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.fields import NackReason, Opcode
+from mrc_host.proto.messages import Nack
+from mrc_host.proto.nscc import Case, Nscc
 from mrc_host.proto.qp import QpError
+from mrc_host.proto.recovery import NACK_FATES, Fate
 from support.net import NetConfig, opcode_of, psn_of
 from support.story import WIDE, Story
 from support.workload import Bench
@@ -156,6 +161,57 @@ def test_dynamic_mpr_shrinks_and_grows() -> None:
     assert write.status is CompletionStatus.SUCCESS
 
 
+def late_sacks(until: int, late: int) -> object:
+    """A rule: SACKs that leave before `until` are `late`; those after it overtake them."""
+    return lambda n, h, p, i, packet: late if h.index == 1 and n.now < until and opcode_of(packet) == 0xDC else None
+
+
+def test_an_overtaken_sack_does_not_set_the_window() -> None:
+    s = story(dynamic_mpr=True, mpr=64, mpr_dest=64)
+    s.net.rules.append(late_sacks(8_000, 40_000))  # type: ignore[arg-type]
+    s.net.at(8_000, lambda: s.connection.target.core.set_mpr(s.connection.peer, 1))
+    s.bench.post(s.connection, 3_000 * MTU)
+    s.until(lambda: s.qp.requestor.mpr == 1)
+    assert s.net.now < 40_000
+    while s.net.now < 100_000:
+        s.net.run(max_time_ns=1_000)
+        assert s.qp.requestor.mpr == 1
+    assert {x.packet.seth.mpr for x in s.sacks()} == {64, 1}
+
+
+def test_an_overtaken_sack_does_not_bring_the_penalty_back() -> None:
+    s = story(cc=CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000))
+    s.net.rules.append(late_sacks(8_000, 40_000))  # type: ignore[arg-type]
+    s.connection.target.core.set_receive_pressure(100)
+    s.net.at(8_000, lambda: s.connection.target.core.set_receive_pressure(0))
+    s.bench.post(s.connection, 3_000 * MTU)
+    s.until(lambda: s.net.now > 47_000)
+    assert {x.packet.cc_state.rcv_cwnd_pen for x in s.sacks()} == {0, 100}
+    assert s.qp.qpcc.cc.snapshot()["case"] != Case.PENALTY.value
+    assert s.qp.qpcc.cc.cwnd > 50_000
+
+
+def test_always_skip_is_congestion_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ALWAYS_SKIP stands for CE here: NSCC must not take it for a quiet path."""
+    heard: list[bool] = []
+    plain = Nscc.on_sack
+
+    def watched(self: Nscc, now: int, newly: int, rtt: int, ce: bool, *rest: Any) -> None:
+        heard.append(ce)
+        plain(self, now, newly, rtt, ce, *rest)
+
+    monkeypatch.setattr(Nscc, "on_sack", watched)
+    # Every packet that waits is marked; the paths are too slow for the port.
+    config = NetConfig(trim_bytes=None, ecn=(0, 1), path_rate_bps=10_000_000_000)
+    s = story(config, CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000), always_skip_after=1)
+    s.bench.post(s.connection, 300 * MTU)
+    s.until(lambda: s.bench.outstanding == 0)
+    marks = Counter(x.packet.seth.m for x in s.sacks())
+    assert marks[1] == 0
+    assert marks[2] > 10
+    assert heard.count(True) == marks[2]
+
+
 def test_mpr_bounds_what_is_in_flight() -> None:
     s = story(mpr=1)
     s.net.rules.append(
@@ -193,7 +249,7 @@ def test_receiver_pressure_shrinks_the_window_and_gives_it_back() -> None:
 
 @pytest.mark.parametrize(
     "reason",
-    [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, NackReason.UNEXP_EVENT],
+    [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE],
 )
 def test_resource_nacks_pause_the_sender_and_blame_no_path(reason: NackReason) -> None:
     s = story()
@@ -208,6 +264,62 @@ def test_resource_nacks_pause_the_sender_and_blame_no_path(reason: NackReason) -
     s.until(lambda: write.completed_at is not None)
     assert write.status is CompletionStatus.SUCCESS
     assert set(s.qp.evs.state) == {0}
+
+
+@pytest.mark.parametrize(
+    "reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE, NackReason.PSN_OOR_WINDOW]
+)
+def test_refusals_for_ever_use_up_the_retry_budget(reason: NackReason) -> None:
+    s = story(linear_cnt=3, exp_cnt=2)
+    seen = collect(s)
+    if reason is NackReason.PSN_OOR_WINDOW:
+        s.connection.peer.responder.window = 0  # it never opens
+    else:
+        s.connection.target.core.set_receive_pressure(0, refuse=reason)
+    s.bench.post(s.connection, 4 * MTU)
+    s.until(lambda: s.qp.state is QpState.ERROR)
+    assert s.qp.error is ErrorReason.RETRY_EXCEEDED
+    assert {n.packet.neth.nack_reason for n in s.packets(Opcode.NACK)} == {reason}
+    assert max(Counter(p.psn for p in s.data()).values()) == 1 + 3 + 2
+    assert [c.status for c in seen] == [CompletionStatus.RETRY_EXC_ERR]  # type: ignore[attr-defined]
+    assert set(s.qp.evs.state) == {0}
+
+
+def test_an_unexpected_event_at_the_responder_is_fatal() -> None:
+    s = story()
+    seen = collect(s)
+    s.connection.target.core.set_receive_pressure(0, refuse=NackReason.UNEXP_EVENT)
+    for _ in range(2):
+        s.bench.post(s.connection, 4 * MTU)
+    s.until(lambda: s.qp.state is QpState.ERROR)
+    assert s.qp.error is ErrorReason.REMOTE_OPERATION
+    assert s.counters.nacks_received == 1  # it is not tried again
+    assert not any(p.rtx for p in s.data())
+    assert [c.status for c in seen] == [CompletionStatus.REM_OP_ERR, CompletionStatus.WR_FLUSH_ERR]  # type: ignore[attr-defined]
+    assert set(s.qp.evs.state) == {0}
+
+
+def test_an_unexpected_event_of_a_packet_that_has_arrived_is_stale() -> None:
+    s = story()
+    write = s.bench.post(s.connection, 4 * MTU)
+    s.until(lambda: write.completed_at is not None)
+    nack = Nack(int(Opcode.NACK), s.qp.number, 2, 0, 0, False, 46, b"", 0xFFFF, 0x19, 0, 0, 0, 0, 2, 2, 0, 0)
+    s.qp.requestor.recovery.on_nack(nack, s.net.now)
+    assert (s.qp.state, s.counters.stale_nacks) == (QpState.RTS, 1)
+
+
+def test_every_nack_reason_has_its_fate() -> None:
+    """The table of mrc-protocol.md §5, written out a second time."""
+    assert {NackReason(reason): fate for reason, (_, fate) in NACK_FATES.items()} == {
+        NackReason.TRIMMED: Fate.CONGESTED,
+        NackReason.TRIMMED_LASTHOP: Fate.CONGESTED,
+        NackReason.NO_BITMAP: Fate.REFUSED,
+        NackReason.NO_PKT_BUFFER: Fate.REFUSED,
+        NackReason.NO_RESOURCE: Fate.REFUSED,
+        NackReason.PSN_OOR_WINDOW: Fate.REFUSED,
+        NackReason.UNEXP_EVENT: Fate.FATAL,
+    }
+    assert [reason for reason, (verdict, _) in NACK_FATES.items() if verdict is EvInput.TRIMMED] == [NackReason.TRIMMED]
 
 
 def test_sack_coalescing_and_service_time() -> None:

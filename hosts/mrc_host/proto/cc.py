@@ -27,10 +27,15 @@ class CongestionControl:
         self.rtt_ns = 0  # latest sample
         self.srtt_ns = 0  # smoothed
 
-    def on_sack(self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool) -> None:
-        """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked."""
+    def on_sack(
+        self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool, whole: bool = True
+    ) -> None:
+        """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked.
+
+        `whole`: the sample is that of a packet of the full MTU, for which the base RTT is defined.
+        """
         if rtt_ns:
-            self.sample(rtt_ns)
+            self.sample(rtt_ns, whole)
 
     def on_trim(self, now: int, size: int) -> None:
         """A packet of `size` bytes was trimmed."""
@@ -38,10 +43,10 @@ class CongestionControl:
     def on_loss(self, now: int, size: int) -> None:
         """A packet of `size` bytes was inferred lost."""
 
-    def sample(self, rtt_ns: int) -> None:
-        """Take an RTT sample into base and smoothed RTT."""
+    def sample(self, rtt_ns: int, whole: bool = True) -> None:
+        """Take an RTT sample into the smoothed RTT, and that of a `whole` packet into the base RTT."""
         self.rtt_ns = rtt_ns
-        if rtt_ns < self.base_rtt_ns:
+        if rtt_ns < self.base_rtt_ns and whole:
             self.base_rtt_ns = rtt_ns
         self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
 

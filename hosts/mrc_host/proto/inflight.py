@@ -60,11 +60,11 @@ class InflightAccount:
     def receive(self, rcvd_bytes: int) -> int:
         """The peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
 
-        0 for an older SACK that was overtaken. More than was ever sent is not believed.
+        -1 for an older SACK that was overtaken. More than was ever sent is not believed.
         """
         newly = (rcvd_bytes - self._units) & _RCVD_MASK
         if newly >= _RCVD_MASK >> 1:
-            return 0
+            return -1
         newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
         self._units += newly
         self._update()

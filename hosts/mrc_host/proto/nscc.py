@@ -1,6 +1,7 @@
-"""NSCC: the window of one destination, clocked by SACKs (`mrc-protocol.md §8`; rules of UET 1.0).
+"""NSCC: the window of one destination, clocked by SACKs (`mrc-protocol.md §8`; rules of UET 1.0, 3.6.13).
 
-The names are those of the rules: alpha, fi (fair increase), eta, gamma, qa (quick adapt). Bytes and ns.
+The names are those of the rules: alpha, fi (fair increase), eta, gamma, qa (quick adapt). Bytes and ns. Where the
+rules leave something open, the module follows `mrc-protocol.md §8`, "Ours".
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from mrc_host.proto.config import CcConfig
 _REFERENCE_BPS: Final = 100e9
 _REFERENCE_RTT_NS: Final = 12_000
 _REFERENCE_BDP: Final = _REFERENCE_BPS / 8 * _REFERENCE_RTT_NS / 1e9
-# Queueing below this share of the target counts as none at all (fast increase).
-_NEAR_ZERO: Final = 1 / 16
+# What counts as no queueing at all (fast increase): less than a microsecond, or than this share of the target.
+_NEAR_ZERO_NS: Final = 1_000
+_NEAR_ZERO_SHARE: Final = 16
+_NEVER: Final = 1 << 62
 
 
 class Case(Enum):
@@ -35,145 +38,124 @@ class Nscc(CongestionControl):
     """See the module's docstring. All parameters derive from `CcConfig` and the MTU."""
 
     __slots__ = (
-        "_a",
-        "_achieved",
-        "_adjusted_at",
-        "_base_fraction",
-        "_decreased_at",
-        "_fast_bytes",
-        "_fixed_target",
-        "_ignored",
-        "_inc_bytes",
-        "_pending_bytes",
-        "_qa_end",
-        "_qa_triggered",
-        "_saved_cwnd",
-        "_to_ignore",
-        "alpha",
-        "avg_qdelay",
-        "case",
-        "delay_gain",
-        "eta",
-        "fast_mode",
-        "fi",
-        "fi_scale",
-        "gamma",
-        "max_md_jump",
-        "qa_gate_bytes",
-        "qdelay_ns",
-        "target_ns",
-        "trimming",
-    )
+        "_achieved", "_adjusted_at", "_decreased_at", "_fi_count", "_ignored", "_inc_bytes", "_qa_end",
+        "_qa_triggered", "_received", "_saved_cwnd", "_to_ignore", "_wnd_per_ns", "adjust_bytes", "adjust_period_ns",
+        "alpha", "avg_qdelay", "case", "config_base_rtt_ns", "delay_gain", "disable_qa", "eta", "fast_mode", "fi",
+        "fi_scale", "gamma", "max_md_jump", "near_zero_ns", "qa_gate", "qa_threshold_ns", "qdelay_ns", "target_ns",
+    )  # fmt: skip
 
     def __init__(self, config: CcConfig, mtu: int) -> None:
-        bdp = config.line_rate_bps / 8 * config.base_rtt_ns / 1e9
+        base = config.base_rtt_ns
+        bdp = config.line_rate_bps / 8 * base / 1e9
         max_wnd = float(config.max_wnd_bytes if config.max_wnd_bytes is not None else 1.5 * bdp)
         max_wnd = max(max_wnd, float(mtu))
         initial = config.initial_cwnd_bytes
         cwnd = max_wnd if initial is None else min(max(float(initial), mtu), max_wnd)
-        super().__init__(mtu, config.base_rtt_ns, cwnd, max_wnd)
-        self.trimming = config.trimming
-        self._a = bdp / _REFERENCE_BDP
-        self.fi = 5.0 * mtu * self._a
-        self.fi_scale = 0.25 * self._a
-        self.eta = 0.15 * mtu * self._a
+        super().__init__(mtu, base, cwnd, max_wnd)
+        self.config_base_rtt_ns = base
+        # A configured maximum is one; the default follows the base RTT.
+        self._wnd_per_ns = 0.0 if config.max_wnd_bytes is not None else max_wnd / base
+        a = bdp / _REFERENCE_BDP
+        fraction = 0.75 if config.trimming else 1.0
+        target = int(fraction * base) if config.target_qdelay_ns is None else config.target_qdelay_ns
+        self.target_ns = max(target, 1)
+        self.near_zero_ns = max(_NEAR_ZERO_NS, self.target_ns // _NEAR_ZERO_SHARE)
+        self.alpha = 4.0 * mtu * a * (self.target_ns / _REFERENCE_RTT_NS) / self.target_ns
+        self.fi = 5.0 * mtu * a if config.fi is None else config.fi
+        self.fi_scale = 0.25 * a if config.fi_scale is None else config.fi_scale
+        self.eta = 0.15 * mtu * a if config.eta is None else config.eta
         self.gamma = config.gamma
         self.max_md_jump = config.max_md_jump
         self.delay_gain = config.delay_gain
-        self.qa_gate_bytes = max_wnd / (1 << config.qa_gate)
-        self._base_fraction = 0.75 if config.trimming else 1.0
-        self._fixed_target = config.target_qdelay_ns
-        self._set_target()
+        self.disable_qa = config.disable_qa
+        self.qa_gate = config.qa_gate
+        threshold = config.qa_threshold_ns
+        if threshold is None:  # where switches trim, trims trigger it, not delay
+            threshold = _NEVER if config.trimming else 4 * self.target_ns
+        self.qa_threshold_ns = threshold
+        bytes_threshold, period = config.adjust_bytes_threshold, config.adjust_period_threshold_ns
+        self.adjust_bytes = 8 * mtu if bytes_threshold is None else bytes_threshold
+        self.adjust_period_ns = base if period is None else period
         self.case = Case.HOLD
         self.qdelay_ns = 0
         self.avg_qdelay = 0.0
         self._inc_bytes = 0.0
-        self._pending_bytes = 0  # acknowledged since the last adjustment
+        self._received = 0  # since the last adjustment
         self._adjusted_at = 0
-        self._decreased_at: int | None = None
-        self._fast_bytes = 0
+        self._decreased_at = 0
+        self._fi_count = 0
         self.fast_mode = False
         self._achieved = 0
-        self._qa_end: int | None = None
+        self._qa_end = 0
         self._qa_triggered = False
         self._to_ignore = 0
         self._ignored = 0
-        self._saved_cwnd: float | None = None
+        self._saved_cwnd = 0.0
 
-    def _set_target(self) -> None:
-        """target_qdelay and alpha follow the base RTT unless the target is configured."""
-        target = self._fixed_target
-        self.target_ns = int(self._base_fraction * self.base_rtt_ns) if target is None else target
-        self.target_ns = max(self.target_ns, 1)
-        b = self.target_ns / _REFERENCE_RTT_NS
-        self.alpha = 4.0 * self.mtu * self._a * b / self.target_ns
-
-    def sample(self, rtt_ns: int) -> None:
-        """Base RTT (and with it target and alpha), queueing delay and its average."""
-        base = self.base_rtt_ns
+    def sample(self, rtt_ns: int, whole: bool = True) -> None:
+        """Base RTT (and with it the largest window), queueing delay and its average."""
         self.rtt_ns = rtt_ns
-        if rtt_ns < base:
-            self.base_rtt_ns = base = rtt_ns
-            self._set_target()
+        if rtt_ns < self.base_rtt_ns and whole:
+            self.base_rtt_ns = rtt_ns
+            if self._wnd_per_ns:
+                self.max_wnd = max(self._wnd_per_ns * rtt_ns, float(self.mtu))
         self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
-        self.qdelay_ns = qdelay = rtt_ns - base
+        self.qdelay_ns = qdelay = max(rtt_ns - self.base_rtt_ns, 0)
         self.avg_qdelay += (qdelay - self.avg_qdelay) * self.delay_gain
 
-    def on_sack(self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool) -> None:
-        """The table of §8. Without an RTT sample only accounting, penalty and quick adapt apply."""
+    def on_sack(
+        self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool, whole: bool = True
+    ) -> None:
+        """The table of §8. Without an RTT sample only accounting and the penalty apply."""
+        self._ignored += newly
+        self._received += newly
         self._achieved += newly
-        if rtt_ns:
-            self.sample(rtt_ns)
-        if (penalty or self._saved_cwnd is not None) and self._receiver_penalty(newly, penalty, restore):
-            return
-        end = self._qa_end
-        if (end is None or now >= end) and self._quick_adapt(now):
-            return
-        if self._ignored < self._to_ignore and ce:
-            self._ignored += newly
-            self.case = Case.IGNORED
-            return
+        limited = False
+        if penalty or self._saved_cwnd:
+            limited = self._receiver_penalty(newly, penalty, restore)
         if not rtt_ns:
             return
+        self.sample(rtt_ns, whole)
         qdelay = self.qdelay_ns
-        target = self.target_ns
+        if self._quick_adapt(now, False, ce, qdelay):
+            return
         if ce:
-            self.fast_mode = False
-            self._fast_bytes = 0
-            if qdelay >= target:
+            if qdelay >= self.target_ns:
                 self._decrease(now)
             else:
                 self.case = Case.HOLD
-            return
-        if qdelay < target:
-            if qdelay < target * _NEAR_ZERO:
-                self._fast_bytes += newly
-                if self._fast_bytes > self.cwnd or self.fast_mode:
-                    self.fast_mode = True
-                    self.case = Case.FAST
-                    cwnd = self.cwnd + newly * self.fi_scale
-                    self.cwnd = cwnd if cwnd < self.max_wnd else self.max_wnd
-                    return
-            else:
-                self._fast_bytes = 0
-                self.fast_mode = False
-            self.case = Case.PROPORTIONAL
-            self._inc_bytes += newly * self.alpha * (target - qdelay)
-        else:
-            self._fast_bytes = 0
-            self.fast_mode = False
+        elif limited:
+            self.case = Case.PENALTY
+        elif qdelay >= self.target_ns:
             self.case = Case.FAIR
             self._inc_bytes += newly * self.fi
-        self._pending_bytes += newly
-        if self._pending_bytes >= 8 * self.mtu or now - self._adjusted_at >= self.base_rtt_ns:
+        elif self._fast_increase(newly, qdelay):
+            self.case = Case.FAST
+        else:
+            self.case = Case.PROPORTIONAL
+            self._inc_bytes += newly * self.alpha * (self.target_ns - qdelay)
+        if self._received > self.adjust_bytes or now - self._adjusted_at >= self.adjust_period_ns:
             self._adjust(now)
 
+    def _fast_increase(self, newly: int, qdelay: int) -> bool:
+        """Exponential growth after a whole window without delay. True while it lasts."""
+        self.fast_mode, was = False, self.fast_mode
+        if qdelay >= self.near_zero_ns:
+            self._fi_count = 0
+            return False
+        self._fi_count += newly
+        if self._fi_count <= self.cwnd and not was:
+            return False
+        self.cwnd = min(self.cwnd + newly * self.fi_scale, self.max_wnd)
+        self.fast_mode = True
+        return True
+
     def _adjust(self, now: int) -> None:
-        """Apply what increases have accumulated, and eta once per adjust_period (one base RTT)."""
+        """Apply what increases have accumulated, and eta once per adjust_period."""
         cwnd = self.cwnd + self._inc_bytes / self.cwnd
         self._inc_bytes = 0.0
-        self._pending_bytes = 0
-        if now - self._adjusted_at >= self.base_rtt_ns:
+        self._received = 0
+        if now - self._adjusted_at >= self.adjust_period_ns:
             cwnd += self.eta
             self._adjusted_at = now
         self.cwnd = cwnd if cwnd < self.max_wnd else self.max_wnd
@@ -181,65 +163,70 @@ class Nscc(CongestionControl):
     def _decrease(self, now: int) -> None:
         """Multiplicative decrease, at most once per base RTT, by the average delay."""
         self.case = Case.DECREASE
+        self.fast_mode = False
+        self._fi_count = 0
         avg = self.avg_qdelay
-        last = self._decreased_at
-        if avg <= self.target_ns or (last is not None and now - last < self.base_rtt_ns):
+        if avg <= self.target_ns or now - self._decreased_at <= self.base_rtt_ns:
             return
         self._decreased_at = now
         factor = max(1.0 - self.gamma * (avg - self.target_ns) / avg, self.max_md_jump)
         self.cwnd = max(self.cwnd * factor, float(self.mtu))
 
-    def _quick_adapt(self, now: int) -> bool:
-        """Once per (base_rtt + target): fall to what was achieved when the network says it is far too much."""
-        length = self.base_rtt_ns + self.target_ns
-        # An interval that ended long ago was one of silence: what came in then says nothing about the path.
-        measured = self._qa_end is not None and now < self._qa_end + length
-        congested = self._qa_triggered or (not self.trimming and self.qdelay_ns > 4 * self.target_ns)
-        adapted = False
-        if measured and congested and self._achieved < self.qa_gate_bytes:
-            self.cwnd = max(float(self._achieved), float(self.mtu))
-            self._to_ignore = max(self.inflight, 0)
-            self._ignored = 0
+    def _quick_adapt(self, now: int, loss: bool, ce: bool, qdelay: int) -> bool:
+        """Once per (base_rtt + target): fall to what was achieved when the network says it is far too much.
+
+        True when that was done, or when this is feedback on what was in flight then, which is ignored.
+        """
+        if self.disable_qa:
+            return False
+        done = False
+        if ce and self._ignored < self._to_ignore:
+            self.case = Case.IGNORED
+            done = True
+        elif now >= self._qa_end:
+            length = self.base_rtt_ns + self.target_ns
+            # Ours: an interval that ended long ago was one of silence: what came in then says nothing about the path.
+            measured = self._qa_end and now < self._qa_end + length
+            congested = self._qa_triggered or loss or qdelay > self.qa_threshold_ns
+            if measured and congested and self._achieved < int(self.max_wnd) >> self.qa_gate:
+                self.cwnd = max(float(self._achieved), float(self.mtu))
+                self._to_ignore = max(self.inflight, 0)
+                self._ignored = 0
+                self._qa_triggered = False
+                self.case = Case.QUICK_ADAPT
+                done = True
+            self._achieved = 0
+            self._qa_end = now + length
+        if done:
             self._inc_bytes = 0.0
-            self.case = Case.QUICK_ADAPT
-            adapted = True
-        self._qa_triggered = False
-        self._achieved = 0
-        self._qa_end = now + length
-        return adapted
+            self._received = 0
+        return done
 
     def _receiver_penalty(self, newly: int, penalty: int, restore: bool) -> bool:
         """rcv_cwnd_pen: shrink while it lasts, restore afterwards if asked. True while it lasts."""
         if penalty:
-            if restore and self._saved_cwnd is None:
+            if not self._saved_cwnd:
                 self._saved_cwnd = self.cwnd
-            cwnd = min(self.cwnd, float(max(self.inflight, 0))) - penalty * newly / 128
+            cwnd = min(self.cwnd, float(self.inflight)) - (penalty * newly >> 7)
             self.cwnd = max(cwnd, float(self.mtu))
-            self._inc_bytes = 0.0
-            self.case = Case.PENALTY
             return True
-        if restore and self._saved_cwnd is not None:
-            self.cwnd = max(self.cwnd, self._saved_cwnd)
-        self._saved_cwnd = None
+        if restore:
+            self.cwnd = self._saved_cwnd
+            self._saved_cwnd = 0.0
         return False
 
     def on_trim(self, now: int, size: int) -> None:
         """NACK TRIMMED or TRIMMED_LASTHOP: trigger quick adapt, else give the packet's bytes back."""
+        # A trimmed packet met a full queue, which a base RTT stands for: it has no delay of its own.
+        self.avg_qdelay += (self.config_base_rtt_ns - self.avg_qdelay) * self.delay_gain
+        self._ignored += size
         self._qa_triggered = True
-        if self._qa_end is not None and now >= self._qa_end and self._quick_adapt(now):
-            return
-        if self._ignored < self._to_ignore:
-            self._ignored += size
-            return
-        self._shrink(size)
+        if not self._quick_adapt(now, True, True, 0):
+            self.cwnd = max(self.cwnd - size, float(self.mtu))
 
     def on_loss(self, now: int, size: int) -> None:
         """Inferred loss: cwnd loses the packet's bytes, as inflight did."""
-        self._shrink(size)
-
-    def _shrink(self, size: int) -> None:
-        self.fast_mode = False
-        self._fast_bytes = 0
+        self._ignored += size
         self.cwnd = max(self.cwnd - size, float(self.mtu))
 
     def snapshot(self) -> dict[str, Any]:

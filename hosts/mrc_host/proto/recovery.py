@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mrc_host.proto.completion import CompletionStatus
@@ -18,6 +19,27 @@ if TYPE_CHECKING:
     from mrc_host.proto.qp import QpAttributes
     from mrc_host.proto.requestor import Requestor
 
+
+class Fate(Enum):
+    """What a NACK means for the packet that it names (`§5`)."""
+
+    CONGESTED = "sent again; congestion control hears of it"
+    REFUSED = "sent again after a pause; nobody is to blame"
+    FATAL = "not sent again: remote operation error"
+
+
+# (what it says of the EV, what becomes of the packet). A reason that is not here, from a later version of the protocol,
+# is a refusal: the retry budget bounds it.
+NACK_FATES: Final[dict[int, tuple[EvInput, Fate]]] = {
+    NackReason.TRIMMED: (EvInput.TRIMMED, Fate.CONGESTED),
+    NackReason.TRIMMED_LASTHOP: (EvInput.NOT_TO_BLAME, Fate.CONGESTED),
+    NackReason.NO_BITMAP: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
+    NackReason.NO_PKT_BUFFER: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
+    NackReason.NO_RESOURCE: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
+    NackReason.PSN_OOR_WINDOW: (EvInput.NOT_TO_BLAME, Fate.REFUSED),
+    NackReason.UNEXP_EVENT: (EvInput.NOT_TO_BLAME, Fate.FATAL),
+}
+_UNKNOWN: Final = (EvInput.NOT_TO_BLAME, Fate.REFUSED)
 _MAX_TAIL_DOUBLINGS: Final = 20
 _FOR_EVER: Final = 25  # exp_cnt
 _NO_BUDGET: Final = 1 << 30
@@ -60,7 +82,7 @@ class Recovery:
     # --- loss ---
 
     def on_nack(self, nack: Nack, now: int) -> None:
-        """A NACK names a packet (rule (a)); the path is to blame for TRIMMED only (`§7`)."""
+        """A NACK names a packet (rule (a)); `NACK_FATES` says what becomes of it and of its path."""
         counters = self.requestor.counters
         counters.nacks_received += 1
         qp = self.requestor.qp
@@ -75,14 +97,18 @@ class Recovery:
             counters.bogus_nacks += 1  # never sent: nothing to repeat, and no path to blame
             return
         sent = board.outstanding.get(psn)
+        verdict, fate = NACK_FATES.get(reason, _UNKNOWN)
         if ev >= 0:
-            evs.apply(ev, EvInput.TRIMMED if reason == NackReason.TRIMMED else EvInput.NOT_TO_BLAME)
+            evs.apply(ev, verdict)
+        if fate is Fate.FATAL and sent is not None:  # whichever transmission of it that was
+            qp.fail(ErrorReason.REMOTE_OPERATION, now, failed_psn=sent.psn, status=CompletionStatus.REM_OP_ERR)
+            return
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
             counters.stale_nacks += 1
             return
         self.silence = 0
         self.requestor.account.lose(sent.size)
-        if reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP):
+        if fate is Fate.CONGESTED:
             qp.qpcc.cc.on_trim(now, sent.size)
         else:
             self._back_off(now)
