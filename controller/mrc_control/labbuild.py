@@ -148,6 +148,10 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
     lab = topology.lab
     packet_ns = frame_bytes(topology) * 8 * 10**9 // min(lab.links.host.rate, lab.links.fabric.rate)
     rtt = base_rtt_ns(topology, clock)
+    max_wnd = lab.cc.max_wnd
+    if max_wnd is None and clock == "real":
+        # Here the smallest RTT is one without any lateness of the hosts: no measure of what must be in flight.
+        max_wnd = 3 * lab.host_rate_bps * rtt // (2 * 8 * 10**9)
     cc: dict[str, Any] = {
         "algorithm": lab.cc.algorithm,
         "line_rate_bps": lab.host_rate_bps,
@@ -155,11 +159,18 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
         "trimming": lab.queues.trim is not None,
         "fixed_window_bytes": lab.cc.fixed_window,
         "target_qdelay_ns": lab.cc.target_qdelay,
-        "max_wnd_bytes": lab.cc.max_wnd,
+        "max_wnd_bytes": max_wnd,
         "initial_cwnd_bytes": lab.cc.initial_cwnd,
         "gamma": lab.cc.gamma,
         "max_md_jump": lab.cc.max_md_jump,
+        "disable_qa": lab.cc.disable_qa,
         "qa_gate": lab.cc.qa_gate,
+        "qa_threshold_ns": lab.cc.qa_threshold,
+        "fi": lab.cc.fi,
+        "fi_scale": lab.cc.fi_scale,
+        "eta": lab.cc.eta,
+        "adjust_bytes_threshold": lab.cc.adjust_bytes,
+        "adjust_period_threshold_ns": lab.cc.adjust_period,
     }
     return {
         "wire": {

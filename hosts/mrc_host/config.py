@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from mrc_host.mapper import ProbeTarget
 from mrc_host.proto.config import (
+    NO_IPV4,
     CcAlgorithm,
     CcConfig,
     ConfigError,
@@ -179,8 +180,10 @@ def load(document: Mapping[str, Any]) -> NodeConfig:
         ConfigError: an unknown or missing key, or a value out of range.
     """
     config = build(NodeConfig, document, "host configuration")
-    try:
-        ipaddress.IPv6Address(config.address)
-    except ValueError as error:
-        raise ConfigError(f"address: {error}") from error
+    for where, address in (("address", config.address), *(("profiles", key) for key in config.profiles)):
+        try:
+            if ipaddress.ip_address(address).version == 4:
+                raise ConfigError(f"{where}: {address} is an address of IPv4; {NO_IPV4}")
+        except ValueError as error:
+            raise error if isinstance(error, ConfigError) else ConfigError(f"{where}: {error}") from error
     return config

@@ -14,6 +14,8 @@ from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
 Time = Annotated[int, BeforeValidator(parse_time_ns), Field(ge=0, le=10**12)]
 Size = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=0, le=2**31 - 1)]
+SomeTime = Annotated[int, BeforeValidator(parse_time_ns), Field(ge=1, le=10**12)]
+SomeSize = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=2**31 - 1)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 #: Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH, ICRC, and the frame's
@@ -134,14 +136,21 @@ class CcSpec(Model):
     """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab."""
 
     algorithm: Literal["nscc", "fixed"] = "nscc"
-    base_rtt: Time | None = None
-    target_qdelay: Time | None = None
-    max_wnd: Size | None = None
-    initial_cwnd: Size | None = None
-    fixed_window: Size = 1_000_000
+    base_rtt: SomeTime | None = None
+    target_qdelay: SomeTime | None = None
+    max_wnd: SomeSize | None = None
+    initial_cwnd: SomeSize | None = None
+    fixed_window: SomeSize = 1_000_000
     gamma: Probability = 0.8
     max_md_jump: Probability = 0.5
+    disable_qa: bool = False
     qa_gate: Annotated[int, Field(ge=0, le=16)] = 3
+    qa_threshold: Time | None = None
+    fi: Annotated[float, Field(ge=0)] | None = None
+    fi_scale: Annotated[float, Field(ge=0)] | None = None
+    eta: Annotated[float, Field(ge=0)] | None = None
+    adjust_bytes: Size | None = None
+    adjust_period: SomeTime | None = None
 
 
 class ReliabilitySpec(Model):

@@ -22,6 +22,17 @@ def check_range(name: str, value: float, low: float, high: float) -> None:
         raise ConfigError(f"{name} is {value}; allowed: {low} to {high}")
 
 
+NO_IPV4 = "the endpoint speaks IPv6 only: IPv4 is read and written by the codec alone (mrc-protocol.md §2)"
+
+
+def check_address(address: bytes) -> None:
+    """Raise ConfigError unless `address` is an IPv6 address."""
+    if len(address) == 4:
+        raise ConfigError(f"address {'.'.join(map(str, address))} is one of IPv4; {NO_IPV4}")
+    if len(address) != 16:
+        raise ConfigError(f"address has {len(address)} bytes; an IPv6 address has 16")
+
+
 class EvFormat(Enum):
     """Width and meaning of an EV (`mrc-protocol.md §7`). All travel as 32-bit entropy on the wire."""
 
@@ -325,8 +336,7 @@ class EndpointConfig:
     control_queue_frames: int = 65536  # per port; beyond it control frames are dropped and counted
 
     def __post_init__(self) -> None:
-        if len(self.address) != 16:
-            raise ConfigError(f"address has {len(self.address)} bytes; an IPv6 address has 16")
+        check_address(self.address)
         if self.initial_psn is not None:
             check_range("initial_psn", self.initial_psn, 0, 0xFFFFFF)
         check_range("control_queue_frames", self.control_queue_frames, 16, 1 << 24)

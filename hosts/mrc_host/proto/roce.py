@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
-from mrc_host.proto.config import ConfigError, PortsConfig, WireConfig, check_range
+from mrc_host.proto.config import PortsConfig, WireConfig, check_address, check_range
 from mrc_host.proto.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpState, QpStateChanged
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
@@ -65,8 +65,7 @@ class RoceConfig:
     initial_psn: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.address) != 16:
-            raise ConfigError(f"address has {len(self.address)} bytes; an IPv6 address has 16")
+        check_address(self.address)
         check_range("roce.line_rate_bps", self.line_rate_bps, 1000, 10**14)
         check_range("roce.timeout", self.timeout, 0, 24)
         check_range("roce.retry_cnt", self.retry_cnt, 0, 7)
