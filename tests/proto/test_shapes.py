@@ -182,7 +182,7 @@ def test_incast_of_seven_is_shared_evenly() -> None:
     print(f"incast of 7: {rates} Gb/s, Jain {jain:.4f}, furthest {max(abs(s / mean - 1) for s in shares):.1%}")
     assert jain >= 0.99
     # Quick adapt promises no fairness at once (UET 1.0, 3.6.13); its shares wander, and nobody starves.
-    assert max(abs(share / mean - 1) for share in shares) <= 0.20
+    assert max(abs(share / mean - 1) for share in shares) <= 0.15
     assert sum(shares) * 8 / (5 * MS) > 0.97 * 800
 
 
