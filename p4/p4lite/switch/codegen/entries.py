@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p4lite.switch.codegen.cexpr import literal
-from p4lite.switch.codegen.keys import pack_args
+from p4lite.switch.codegen.keys import MASK64, pack_args
 from p4lite.switch.codegen.model import Action, Model
 from p4lite.switch.codegen.pipelines import Key, Table
 from p4lite.switch.codegen.reader import Node
@@ -66,11 +66,11 @@ def _match(words: KeyWords, key: Key, node: Node, kind: str) -> None:
         words.put(key, low, full, high)
 
 
-def _action(model: Model, node: Node, table: Table) -> tuple[Action, list[int]]:
+def _action(model: Model, node: Node, table: Table, ids: set[int]) -> tuple[Action, list[int]]:
     action = model.actions.get(node["action_id"].int())
     if action is None:
         node["action_id"].fail(f"there is no action with id {node['action_id'].value}")
-    if all(a.id != action.id for a in table.actions.values()):
+    if action.id not in ids:
         node["action_id"].fail(f"the table '{table.name}' does not list the action '{action.name}'")
     data = list(node["action_data"].items())
     if len(data) != len(action.params):
@@ -80,31 +80,62 @@ def _action(model: Model, node: Node, table: Table) -> tuple[Action, list[int]]:
 
 
 def load_initial(model: Model, tables: list[Table]) -> list[str]:
-    """The C function `load_initial`."""
-    out = ["static int load_initial(struct p4_state *in)", "{", "    (void)in;"]
+    """The C function `load_initial`, with the entries as data: C compilers take long over long functions."""
+    data: list[str] = []
+    defaults: list[str] = []
+    calls: list[str] = []
     for table in tables:
+        ids = {a.id for a in table.actions.values()}
         default = table.node.get("default_entry")
         if default is not None:
-            action, args = _action(model, default, table)
-            call = f"p4_initial_entry(in, {table.index}, NULL, {action.index}, {words_of(args)}, 0)"
-            out += [f"    if ({call} < 0)", "        return -1;"]
-        seen: set[tuple[object, ...]] = set()
-        for node in table.node.items("entries"):
-            key, args, number = _entry(model, node, table)
-            identity = (tuple(key.value), tuple(key.mask), tuple(key.high), key.order)
-            if identity in seen:
-                node.fail(f"the table '{table.name}' has this entry twice")
-            seen.add(identity)
-            out.append(
-                f"    {{ const struct p4_key k = {{{words_of(key.value)}, {words_of(key.mask)}, "
-                f"{words_of(key.high)}, {key.order}}};"
-            )
-            out.append(f"      if (p4_initial_entry(in, {table.index}, &k, {number}, {words_of(args)}, 1) < 0)")
-            out.append("          return -1; }")
+            action, args = _action(model, default, table, ids)
+            defaults.append(_row([table.index, action.index, *args]))
+        rows = _rows(model, table, ids)
+        if rows:
+            data += [f"static const uint64_t entries_{table.index}[] = {{", *rows, "};"]
+            mask = words_of(_full_mask(table)) if table.kind == "exact" else "NULL"
+            calls.append(f"p4_initial_entries(in, {table.index}, {mask}, entries_{table.index}, {len(rows)})")
+    if defaults:
+        data += ["static const uint64_t defaults[] = {", *defaults, "};"]
+        calls.insert(0, f"p4_initial_defaults(in, defaults, {len(defaults)})")
+    out = [*data, "static int load_initial(struct p4_state *in)", "{", "    (void)in;"]
+    for call in calls:
+        out += [f"    if ({call} < 0)", "        return -1;"]
     return [*out, "    return 0;", "}"]
 
 
-def _entry(model: Model, node: Node, table: Table) -> tuple[KeyWords, list[int], int]:
+def _full_mask(table: Table) -> list[int]:
+    """The mask of every entry of an exact table."""
+    words = [0] * table.key_words
+    for key in table.keys:
+        key.place.put(words, (1 << key.width) - 1)
+    return words
+
+
+def _rows(model: Model, table: Table, ids: set[int]) -> list[str]:
+    """The entries of a table, a line of words each, as `p4_initial_entries` reads them."""
+    rows: list[str] = []
+    seen: set[tuple[object, ...]] = set()
+    for node in table.node.items("entries"):
+        key, args, number = _entry(model, node, table, ids)
+        identity = (tuple(key.value), tuple(key.mask), tuple(key.high), key.order)
+        if identity in seen:
+            node.fail(f"the table '{table.name}' has this entry twice")
+        seen.add(identity)
+        row = [number, *args, *key.value]
+        if table.kind != "exact":
+            row += [key.order & MASK64, *key.mask]
+        if table.kind == "range":
+            row += key.high
+        rows.append(_row(row))
+    return rows
+
+
+def _row(words: list[int]) -> str:
+    return "    " + "".join(f"{word:#x}," if word > 9 else f"{word}," for word in words)
+
+
+def _entry(model: Model, node: Node, table: Table, ids: set[int]) -> tuple[KeyWords, list[int], int]:
     parts = list(node["match_key"].items())
     if len(parts) != len(table.keys):
         node["match_key"].fail(f"the table has {len(table.keys)} keys, the entry {len(parts)}")
@@ -116,5 +147,5 @@ def _entry(model: Model, node: Node, table: Table) -> tuple[KeyWords, list[int],
         words.order = priority.int() if priority else 0
     if table.kind != "range":
         words.high = [0] * table.key_words
-    action, args = _action(model, node["action_entry"], table)
+    action, args = _action(model, node["action_entry"], table, ids)
     return words, args, action.index

@@ -33,6 +33,8 @@ TARGET_FIELDS = {
     "P4F_DEQ_QDEPTH": "queueing_metadata.deq_qdepth",
     "P4F_QID": "queueing_metadata.qid",
 }
+EMIT_PART = 64
+"""Headers of a packet in one C function of the deparser."""
 QUEUEING = ("P4F_ENQ_TIMESTAMP", "P4F_ENQ_QDEPTH", "P4F_DEQ_TIMEDELTA", "P4F_DEQ_QDEPTH")
 
 
@@ -82,12 +84,21 @@ class Generator:
         return "\n".join([*head, *body]) + "\n"
 
     def _action(self, index: int, name: str, primitives: list, scope: Scope) -> list[str]:  # type: ignore[type-arg]
+        parts = self.primitives.body(primitives, scope)
+        out = [f"/* {comment(name)} */"]
+        if len(parts) > 1:
+            for i, part in enumerate(parts):
+                out += self._action_function("P4_NOINLINE", f"action_{index}_{i}", part)
+            parts = [[f"action_{index}_{i}(in, p, a);" for i in range(len(parts))]]
+        return [*out, *self._action_function("P4_UNUSED", f"action_{index}", parts[0])]
+
+    @staticmethod
+    def _action_function(attribute: str, name: str, body: list[str]) -> list[str]:
         return [
-            f"/* {comment(name)} */",
-            f"static P4_UNUSED void action_{index}(struct p4_state *in P4_UNUSED, struct phv *p P4_UNUSED,",
+            f"static {attribute} void {name}(struct p4_state *in P4_UNUSED, struct phv *p P4_UNUSED,",
             "    const uint64_t *a P4_UNUSED)",
             "{",
-            *[f"    {line}" for line in self.primitives.body(primitives, scope)],
+            *[f"    {line}" for line in body],
             "}",
         ]
 
@@ -139,9 +150,18 @@ class Generator:
         for place in order:
             lines = " ".join(store_header(place, "o"))
             emits.append(f"    if {place.valid()} {{ {lines} o += {header_bytes(place)}; }}")
+        parts: list[str] = []
+        if len(emits) > EMIT_PART:
+            # C compilers take long over long functions.
+            chosen_parts = [emits[i : i + EMIT_PART] for i in range(0, len(emits), EMIT_PART)]
+            for i, part in enumerate(chosen_parts):
+                head = f"static P4_NOINLINE uint8_t *emit_{i}(const struct phv *p, uint8_t *o)"
+                parts += [head, "{", *part, "    return o;", "}"]
+            emits = [f"    o = emit_{i}(p, o);" for i in range(len(chosen_parts))]
         too_long = ["    if (header_length(phv) > cap)", "        return -1;"]
         self.max_header_bytes = sum(place.type.fixed_bits // 8 + place.type.varbit_max for place in order)
         return [
+            *parts,
             "static uint32_t header_length(const struct p4_phv *phv)",
             "{",
             "    const struct phv *p P4_UNUSED = (const struct phv *)(const void *)phv;",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr, literal
 from p4lite.switch.codegen.expr import Builder, Expr
-from p4lite.switch.codegen.keys import KeyField, arg_words, key_layout
+from p4lite.switch.codegen.keys import KeyField, arg_words, key_layout, pack_args
 from p4lite.switch.codegen.layout import HeaderPlace, comment, limbs
 from p4lite.switch.codegen.model import VALID_FIELD, Action, Array, FieldType, Header, Model
 from p4lite.switch.codegen.reader import Node
@@ -15,6 +15,8 @@ from p4lite.switch.codegen.reader import Node
 KINDS = ("exact", "lpm", "ternary", "range")
 MATCHES = {"exact", "lpm", "ternary", "range", "optional", "valid"}
 MAX_KEY_BITS = 8192
+PART = 64
+"""Nodes of a pipeline in one C function."""
 REF_ACTION, REF_MEMBER, REF_GROUP = 1, 2, 3
 
 
@@ -62,6 +64,33 @@ class Table:
     profile: Profile | None
     const_default: bool
     arg_words: int = 0
+
+
+class Flow:
+    """How control gets from one node of a pipeline to another: `goto` within a C function, else by the number of the
+    node, which is its place in `order`."""
+
+    def __init__(self, node: Node, order: list[str]):
+        self.order = order
+        self.number = {name: i for i, name in enumerate(order)}
+        self.labels = {name: f"N{i}" for i, name in enumerate(order)}
+        self.parts = max(1, (len(order) + PART - 1) // PART)
+        self.part = 0
+        """The part that code is being made for."""
+        self.stop = "return;" if self.parts == 1 else f"return {len(order) + PART};"
+
+    def find(self, node: Node) -> int:
+        """The number of the node that is named."""
+        number = self.number.get(node.str())
+        if number is None:
+            node.fail(f"there is no table, condition or action call '{node.value}'")
+        return number
+
+    def goto(self, node: Node | None) -> str:
+        if node is None:
+            return self.stop
+        number = self.find(node)
+        return f"goto N{number};" if number // PART == self.part else f"return {number};"
 
 
 class Pipelines:
@@ -246,36 +275,87 @@ class Pipelines:
                 profile.selector.fail("a selector cannot hash the payload")
 
     def function(self, name: str) -> list[str]:
-        """The C function of pipeline `name`; an empty one if the program has none."""
-        out = [
+        """The C function of pipeline `name`, an empty one if the program has none; a long pipeline becomes a function
+        for every `PART` nodes, since C compilers take long over long functions."""
+        node = self.pipelines.get(name)
+        before: list[str] = []
+        body: list[str] = []
+        if node is not None and node.get("init_table") is not None:
+            flow = Flow(node, self._order(node))
+            pieces = self._pieces(node, flow)
+            if flow.parts == 1:
+                body = [f"    {flow.goto(node.get('init_table'))}", *[line for piece in pieces for line in piece]]
+            else:
+                before, body = self._split(name, node, flow, pieces)
+        return [
+            *before,
             f"static void {name}(struct p4_instance *head, struct p4_phv *phv)",
             "{",
             "    struct p4_state *in P4_UNUSED = (struct p4_state *)(void *)head;",
             "    struct phv *p P4_UNUSED = (struct phv *)(void *)phv;",
             "    p->head.exit = 0;",
+            *body,
+            "}",
         ]
-        node = self.pipelines.get(name)
-        if node is not None and node.get("init_table") is not None:
-            labels = self._labels(node)
-            self._check_acyclic(node, labels)
-            out.append(f"    {self._goto(node.get('init_table'), labels)}")
-            for t in node.items("tables"):
-                out += self._table_code(self.tables[t["name"].str()], labels)
-            for c in node.items("conditionals"):
+
+    def _pieces(self, node: Node, flow: Flow) -> list[list[str]]:
+        """The C of every node of a pipeline, in the order of `flow`."""
+        tables = {t["name"].str(): t for t in node.items("tables")}
+        conditionals = {c["name"].str(): c for c in node.items("conditionals")}
+        calls = {c["name"].str(): c for c in node.items("action_calls")}
+        pieces = []
+        for number, name in enumerate(flow.order):
+            flow.part = number // PART
+            if name in tables:
+                pieces.append(self._table_code(self.tables[name], flow))
+            elif name in conditionals:
+                c = conditionals[name]
                 test = self.cx.boolean(self.builder.boolean(c["expression"]))
-                out.append(f"{labels[c['name'].str()]}: P4_UNUSED; /* {comment(c['name'].str())} */")
-                out.append(f"    if ({test}) {self._goto(c.get('true_next'), labels)}")
-                out.append(f"    {self._goto(c.get('false_next'), labels)}")
-            for c in node.items("action_calls"):
+                pieces.append(
+                    [
+                        f"{flow.labels[name]}: P4_UNUSED; /* {comment(name)} */",
+                        f"    if ({test}) {flow.goto(c.get('true_next'))}",
+                        f"    {flow.goto(c.get('false_next'))}",
+                    ]
+                )
+            else:
+                c = calls[name]
                 action = self._action(c["action_id"])
                 if action.params:
                     c["action_id"].fail(f"the action '{action.name}' wants parameters")
-                out.append(f"{labels[c['name'].str()]}: P4_UNUSED; /* {comment(c['name'].str())} */")
-                out.append(f"    action_{action.index}(in, p, NULL);")
-                if action.id in self.exits:
-                    out.append("    if (p->head.exit) return;")
-                out.append(f"    {self._goto(c.get('next_node'), labels)}")
-        return [*out, "}"]
+                stop = [f"    if (p->head.exit) {flow.stop}"] if action.id in self.exits else []
+                pieces.append(
+                    [
+                        f"{flow.labels[name]}: P4_UNUSED; /* {comment(name)} */",
+                        f"    action_{action.index}(in, p, NULL);",
+                        *stop,
+                        f"    {flow.goto(c.get('next_node'))}",
+                    ]
+                )
+        return pieces
+
+    @staticmethod
+    def _split(name: str, node: Node, flow: Flow, pieces: list[list[str]]) -> tuple[list[str], list[str]]:
+        """The functions of the parts, which return the number of the next node, and the loop that calls them."""
+        before: list[str] = []
+        body = [f"    uint32_t next = {flow.find(node['init_table'])};", "    for (;;) {"]
+        body.append(f"        switch (next / {PART}) {{")
+        for part in range(flow.parts):
+            numbers = range(part * PART, min((part + 1) * PART, len(pieces)))
+            before += [
+                f"static P4_NOINLINE uint32_t {name}_{part}(struct p4_state *in, struct phv *p, uint32_t next)",
+                "{",
+                "    (void)in;",
+                "    (void)p;",
+                "    switch (next) {",
+                *[f"    case {n}: goto {flow.labels[flow.order[n]]};" for n in numbers],
+                f"    default: {flow.stop}",
+                "    }",
+                *[line for n in numbers for line in pieces[n]],
+                "}",
+            ]
+            body.append(f"        case {part}: next = {name}_{part}(in, p, next); break;")
+        return before, [*body, "        default: return;", "        }", "    }"]
 
     def _action(self, node: Node) -> Action:
         action = self.model.actions.get(node.int())
@@ -283,46 +363,37 @@ class Pipelines:
             node.fail(f"there is no action with id {node.value}")
         return action
 
-    def _labels(self, node: Node) -> dict[str, str]:
-        labels: dict[str, str] = {}
-        for prefix, key in (("T", "tables"), ("C", "conditionals"), ("A", "action_calls")):
-            for i, item in enumerate(node.items(key)):
-                name = item["name"].str()
-                if name in labels:
-                    item["name"].fail(f"'{name}' is declared twice")
-                labels[name] = f"{prefix}{i}"
-        return labels
-
-    def _goto(self, node: Node | None, labels: dict[str, str]) -> str:
-        if node is None:
-            return "return;"
-        if node.str() not in labels:
-            node.fail(f"there is no table, condition or action call '{node.value}'")
-        return f"goto {labels[node.str()]};"
-
-    def _check_acyclic(self, node: Node, labels: dict[str, str]) -> None:
+    def _order(self, node: Node) -> list[str]:
+        """The names of a pipeline's nodes, each before those that follow it and close to them."""
         edges: dict[str, list[str]] = {}
         for item in [*node.items("tables"), *node.items("conditionals"), *node.items("action_calls")]:
             following = [item.get(k) for k in ("true_next", "false_next", "next_node", "base_default_next")]
             tables = item.get("next_tables")
             if tables is not None:
                 following += [tables.get(k) for k in tables.names()]
-            edges[item["name"].str()] = [n.str() for n in following if n is not None]
+            if item["name"].str() in edges:
+                item["name"].fail(f"'{item['name'].value}' is declared twice")
+            edges[item["name"].str()] = list(dict.fromkeys(n.str() for n in following if n is not None))
         state: dict[str, int] = {}
-        for start in edges:
-            stack = [(start, iter(edges[start]))] if start not in state else []
+        order: list[str] = []
+        for start in (node["init_table"].str(), *edges):
+            done: list[str] = []
+            stack = [(start, iter(edges[start]))] if start in edges and start not in state else []
             state.setdefault(start, 1)
             while stack:
                 name, rest = stack[-1]
                 step = next(rest, None)
                 if step is None:
                     state[name] = 2
+                    done.append(name)
                     stack.pop()
                 elif state.get(step) == 1:
                     node.fail(f"the pipeline goes round in a circle through '{step}'")
                 elif step not in state and step in edges:
                     state[step] = 1
                     stack.append((step, iter(edges[step])))
+            order += reversed(done)
+        return order
 
     def _value(self, key: Key, place: HeaderPlace) -> str:
         """C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
@@ -362,8 +433,12 @@ class Pipelines:
         init = ", ".join(" | ".join(w) for w in words)
         return [*early, f"uint64_t key[{table.key_words}] = {{{init}}};", *late]
 
-    def _table_code(self, table: Table, labels: dict[str, str]) -> list[str]:
+    def _table_code(self, table: Table, flow: Flow) -> list[str]:
         flags = (1 if table.counters else 0) | (2 if table.timeout else 0) | (4 if table.meter else 0)
+        label = flow.labels[table.name]
+        head = f"{label}: P4_UNUSED; {{ /* {comment(table.name)} */"
+        if not table.keys and not flags and table.const_default and table.profile is None:
+            return [head, *[f"    {line}" for line in self._fixed(table, flow)], "}"]
         body = [f"struct p4_table *t = &in->tables[{table.index}];"]
         if table.keys:
             body += self._key_code(table)
@@ -378,9 +453,8 @@ class Pipelines:
         if flags & 3:
             body.append(f"p4_hit(in, e, {flags}, p->head.ingress_length);")
         body += self._resolve(table)
-        body += self._dispatch(table, labels)
-        label = labels[table.name]
-        return [f"{label}: P4_UNUSED; {{ /* {comment(table.name)} */", *[f"    {line}" for line in body], "}"]
+        body += self._dispatch(table, flow)
+        return [head, *[f"    {line}" for line in body], "}"]
 
     def _meter(self, meter: Array) -> list[str]:
         assert meter.result is not None
@@ -421,22 +495,37 @@ class Pipelines:
         ]
         return lines
 
-    def _dispatch(self, table: Table, labels: dict[str, str]) -> list[str]:
+    def _fixed(self, table: Table, flow: Flow) -> list[str]:
+        """A table without a key whose action cannot change: a call."""
+        self._dispatch(table, flow)  # for what it refuses
+        entry = table.node["default_entry"]
+        action = self._action(entry["action_id"])
+        words = [w for _, w in action.params]
+        # a wrong number of arguments is refused with the initial entries
+        values = [d.hex() & ((1 << w) - 1) for d, w in zip(entry["action_data"].items(), words, strict=False)]
+        args = pack_args(words[: len(values)], values, table.arg_words)
+        given = f"(const uint64_t[]){{{', '.join(literal(w, 64) for w in args)}}}" if args else "NULL"
+        following = table.node["next_tables"]
+        after = following.get("__MISS__" if "__HIT__" in following.names() else action.name)
+        stop = [f"if (p->head.exit) {flow.stop}"] if action.id in self.exits else []
+        return [f"action_{action.index}(in, p, {given});", *stop, flow.goto(after)]
+
+    def _dispatch(self, table: Table, flow: Flow) -> list[str]:
         following = table.node["next_tables"]
         names = following.names()
         by_hit = "__HIT__" in names
         if by_hit and "__MISS__" not in names:
             following.fail("'__HIT__' wants '__MISS__' beside it")
-        base = self._goto(table.node.get("base_default_next"), labels)
+        base = flow.goto(table.node.get("base_default_next"))
         out = ["switch (action) {"]
         for action in table.actions.values():
             if not by_hit and action.name not in names:
                 following.fail(f"there is no next node for action '{action.name}'")
-            goto = "" if by_hit else self._goto(following.get(action.name), labels)
-            stop = " if (p->head.exit) return;" if action.id in self.exits else ""
+            goto = "" if by_hit else flow.goto(following.get(action.name))
+            stop = f" if (p->head.exit) {flow.stop}" if action.id in self.exits else ""
             out.append(f"case {action.index}: action_{action.index}(in, p, args);{stop} {goto or 'break;'}")
         out += ["default: break;", "}"]
         if by_hit:
-            hit, miss = self._goto(following.get("__HIT__"), labels), self._goto(following.get("__MISS__"), labels)
+            hit, miss = flow.goto(following.get("__HIT__")), flow.goto(following.get("__MISS__"))
             return [*out, f"if (hit) {hit}", miss]
         return [*out, base]

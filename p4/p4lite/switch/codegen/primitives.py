@@ -24,7 +24,28 @@ BINARY = {
     "shift_left": "<<",
     "shift_right": ">>",
 }
+PART = 128
+"""Primitives of an action after which another C function may begin."""
+
 Emit = Callable[[list[Node], Scope], list[str]]
+
+
+def _ends(targets: dict[int, int], count: int) -> list[int]:
+    """Where the parts of an action of `count` primitives end; no jump (from key to value of `targets`) leaves one."""
+    ends: list[int] = []
+    begin = reach = 0
+    # A jump back forbids an end between its target and itself.
+    back = sorted((target, i) for i, target in targets.items() if target <= i)
+    at = 0
+    for i in range(count):
+        if i - begin >= PART and i >= reach:
+            ends.append(i)
+            begin = i
+        while at < len(back) and back[at][0] == i:
+            reach = max(reach, back[at][1] + 1)
+            at += 1
+        reach = max(reach, targets.get(i, 0))
+    return [*ends, count]
 
 
 class Primitives:
@@ -87,35 +108,46 @@ class Primitives:
             node.fail(f"the primitive '{name}' takes {known[0]} parameters, found {len(args)}")
         return known[1](args, scope)
 
-    def body(self, primitives: list[Node], scope: Scope) -> list[str]:
-        """Statements for the primitives of an action, with labels for its jumps."""
+    def body(self, primitives: list[Node], scope: Scope) -> list[list[str]]:
+        """Statements for the primitives of an action, with labels for its jumps, in parts of `PART` primitives or more
+        that no jump joins: each a C function of its own, since C compilers take long over long functions."""
         targets: dict[int, int] = {}
-        loops = False
         for i, node in enumerate(primitives):
             if node["op"].value in ("_jump", "_jump_if_zero"):
                 where = node["parameters"][0 if node["op"].value == "_jump" else 1]["value"]
                 targets[i] = where.hex()
                 if not 0 <= targets[i] <= len(primitives):
                     where.fail(f"a jump to primitive {targets[i]} of {len(primitives)}")
-                loops = loops or targets[i] <= i
+        parts: list[list[str]] = []
+        begin = 0
+        for end in _ends(targets, len(primitives)):
+            parts.append(self._part(primitives, begin, end, targets, scope))
+            begin = end
+        return parts
+
+    def _part(self, primitives: list[Node], begin: int, end: int, targets: dict[int, int], scope: Scope) -> list[str]:
+        inside = {i: targets[i] for i in range(begin, end) if i in targets}
+        labels = set(inside.values())
+        loops = any(target <= i for i, target in inside.items())
         # A loop that goes on for ever would stop the switch: an action that jumps back too often ends.
         out: list[str] = ["uint32_t jumps_back = 0;"] if loops else []
-        for i, node in enumerate(primitives):
-            if i in targets.values():
+        for i in range(begin, end):
+            node = primitives[i]
+            if i in labels:
                 out.append(f"L{i}:;")
-            if i not in targets:
+            if i not in inside:
                 out += self.emit(node, scope)
                 continue
-            go = f"goto L{targets[i]};"
-            if targets[i] <= i:
-                go = f"{{ if (++jumps_back > {MAX_JUMPS_BACK}) goto L{len(primitives)}; {go} }}"
+            go = f"goto L{inside[i]};"
+            if inside[i] <= i:
+                go = f"{{ if (++jumps_back > {MAX_JUMPS_BACK}) goto L{end}; {go} }}"
             if node["op"].value == "_jump":
                 out.append(go)
             else:
                 test = self.cx.u64(self.builder.data(node["parameters"][0], scope))
                 out.append(f"if ((int32_t){test} == 0) {go}")
-        if loops or len(primitives) in targets.values():
-            out.append(f"L{len(primitives)}:;")
+        if loops or end in labels:
+            out.append(f"L{end}:;")
         return out
 
     def _data(self, node: Node, scope: Scope) -> Expr:

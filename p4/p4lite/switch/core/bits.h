@@ -11,6 +11,7 @@ typedef __int128 i128;
 
 #define P4_U128(high, low) (((u128)(high) << 64) | (u128)(low))
 #define P4_UNUSED __attribute__((unused))
+#define P4_NOINLINE __attribute__((noinline))
 
 static inline void p4_fault(uint64_t *counter)
 {

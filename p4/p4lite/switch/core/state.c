@@ -128,21 +128,43 @@ uint8_t *p4_scratch(struct p4_state *in, size_t size)
     return in->scratch;
 }
 
-int p4_initial_entry(struct p4_state *in, uint32_t table, const struct p4_key *key, int32_t action,
-                     const uint64_t *args, int is_const)
+int p4_initial_defaults(struct p4_state *in, const uint64_t *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct p4_table *t = &in->tables[*rows++];
+        t->default_entry->act = (struct p4_act){P4_REF_ACTION, (int32_t)*rows++};
+        memcpy(t->default_entry->data, rows, t->desc->arg_words * sizeof *rows);
+        rows += t->desc->arg_words;
+    }
+    return P4_OK;
+}
+
+int p4_initial_entries(struct p4_state *in, uint32_t table, const uint64_t *mask, const uint64_t *rows, uint32_t count)
 {
     struct p4_table *t = &in->tables[table];
-    struct p4_act act = {P4_REF_ACTION, action};
-    if (!key) {
-        t->default_entry->act = act;
-        memcpy(t->default_entry->data, args, t->desc->arg_words * sizeof *args);
-        return P4_OK;
+    unsigned words = t->desc->key_words;
+    for (uint32_t i = 0; i < count; i++) {
+        struct p4_act act = {P4_REF_ACTION, (int32_t)*rows++};
+        const uint64_t *args = rows;
+        rows += t->desc->arg_words;
+        struct p4_key key = {rows, mask, rows, 0};
+        rows += words;
+        if (!mask) {
+            key.order = (int64_t)*rows++;
+            key.mask = rows;
+            rows += words;
+        }
+        if (t->desc->kind == P4_RANGE) {
+            key.high = rows;
+            rows += words;
+        }
+        uint32_t handle;
+        int status = p4_table_insert(t, &key, act, args, in->head.now_ns, &handle);
+        if (status != P4_OK)
+            return status;
+        p4_table_at(t, handle)->is_const = 1;
     }
-    uint32_t handle;
-    int status = p4_table_insert(t, key, act, args, in->head.now_ns, &handle);
-    if (status == P4_OK)
-        p4_table_at(t, handle)->is_const = (uint8_t)is_const;
-    return status;
+    return P4_OK;
 }
 
 int p4_vset_contains(const struct p4_vset *v, const uint8_t *key, const uint8_t *mask, uint32_t bytes)

@@ -73,9 +73,14 @@ void p4_state_restart(struct p4_state *in);
 /* At least `size` bytes of scratch memory, or NULL. */
 uint8_t *p4_scratch(struct p4_state *in, size_t size);
 
-/* For load_initial: an entry (or the default, key NULL) that names an action. */
-int p4_initial_entry(struct p4_state *in, uint32_t table, const struct p4_key *key, int32_t action,
-                     const uint64_t *args, int is_const);
+/* For load_initial: `count` default entries, a row each: the table, the action, its arguments padded to the table's
+   arg_words. */
+int p4_initial_defaults(struct p4_state *in, const uint64_t *rows, uint32_t count);
+/* For load_initial: `count` constant entries. A row is the action, its arguments padded to the table's arg_words, the
+   key's value; unless `mask` is given for all of them (exact tables), the order and the key's mask; of a range table
+   the key's upper ends. */
+int p4_initial_entries(struct p4_state *in, uint32_t table, const uint64_t *mask, const uint64_t *rows,
+                       uint32_t count);
 
 int p4_vset_contains(const struct p4_vset *v, const uint8_t *key, const uint8_t *mask, uint32_t bytes);
 
