@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from p4lite import progress
 from p4lite.compiler.diagnostics import CompileError, Diagnostic
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -63,8 +63,13 @@ def _show(diagnostics: Iterable[Diagnostic], warnings: bool) -> int:
 
 def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
     """One compilation; the exit code and the files it read."""
+    with progress.shown("p4lite compile"):
+        return _compile_shown(args)
+
+
+def _compile_shown(args: argparse.Namespace) -> tuple[int, set[str]]:
     from p4lite import compiler
-    from p4lite.compiler import dump, frontend
+    from p4lite.compiler import backend, dump, frontend
 
     try:
         if args.dump_ast:
@@ -90,9 +95,10 @@ def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
     if args.werror and warnings:
         print(f"{args.program}: error: {warnings} warnings, and --Werror is given", file=sys.stderr)
         return EXIT_FAILED, sources
+    progress.step(f"{args.program}: writing")
     try:
         if args.output:
-            _write(args.output, json.dumps(compiled.bmv2, indent=2) + "\n")
+            _write(args.output, backend.to_text(compiled.bmv2))
         if args.p4info:
             _write(args.p4info, p4info)
     except OSError as e:

@@ -6,11 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from p4lite import progress
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric_types import FabricError
 from p4lite.switch.programs import load_source
 from p4lite.switch.stf.engine import run_stf
-from p4lite.switch.stf.parse import StfError, parse_stf
+from p4lite.switch.stf.parse import Statement, StfError, parse_stf
 
 
 def run(argv: list[str]) -> int:
@@ -37,13 +38,8 @@ def run(argv: list[str]) -> int:
         return _refuse(str(error))
     defines = dict(item.partition("=")[::2] for item in arguments.define)
     try:
-        loaded = load_source(
-            Path(arguments.program),
-            include_dirs=[Path(item) for item in arguments.include],
-            defines={name: value or "1" for name, value in defines.items()},
-            with_p4info=False,
-        )
-        result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
+        with progress.shown("p4lite stf"):
+            return _test(arguments, statements, defines)
     except ProgramError as error:
         return _refuse(f"the program is not supported: {error}")
     except (FabricError, BuildError) as error:
@@ -51,6 +47,16 @@ def run(argv: list[str]) -> int:
     except StfError as error:
         print(f"FAIL {arguments.test}\n{error}")
         return 1
+
+
+def _test(arguments: argparse.Namespace, statements: list[Statement], defines: dict[str, str]) -> int:
+    loaded = load_source(
+        Path(arguments.program),
+        include_dirs=[Path(item) for item in arguments.include],
+        defines={name: value or "1" for name, value in defines.items()},
+        with_p4info=False,
+    )
+    result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
     summary = f"{result.packets_in} packets in, {result.packets_out} out"
     if result.passed:
         print(f"PASS {arguments.test} ({summary})")

@@ -7,6 +7,7 @@ import logging
 import sys
 from pathlib import Path
 
+from p4lite import progress
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric import Fabric
 from p4lite.switch.fabric_types import FabricError
@@ -80,14 +81,16 @@ def run(argv: list[str]) -> int:
     except ValueError as error:
         return _fail(2, str(error))
     try:
-        return _serve(arguments, ports)
+        with progress.shown("p4lite switch"):
+            server = _start(arguments, ports)
+        return serve_until_signal(server)
     except (FabricError, ProgramError, BuildError, ServerError) as error:
         return _fail(1, str(error))
     except P4RtError as error:
         return _fail(1, f"{arguments.program}: {error.message}")
 
 
-def _serve(arguments: argparse.Namespace, ports: dict[int, str]) -> int:
+def _start(arguments: argparse.Namespace, ports: dict[int, str]) -> FabricServer:
     loaded = None
     if arguments.program is not None:
         defines = dict(item.partition("=")[::2] for item in arguments.define)
@@ -117,7 +120,7 @@ def _serve(arguments: argparse.Namespace, ports: dict[int, str]) -> int:
     except BaseException:
         fabric.close()
         raise
-    return serve_until_signal(server)
+    return server
 
 
 def _ports(given: list[str]) -> dict[int, str]:

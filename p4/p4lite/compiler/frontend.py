@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from p4lite import progress
 from p4lite.compiler import ast
 from p4lite.compiler.ast import Pos
 from p4lite.compiler.check import TypedProgram, check_program
@@ -61,7 +62,9 @@ def parse_text(
     name = os.fspath(path)
     if isinstance(defines, Mapping):
         defines = [f"{macro}={value}" for macro, value in defines.items()]
+    progress.step(f"{name}: preprocessing")
     expanded, smap = preprocess(name, text, [os.fspath(d) for d in include_dirs], defines, reporter)
+    progress.step(f"{name}: parsing {len(expanded) // 1000} kB after preprocessing")
     return parse(expanded, smap, reporter), reporter
 
 
@@ -75,5 +78,6 @@ def load_text(
 ) -> TypedProgram:
     """The typed program of `text`, as if it were the content of `path`. Raises `CompileError`, and nothing else."""
     program, reporter = parse_text(text, path, include_dirs, defines)
+    progress.step(f"{os.fspath(path)}: checking")
     with guarded(reporter, os.fspath(path)):
         return check_program(program, os.fspath(path), reporter)

@@ -18,12 +18,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from p4lite import progress
 from p4lite.switch.errors import BuildError
 
 CORE_DIR = Path(__file__).parent / "core"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 COMMON_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-g1")
 OPTIMISE = ("-O2",)
+OPTIMISE_LARGE = ("-O1",)
+LARGE = 1_000_000
+"""Bytes of generated code above which the C compiler gets `OPTIMISE_LARGE`: the rest would not pay for its time."""
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 
@@ -102,23 +106,28 @@ def build(
     flags: Sequence[str] = (),
     sanitize: bool = False,
     executable: bool = False,
+    large: bool = False,
 ) -> Path:
     """Compiles and links C files into `name-HASH.so` (or an executable) in the cache, and gives its path.
 
     `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
     files compile once); `generated` maps file names to C text. The key covers the text of sources and of the
-    headers they include from the `include` directories, flags and compiler version. Raises BuildError.
+    headers they include from the `include` directories, flags and compiler version. With `large` the generated files
+    are optimised less. Raises BuildError.
     """
     command = compiler()
+    # The files on disk are ours and small; with `large` only what is generated is optimised less.
     mode = list(SANITIZE if sanitize else OPTIMISE)
-    all_flags = [*COMMON_FLAGS, *WARNINGS, *mode, *flags, *(f"-I{d}" for d in include)]
+    generated_mode = list(OPTIMISE_LARGE) if large and not sanitize else mode
+    common = [*COMMON_FLAGS, *WARNINGS, *flags, *(f"-I{d}" for d in include)]
     generated = dict(generated or {})
     headers = _headers([p.read_bytes() for p in sources] + [t.encode() for t in generated.values()], include)
     base = [" ".join(command).encode(), _compiler_version(tuple(command)).encode(), *headers]
     base += [f.encode() for f in [*COMMON_FLAGS, *WARNINGS, *mode, *flags]]
+    more = [f.encode() for f in [*generated_mode, *libs]]
     texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]
     kind = "exe" if executable else "so"
-    key = _digest([*base, kind.encode(), *(lib.encode() for lib in libs), *texts])
+    key = _digest([*base, *more, kind.encode(), *texts])
     store = cache_dir()
     final = store / f"{name}-{key}{'' if executable else '.so'}"
     if final.exists():
@@ -132,14 +141,17 @@ def build(
             obj = store / f"{path.stem}-{_digest([*base, text])}.o"
             if not obj.exists():
                 made = tmp / f"{path.stem}.o"
-                _run([*command, *all_flags, "-c", str(path), "-o", str(made)], path.name)
+                _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name)
                 os.replace(made, obj)
             objects.append(str(obj))
         for file_name, c_text in generated.items():
             (tmp / file_name).write_text(c_text, encoding="utf-8")
             made = tmp / (file_name + ".o")
+            progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
+            if large:
+                progress.notice(f"{name} is large: optimised with {' '.join(generated_mode)}, its packets take longer")
             _run(
-                [*command, *all_flags, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
+                [*command, *common, *generated_mode, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
                 f"{name}/{file_name}",
             )
             objects.append(str(made))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p4lite.switch.build import CORE_DIR, build
+from p4lite.switch.build import CORE_DIR, LARGE, build
 from p4lite.switch.errors import BuildError
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ RUNTIME = ("tables.c", "state.c", "stateful.c", "hashes.c", "control.c")
 def build_program(program: Program, *, sanitize: bool = False) -> Path:
     """Compiles a program to a shared object, or finds it in the cache. Raises BuildError."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)[:60] or "program"
+    made = program.generator
     sources = [CORE_DIR / file for file in RUNTIME]
-    return build(name, sources, generated={"program.c": program.generator.source}, sanitize=sanitize)
+    return build(name, sources, generated={"program.c": made.source}, sanitize=sanitize, large=made.code_bytes > LARGE)
 
 
 def load_built(program: Program) -> tuple[ctypes.CDLL, int]:

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
+from p4lite import progress
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.program import Program, load_program
 
@@ -26,6 +27,7 @@ class Loaded:
 
     def program(self) -> Program:
         """The validated program; ProgramError names the file."""
+        progress.step(f"{self.path}: generating C")
         try:
             return load_program(self.bmv2, name=self.path.stem)
         except ProgramError as error:

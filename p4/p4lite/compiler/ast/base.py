@@ -131,7 +131,12 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         n = stack.pop()
         yield n
-        stack.extend(reversed(list(children(n))))
+        for name in reversed(_child_fields(type(n))):
+            value = getattr(n, name)
+            if isinstance(value, Node):
+                stack.append(value)
+            elif isinstance(value, list | tuple):
+                stack.extend(item for item in reversed(value) if isinstance(item, Node))
 
 
 class Visitor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from p4lite.compiler import midend
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
     from p4lite.compiler.diagnostics import Reporter
 
-__all__ = ["generate"]
+__all__ = ["generate", "to_text"]
 
 
 def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[str, Any]:
@@ -26,3 +28,19 @@ def generate(program: TypedProgram, reporter: Reporter | None = None) -> dict[st
     document = write(midend.lower(program, reporter))
     check_unique(document, program.main.pos)
     return document
+
+
+def to_text(bmv2: dict[str, Any]) -> str:
+    """The JSON as text: indented, with an entry of a table on one line, as programs may have many thousands."""
+    lists: list[str] = []
+
+    def table(node: dict[str, Any]) -> dict[str, Any]:
+        if not node.get("entries"):
+            return node
+        lists.append("[\n" + ",\n".join(f"            {json.dumps(e)}" for e in node["entries"]) + "\n          ]")
+        # no string of a program has a NUL
+        return {**node, "entries": f"\0{len(lists) - 1}"}
+
+    pipelines = [{**p, "tables": [table(t) for t in p["tables"]]} for p in bmv2["pipelines"]]
+    text = json.dumps({**bmv2, "pipelines": pipelines}, indent=2)
+    return re.sub(r'"\\u0000(\d+)"', lambda m: lists[int(m[1])], text) + "\n"

@@ -6,6 +6,7 @@ from p4lite.compiler.backend.actions import primitive
 from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LOp, Select, SelectCase
+from p4lite.compiler.midend.names import UniqueNames
 
 
 def _operation(op: LOp) -> Json:
@@ -61,16 +62,11 @@ def parsers_json(entry: Block) -> list[Json]:
         first = first.term.to
     blocks = [b for b in lir.reachable(first) if b is first or not _is_accept(b)]
     names: dict[int, str | None] = {id(b): None for b in lir.reachable(first)}
-    taken = {b.name for b in blocks if b.name}
+    named = {b.name for b in blocks if b.name}
+    unique = UniqueNames(*named)
     for block in blocks:
-        name, n = block.name or ("start" if "start" not in taken and block is first else "state"), 0
-        if block.name is None:
-            base = name
-            while name in taken:
-                name = f"{base}_{n}"
-                n += 1
-            taken.add(name)
-        names[id(block)] = name
+        hint = "start" if "start" not in named and block is first else "state"
+        names[id(block)] = block.name or unique.take(hint)
     states = [_state(block, number, names) for number, block in enumerate(blocks)]
     return [{"name": "parser", "id": 0, "init_state": names[id(first)], "parse_states": states}]
 

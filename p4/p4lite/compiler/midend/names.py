@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
+
+
+class UniqueNames:
+    """Names that are given once."""
+
+    def __init__(self, *taken: str) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that are not to be given, whether or not they have been."""
+        self._taken.update(names)
+
+    def take(self, hint: str) -> str:
+        """`hint`, or `hint_0`, `hint_1`, ... when it is taken."""
+        name, n = hint, self._next.get(hint, 0)
+        while name in self._taken:
+            name = f"{hint}_{n}"
+            n += 1
+        self._next[hint] = n
+        self._taken.add(name)
+        return name
 
 
 def control_plane_name(decl: ast.Declaration, default: str | None = None) -> str:

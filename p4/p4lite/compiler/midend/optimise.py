@@ -132,17 +132,51 @@ def _map_operands(op: LOp, known: dict[Field, Expr]) -> LOp:
     return op
 
 
+class _Known:
+    """What fields are copies of, and which fields are copies of a field."""
+
+    def __init__(self) -> None:
+        self.values: dict[Field, Expr] = {}
+        self._copies: dict[Field, set[Field]] = {}
+
+    def add(self, target: Field, value: Expr) -> None:
+        self.values[target] = value
+        if isinstance(value, Field):
+            self._copies.setdefault(value, set()).add(target)
+
+    def forget(self, written: Field) -> None:
+        """`written` has a new value."""
+        self._drop(written)
+        for copy in list(self._copies.get(written, ())):
+            self._drop(copy)
+
+    def forget_headers(self) -> None:
+        """Any header may have changed."""
+        for source in [f for f in self._copies if f.header != SCALARS]:
+            for copy in list(self._copies[source]):
+                self._drop(copy)
+
+    def _drop(self, target: Field) -> None:
+        value = self.values.pop(target, None)
+        if isinstance(value, Field):
+            copies = self._copies[value]
+            copies.discard(target)
+            if not copies:
+                del self._copies[value]
+
+
 def _propagate(block: Block, removable: set[Field]) -> None:
     """Use the source of a copy in place of the copy, as long as neither is written."""
-    known: dict[Field, Expr] = {}
+    facts = _Known()
+    known = facts.values
     for i, op in enumerate(block.ops):
         made = _map_operands(op, known)
         block.ops[i] = made
         target = written_field(made)
         if target is not None:
-            known = {f: e for f, e in known.items() if f != target and e != target}
+            facts.forget(target)
         elif not (isinstance(made, (lir.Verify, lir.Advance)) or (isinstance(made, Prim) and made.op in KEEPS_HEADERS)):
-            known = {f: e for f, e in known.items() if not isinstance(e, Field) or e.header == SCALARS}
+            facts.forget_headers()
         if isinstance(made, Assign) and made.target in removable and isinstance(made.target, Field):
             value, target_field = made.value, made.target
             same_type = isinstance(value, Field) and (value.width, value.signed) == (
@@ -150,7 +184,7 @@ def _propagate(block: Block, removable: set[Field]) -> None:
                 target_field.signed,
             )
             if (isinstance(value, (Const, Param)) or same_type) and value != target_field:
-                known[target_field] = value
+                facts.add(target_field, value)
     term = block.term
     if isinstance(term, lir.Branch):
         term.cond = _expr(term.cond, known)

@@ -10,7 +10,7 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.base import Frame, as_const, bindings, rebind
 from p4lite.compiler.midend.instances import ParserInstance
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
-from p4lite.compiler.midend.names import control_plane_name, qualified
+from p4lite.compiler.midend.names import UniqueNames, control_plane_name, qualified
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.tables import Tables
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value
@@ -29,7 +29,7 @@ class Parsers(Tables):
     def __init__(self, program_name: str) -> None:
         super().__init__(program_name)
         self._no_match: Block | None = None
-        self._state_names: set[str] = set()
+        self._state_names = UniqueNames()
         self._value_sets: set[str] = set()
 
     def parser_body(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
@@ -64,12 +64,7 @@ class Parsers(Tables):
 
     def _state_name(self, prefix: str, name: str) -> str:
         full = f"{prefix}_{name}" if prefix else name
-        unique, n = full, 0
-        while unique in self._state_names:
-            unique = f"{full}_{n}"
-            n += 1
-        self._state_names.add(unique)
-        return unique
+        return self._state_names.take(full)
 
     def apply_parser(self, call: ast.Call) -> None:
         """The states of a sub-parser in place."""

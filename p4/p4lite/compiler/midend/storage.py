@@ -16,7 +16,7 @@ from p4lite.compiler.midend.lir import (
     UnionStackInst,
     UnionType,
 )
-from p4lite.compiler.midend.names import control_plane_name, field_name
+from p4lite.compiler.midend.names import UniqueNames, control_plane_name, field_name
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
@@ -52,23 +52,16 @@ class Storage:
 
     def __init__(self, out: LoweredProgram) -> None:
         self.out = out
-        self._names: set[str] = set()
-        self._scalar_names: set[str] = set()
+        self._names = UniqueNames(SCALARS)
+        self._scalar_names = UniqueNames()
         self._scalars = HeaderType(SCALARS_TYPE, metadata=True)
         out.header_types[SCALARS_TYPE] = self._scalars
         out.headers[SCALARS] = HeaderInst(SCALARS, SCALARS_TYPE, metadata=True)
-        self._names.add(SCALARS)
         self._types: dict[t.Type, str] = {}
 
     def unique(self, hint: str, *, scalar: bool = False) -> str:
         """`hint`, or `hint_0`, `hint_1`, ... when it is taken."""
-        taken = self._scalar_names if scalar else self._names
-        name, n = hint, 0
-        while name in taken:
-            name = f"{hint}_{n}"
-            n += 1
-        taken.add(name)
-        return name
+        return (self._scalar_names if scalar else self._names).take(hint)
 
     def scalar(self, hint: str, width: int, signed: bool = False) -> Field:
         """A new field of `scalars`."""
@@ -206,7 +199,7 @@ class Storage:
                 made.aliases.append((str(alias.args[0]), f.name))
         self.out.header_types[STANDARD_METADATA] = made
         self.out.headers[STANDARD_METADATA] = HeaderInst(STANDARD_METADATA, STANDARD_METADATA, metadata=True)
-        self._names.add(STANDARD_METADATA)
+        self._names.take(STANDARD_METADATA)
         return Struct(fields)
 
 

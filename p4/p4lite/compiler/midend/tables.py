@@ -24,7 +24,7 @@ from p4lite.compiler.midend.lir import (
     Table,
     TableKey,
 )
-from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
+from p4lite.compiler.midend.names import UniqueNames, control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Boolean, Data, Object, Value
@@ -62,7 +62,7 @@ class Tables(Externs):
 
     def __init__(self, program_name: str) -> None:
         super().__init__(program_name)
-        self._table_names: set[str] = set()
+        self._table_names = UniqueNames()
         self.hidden: list[Table | Action] = []
         """Tables and actions that are not the program's."""
 
@@ -141,19 +141,14 @@ class Tables(Externs):
 
     def rename_hidden(self) -> None:
         """Takes the names of the compiler's own tables and actions back where the program has them."""
-        self._table_names |= self.claims.taken("table", "action")
+        self._table_names.reserve(self.claims.taken("table", "action"))
         wanted = self.claims.taken("table", "action")
         for item in self.hidden:
             if item.name in wanted:
                 item.name = self._hidden_name(item.name)
 
     def _hidden_name(self, base: str) -> str:
-        name, n = base, 0
-        while name in self._table_names:
-            name = f"{base}_{n}"
-            n += 1
-        self._table_names.add(name)
-        return name
+        return self._table_names.take(base)
 
     def table_condition(self, cond: ast.Expr, then: Block, other: Block) -> bool:
         """Branch on `t.apply().hit` (or miss, or their negations) without a temporary."""

@@ -67,6 +67,8 @@ class Generator:
         body += self._deparser(update)
         body += self._field_lists()
         body += self._digests()
+        self.code_bytes = sum(map(len, body))
+        """Bytes of C without tables' entries and descriptions."""
         body += load_initial(self.model, list(self.pipelines.tables.values()))
         body += self._descriptions()
         head = [f"/* Generated from {comment(self.name)}; do not edit. */"]

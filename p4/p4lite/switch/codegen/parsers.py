@@ -94,17 +94,39 @@ class Parsers:
             i: {self._state(names, t["next_state"]) for t in s.items("transitions") if t.get("next_state") is not None}
             for i, s in enumerate(states)
         }
-        loops = set()
+        # Tarjan's strongly connected components, with a stack of our own: parsers may have thousands of states.
+        index: dict[int, int] = {}
+        low: dict[int, int] = {}
+        path: list[int] = []
+        on_path: set[int] = set()
+        loops: set[int] = set()
         for start in edges:
-            seen: set[int] = set()
-            todo = list(edges[start])
-            while todo:
-                state = todo.pop()
-                if state not in seen:
-                    seen.add(state)
-                    todo += edges[state]
-            if start in seen:
-                loops.add(start)
+            work = [] if start in index else [(start, iter(edges[start]))]
+            for state, _ in work:
+                index[state] = low[state] = len(index)
+                path.append(state)
+                on_path.add(state)
+            while work:
+                state, rest = work[-1]
+                step = next(rest, None)
+                if step is None:
+                    work.pop()
+                    if work:
+                        low[work[-1][0]] = min(low[work[-1][0]], low[state])
+                    if low[state] == index[state]:
+                        members = [path.pop()]
+                        while members[-1] != state:
+                            members.append(path.pop())
+                        if len(members) > 1 or state in edges[state]:
+                            loops.update(members)
+                        on_path.difference_update(members)
+                elif step not in index:
+                    index[step] = low[step] = len(index)
+                    path.append(step)
+                    on_path.add(step)
+                    work.append((step, iter(edges[step])))
+                elif step in on_path:
+                    low[state] = min(low[state], index[step])
         return loops
 
     # --- operations ---------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""Says on standard error what a command is at when it takes long.
+
+A command wraps its work in `shown`; the compiler and the builder call `step` as they go on. Without `shown`, as in a
+library, nothing is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+AFTER_S = 2.0
+"""Seconds of silence."""
+
+
+class _Shown:
+    def __init__(self, name: str, after: float):
+        self.name = name
+        self.after = after
+        self.began = time.monotonic()
+        self.what = "starting"
+        self.lock = threading.Lock()
+        self.timer = threading.Timer(after, self.show)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def show(self) -> None:
+        with self.lock:
+            seconds = time.monotonic() - self.began
+            print(f"{self.name}: {self.what} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+
+    def step(self, what: str) -> None:
+        self.what = what
+        if time.monotonic() - self.began > self.after:
+            self.show()
+
+
+_current: _Shown | None = None
+
+
+@contextmanager
+def shown(name: str, after: float | None = None) -> Iterator[None]:
+    """What happens within is told, once after `after` seconds (`AFTER_S`) and from then on at every step."""
+    global _current
+    if _current is not None:
+        yield
+        return
+    _current = _Shown(name, AFTER_S if after is None else after)
+    try:
+        yield
+    finally:
+        _current.timer.cancel()
+        _current = None
+
+
+def step(what: str) -> None:
+    """From here on the command is at `what`."""
+    if _current is not None:
+        _current.step(what)
+
+
+def notice(text: str) -> None:
+    """Something about the work that whoever waits should know."""
+    if _current is not None:
+        print(f"{_current.name}: {text}", file=sys.stderr, flush=True)
