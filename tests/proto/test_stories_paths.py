@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 
 from mrc_host.proto.config import (
+    CcAlgorithm,
+    CcConfig,
     EvConfig,
     EvFormat,
     EvMode,
@@ -18,6 +20,7 @@ from mrc_host.proto.config import (
 )
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
 from mrc_host.proto.fields import EndpointOp, Opcode, SackMark
+from mrc_host.proto.peer import nominal_size
 from support.net import Host, Net, NetConfig, opcode_of, psn_of
 from support.story import WIDE, Story
 
@@ -102,6 +105,23 @@ def test_ecn_skip_once_and_back() -> None:
     assert s.state_of(first.ev) is EvState.GOOD
     assert first.ev in later
     assert not s.events(EvChanged)  # a controller is not bothered
+
+
+@pytest.mark.parametrize("qps", [1, 3])
+@pytest.mark.parametrize("packets", [1, 2, 3, 5, 9])
+def test_planes_are_equal_behind_a_small_window(packets: int, qps: int) -> None:
+    # Round trips of 40 times the patience: what the window holds back must not look like planes without room.
+    size = nominal_size(MTU)
+    window = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=packets * size, base_rtt_ns=2_000_000)
+    s = story(4, cc=window, reliability=ReliabilityConfig(timeout=14))
+    for path in s.net.paths():
+        path.latency_ns = 1_000_000
+    connections = [s.connection] + [s.bench.connect(s.requestor_host, s.responder_host) for _ in range(qps - 1)]
+    for connection in connections:
+        s.bench.post(connection, 400 * MTU)
+    s.until(lambda: len(s.data()) == 400 * qps, max_time_ns=10**11)
+    ports = Counter(p.port for p in s.data())
+    assert max(ports.values()) - min(ports[port] for port in range(4)) <= 2 * PortsConfig().balance_slack_packets
 
 
 def test_dead_path_backup_probes_revival() -> None:

@@ -245,6 +245,9 @@ class Endpoint:
                     ring.popleft()
                     requestor.in_ring = False
                     qpcc.in_ring -= 1
+                    if qpcc.balance.waiting and (sent == WINDOW or not qpcc.in_ring):
+                        qpcc.balance.pause()
+                        context.timers.cancel(TimerKind.BALANCE, qpcc)
                     if sent == WINDOW:
                         requestor.waiting = True
                         qpcc.waiting.append(requestor)

@@ -61,7 +61,11 @@ class PlaneBalance:
     """Keeps the planes towards one peer equally loaded (`mrc-protocol.md §7`).
 
     A plane may be ahead of the least loaded one by `slack` bytes. A plane that makes no progress for
-    `patience_ns` while others wait for it (no room, no EV) is no longer waited for.
+    `patience_ns` while others wait for it (no room, no EV) is no longer waited for. Only time in which it could
+    have sent counts (`pause`): behind a closed window nobody sends, and the planes that happen to be behind then
+    are not to blame.
+
+    `sent[p]` is a level, not a counter: it is raised when a plane joins or is no longer waited for.
     """
 
     __slots__ = ("_all", "_last_block", "_since", "_snapshot", "limit", "mask", "patience_ns", "sent", "slack")
@@ -107,6 +111,16 @@ class PlaneBalance:
             self.forgive(now)
             return self.sent[plane] <= self.limit
         return False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a plane has been held back since the last `pause`."""
+        return self._last_block >= 0
+
+    def pause(self) -> None:
+        """Nothing may be sent on any plane now: whoever waits does not wait for the planes behind."""
+        self._last_block = -1
+        self._snapshot = []
 
     def deadline(self) -> int:
         """When waiting for the planes behind ends (ns)."""
