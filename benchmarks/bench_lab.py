@@ -33,7 +33,7 @@ def measure(folder: pathlib.Path, rate_mbps: int) -> tuple[float, float, bool, s
     experiment = Experiment(name="bench", title="bench", lab=str(path), workload=workload, expect=Expectation())
     with session_for(str(path), "real", "mrc") as session:
         result = run_on(session, experiment).document()
-        judged = verdict.judge(result, session.topology, experiment.expect)
+        judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         capacity = session.topology.lab.host_rate_bps * len(result["ranks"]) / 1e6
     edges = analysis.grid(result)
     # The first and the last moments are not steady.

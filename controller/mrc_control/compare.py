@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -35,11 +35,26 @@ class Variant(Model):
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
 
 
+class ConditionEvidence(Model):
+    """What shows that a condition was in force, of every variant: `lost`, packets that failures took on the impaired
+    links, at least; `slower`, how much longer an iteration takes than under the first condition, at least."""
+
+    lost: Annotated[int, Field(ge=1)] | None = None
+    slower: Annotated[float, Field(gt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.lost is None and self.slower is None:
+            raise ValueError("evidence needs lost or slower")
+        return self
+
+
 class Condition(Model):
-    """What all links between switches suffer (settings of the failure `impair`)."""
+    """What all links between switches suffer (settings of the failure `impair`), and the evidence of it."""
 
     name: Title
     impair: dict[str, Any] = {}
+    evidence: ConditionEvidence | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -48,6 +63,10 @@ class Condition(Model):
                 KINDS["impair"].check_settings(self.impair, f"at condition {self.name}")
             except FailureError as error:
                 raise ValueError(str(error)) from error
+        if self.impair and self.evidence is None:
+            raise ValueError("nothing would tell if it were not in force; state what shows it: `evidence: {lost: 1}`")
+        if self.evidence is not None and not self.impair:
+            raise ValueError("evidence of what? the condition has no impair")
         return self
 
 
@@ -104,10 +123,12 @@ class Comparison(Model):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: seconds per iteration (infinite when it failed) and the first thing that failed."""
+    """One run: seconds per iteration (infinite when it failed), the first thing that failed, and how many packets
+    failures took from links between switches."""
 
     seconds: float
     failure: str = ""
+    lost: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,16 +191,25 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
         for link in links:
             session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
     try:
+        before = _lost(session)
         result = Run(session, spec).go()
+        lost = _lost(session) - before
     finally:
         session.failures.restore_own(session)
-    return Cell(seconds_per_iteration(result), result.failures[0] if result.failures else "")
+    return Cell(seconds_per_iteration(result), result.failures[0] if result.failures else "", lost)
+
+
+def _lost(session: Session) -> int:
+    """Packets that failures have taken on links between switches so far."""
+    hosts = {f"{port.t0}:{port.t0_port}" for host in session.topology.hosts for port in host.ports}
+    ports = session.fabric_sample()["ports"]
+    return sum(int(values["lost"]) for port, values in ports.items() if port not in hosts)
 
 
 def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Judged]:
-    """The expectations, in order."""
+    """The evidence of every condition, then the expectations, in order."""
     first = comparison.conditions[0].name
-    judged = []
+    judged = list(_evidence(comparison, cells))
     for each in comparison.expect:
         if each.faster is not None:
             ratio = _ratio(cells[str(each.than), each.at], cells[each.faster, each.at])
@@ -197,6 +227,23 @@ def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Ju
                 wanted, passed = f"at least {each.at_least:g}", ratio >= float(each.at_least or 0)
         judged.append(Judged(what, wanted, f"{ratio:.2f}", passed))
     return judged
+
+
+def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> Iterator[Judged]:
+    first = comparison.conditions[0].name
+    for condition in comparison.conditions:
+        if condition.evidence is None:
+            continue
+        for variant in comparison.variants:
+            cell = cells[variant.name, condition.name]
+            what = f"evidence of {condition.name}, {variant.name}"
+            if condition.evidence.lost is not None:
+                wanted = condition.evidence.lost
+                yield Judged(f"{what}: packets lost", f"at least {wanted}", str(cell.lost), cell.lost >= wanted)
+            if condition.evidence.slower is not None:
+                ratio = _ratio(cell, cells[variant.name, first])
+                text = f"at least {condition.evidence.slower:g}"
+                yield Judged(f"{what}: slower", text, f"{ratio:.2f}", ratio >= condition.evidence.slower)
 
 
 def _ratio(slow: Cell, fast: Cell) -> float:

@@ -158,6 +158,6 @@ def execute(
                 result = run_on(session, experiment, view)
             document = result.document()
             document["program_counters"] = session.program_counters()
-        judged = verdict.judge(document, topology, experiment.expect)
+        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
         resultdir.write(folder, document, topology, judged, experiment.title)
     return Outcome(experiment, topology, document, judged, folder)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from mrc_control.evidence import Evidence
 from mrc_control.faults.action import Action, flapping
 from mrc_control.runner import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
@@ -91,7 +92,7 @@ class Step(Model):
     """Something that happens `at` so many seconds: `fail`, `restore` or `flap` a target.
 
     `loss` is the share of capacity that this workload must lose from then on; left out, it is what the topology
-    says of the host that loses most.
+    says of the host that loses most. What breaks something states its `evidence`; of a flap, each time it is down.
     """
 
     at: Seconds
@@ -104,6 +105,7 @@ class Step(Model):
     loss: Annotated[float, Field(ge=0, le=1)] | None = None
     period: Duration = 1.0
     count: Annotated[int, Field(ge=1, le=1000)] = 1
+    evidence: Evidence | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -111,6 +113,14 @@ class Step(Model):
             raise ValueError("a step has exactly one of fail, restore and flap")
         if self.restore is not None and (self.settings or self.direction != "both"):
             raise ValueError("restore takes a kind at most: direction and settings belong to fail and flap")
+        target = self.fail or self.flap
+        if target is not None and self.evidence is None:
+            raise ValueError(
+                f"nothing would tell if {target} never failed; state what shows it, like `evidence: {{dropped: 1}}`; "
+                f"known: {', '.join(Evidence.model_fields)}"
+            )
+        if target is None and self.evidence is not None:
+            raise ValueError("a restore has no evidence of its own; it ends that of the failure")
         return self
 
     def actions(self) -> list[tuple[float, Action]]:
@@ -121,6 +131,23 @@ class Step(Model):
         return flapping(action, self.at, self.period, self.count) if self.flap else [(self.at, action)]
 
 
+class StreamExpectation(Model):
+    """Of all streams from `source` to `destination` (hosts; any if left out): each one's average rate as a share of a
+    host's link capacity, and Jain's index of fairness over all of them."""
+
+    source: str | None = None
+    destination: str | None = None
+    at_least: Annotated[float, Field(gt=0, le=1)] | None = None
+    at_most: Annotated[float, Field(ge=0, lt=1)] | None = None
+    jain: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.at_least is None and self.at_most is None and self.jain is None:
+            raise ValueError("streams are expected to have at_least, at_most or jain")
+        return self
+
+
 class Expectation(Model):
     """What must be true of the result; a check that is left out is not made.
 
@@ -128,7 +155,8 @@ class Expectation(Model):
     action the goodput is back at 95 % of what the remaining capacity allows within 10 base RTTs, one ACK
     timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
     expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
-    QPs may die. `localised`: the hosts' probes alone name what was broken.
+    QPs may die. `timeouts`: how many packets hosts may give up waiting for. `plane_spread`: between the planes that
+    carried most and least, as a share of the mean. `localised`: the hosts' probes alone name what was broken.
     """
 
     verified: bool = True
@@ -140,6 +168,9 @@ class Expectation(Model):
     max_goodput_share: Annotated[float, Field(ge=0)] | None = None
     trims: bool | None = None
     marks: bool | None = None
+    timeouts: Annotated[int, Field(ge=0)] | None = None
+    plane_spread: Annotated[float, Field(gt=0)] | None = None
+    streams: list[StreamExpectation] = []
     localised: bool | None = None
     valid: bool = True
 
@@ -160,7 +191,19 @@ class Experiment(Model):
 
     def actions(self) -> list[tuple[float, Action]]:
         """Everything that happens, in the order of time."""
-        return sorted((each for step in self.schedule for each in step.actions()), key=lambda each: each[0])
+        return [(at, action) for at, action, _ in self._schedule()]
+
+    def claims(self) -> list[Evidence | None]:
+        """The evidence of each action, in the same order."""
+        return [claim for _, _, claim in self._schedule()]
+
+    def _schedule(self) -> list[tuple[float, Action, Evidence | None]]:
+        rows = [
+            (at, action, step.evidence if action.verb == "fail" else None)
+            for step in self.schedule
+            for at, action in step.actions()
+        ]
+        return sorted(rows, key=lambda each: each[0])
 
 
 def known_experiments() -> dict[str, pathlib.Path]:

@@ -8,6 +8,9 @@ from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.target import DeviceStats
 
+#: Reasons of `PortStats.drops` that full queues and slow machines do not have.
+FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
+
 
 class StatsSource(Protocol):
     """Where statistics come from (`TargetClient` has both)."""
@@ -20,7 +23,8 @@ class StatsSource(Protocol):
 
 
 def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
-    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops."""
+    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, and
+    `lost`: those of them that only a failure makes."""
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -31,6 +35,7 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
                 "depth_bytes": data.depth_bytes if data else 0,
                 "max_bytes": data.max_bytes if data else 0,
                 "drops": sum(port.drops.values()),
+                "lost": sum(port.drops.get(reason, 0) for reason in FAILURE_DROPS),
             }
     return {"ports": ports}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mrc_control import analysis, labbuild
+from mrc_control import analysis, evidence, labbuild
 from mrc_control.analysis import Recovery
-from mrc_control.experiment import Expectation
+from mrc_control.evidence import Evidence
+from mrc_control.experiment import Expectation, StreamExpectation
 from mrc_topo.topology import Topology
 
 
@@ -53,36 +55,60 @@ def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> fl
     return (10 * rtt + labbuild.ack_timeout_ns(topology)) / 1e9 + analysis.BIN_S + extra_s
 
 
-def judge(document: Mapping[str, Any], topology: Topology, expect: Expectation) -> Verdict:
-    """Judges a run's result (`runner.RunResult.document`)."""
+def judge(
+    document: Mapping[str, Any], topology: Topology, expect: Expectation, claims: Sequence[Evidence | None] = ()
+) -> Verdict:
+    """Judges a run's result (`runner.RunResult.document`); `claims`: the evidence of each happening."""
     recoveries = analysis.recoveries(document)
     checks: list[Check] = []
     _failures(document, checks)
+    checks += [Check(**asdict(finding)) for finding in evidence.findings(document, topology, claims)]
     if expect.verified:
         _verified(document, checks)
     errors = sum(each["qps"] - each["qps_in_rts"] for each in document["progress"].values())
     checks.append(Check("queue pairs in error", f"at most {expect.qp_errors}", str(errors), errors <= expect.qp_errors))
+    judged = [each for each in recoveries if each.breaks]
     if expect.recovery is not None:
         bound = recovery_bound_s(topology, document["clock"], expect.recovery)
-        checks += [_recovered(each, bound) for each in recoveries]
+        checks += [_recovered(each, bound) for each in recoveries] or [_nothing("recovery")]
     if expect.min_share is not None:
-        checks += [_settled(each, expect.min_share) for each in recoveries if each.breaks]
+        checks += [_settled(each, expect.min_share) for each in judged] or [_nothing("settled goodput")]
     if expect.max_dip is not None:
-        checks += [_dip(each, expect.max_dip) for each in recoveries if each.breaks]
+        checks += [_dip(each, expect.max_dip) for each in judged] or [_nothing("dip")]
     _goodput(document, topology, expect, checks)
-    totals = analysis.totals(document)
-    for key, wanted in (("trims", expect.trims), ("marks", expect.marks)):
-        if wanted is not None:
-            text = "some" if wanted else "none"
-            checks.append(Check(key, text, str(totals[key]), bool(totals[key]) is wanted))
+    _counts(document, expect, checks)
+    if expect.plane_spread is not None:
+        _planes(document, topology, expect.plane_spread, checks)
+    for stream in expect.streams:
+        _streams(document, topology, stream, checks)
     if expect.localised is not None:
         _localised(document, checks)
     fidelity = document["fidelity"]
-    valid = bool(fidelity.get("valid", True))
-    reasons = list(fidelity.get("reasons", []))
+    valid = bool(fidelity.get("valid", False))
+    reasons = list(fidelity.get("reasons", [] if fidelity else ["fidelity was not measured"]))
     if expect.valid and not valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False))
     return Verdict(checks, recoveries, valid, reasons)
+
+
+def _nothing(what: str) -> Check:
+    """An expectation that no part of the run can meet or miss is missed."""
+    return Check(what, "something to judge by", "no failure with enough time around it", False)
+
+
+def _counts(document: Mapping[str, Any], expect: Expectation, checks: list[Check]) -> None:
+    """Trims, marks and timeouts: none only counts where the hosts did count."""
+    totals = analysis.totals(document)
+    silent = [name for name in document["ranks"] if len(document["samples"].get(name, ())) < 2]
+    wanted: list[tuple[str, str, bool]] = []
+    for key, some in (("trims", expect.trims), ("marks", expect.marks)):
+        if some is not None:
+            wanted.append((key, "some" if some else "none", bool(totals[key]) is some))
+    if expect.timeouts is not None:
+        wanted.append(("timeouts", f"at most {expect.timeouts}", totals["timeouts"] <= expect.timeouts))
+    for key, text, passed in wanted:
+        measured = f"no samples of {', '.join(silent)}" if silent else str(totals[key])
+        checks.append(Check(key, text, measured, passed and not silent))
 
 
 def _failures(document: Mapping[str, Any], checks: list[Check]) -> None:
@@ -147,7 +173,61 @@ def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectatio
         checks.append(Check("goodput", text, f"{share:.1%}", share <= expect.max_goodput_share))
 
 
+def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks: list[Check]) -> None:
+    loads = [0] * topology.lab.planes
+    for samples in filter(None, document["samples"].values()):
+        for plane in range(len(loads)):
+            loads[plane] += samples[-1]["tx_bytes"][plane] - samples[0]["tx_bytes"][plane]
+    mean = sum(loads) / len(loads)
+    spread = (max(loads) - min(loads)) / mean if mean else math.inf
+    checks.append(
+        Check("spread of the planes' load", f"at most {most:.1%} of the mean", f"{spread:.1%}", spread <= most)
+    )
+
+
+def stream_rates(document: Mapping[str, Any], source: str | None, destination: str | None) -> dict[str, float]:
+    """Average bit rates of the streams from and to these hosts (None: any), by `SOURCE to DESTINATION`."""
+    ranks = document["ranks"]
+    rates = {}
+    for name in ranks:
+        streams = document["progress"].get(name, {}).get("measured", {}).get("streams", {})
+        for rank, measured in streams.items():
+            if source in (None, name) and destination in (None, ranks[int(rank)]):
+                rates[f"{name} to {ranks[int(rank)]}"] = float(measured["average_bps"])
+    return rates
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 when all are equal, 1/n when one has everything."""
+    squares = len(rates) * sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / squares if squares else 0.0
+
+
+def _streams(document: Mapping[str, Any], topology: Topology, wanted: StreamExpectation, checks: list[Check]) -> None:
+    rates = stream_rates(document, wanted.source, wanted.destination)
+    what = f"streams from {wanted.source or 'any'} to {wanted.destination or 'any'}"
+    if not rates:
+        checks.append(Check(what, "some", "none", False))
+        return
+    capacity = topology.lab.host_rate_bps
+    for bound, name in ((wanted.at_least, "at least"), (wanted.at_most, "at most")):
+        if bound is None:
+            continue
+        pick = min if name == "at least" else max
+        worst = pick(rates, key=lambda each: rates[each])
+        share = rates[worst] / capacity
+        passed = share >= bound if name == "at least" else share <= bound
+        text = f"each {name} {bound:.1%} of a host's capacity"
+        checks.append(Check(what, text, f"{share:.1%} ({worst})", passed))
+    if wanted.jain is not None:
+        index = jain(list(rates.values()))
+        text = f"Jain's index of {len(rates)} rates at least {wanted.jain:g}"
+        checks.append(Check(what, text, f"{index:.3f}", len(rates) > 1 and index >= wanted.jain))
+
+
 def _localised(document: Mapping[str, Any], checks: list[Check]) -> None:
+    if not document["happenings"]:
+        checks.append(_nothing("hosts name what is broken"))
     for happening in document["happenings"]:
         wanted, named = happening["broken"], happening["localised"]
         text = ", ".join(named) or "nothing"

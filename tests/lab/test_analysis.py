@@ -52,7 +52,7 @@ def document(rate_at: Any, happenings: list[tuple[float, str, float]], seconds: 
 
 def sample(t_ns: int, total: float) -> dict[str, Any]:
     counters = dict.fromkeys(("retransmissions", "trims", "marks", "timeouts", "losses"), 0)
-    return {"t_ns": t_ns, "delivered_bytes": total, "tx_bytes": [total], **counters}
+    return {"t_ns": t_ns, "delivered_bytes": total, "tx_bytes": [total, 0, 0, 0], **counters}
 
 
 def dip(t: float) -> float:
@@ -116,11 +116,78 @@ def test_verdict_of_a_good_run() -> None:
         ({}, {"max_dip": 0.2}, "lowest after fail x"),
         ({}, {"goodput_share": 0.9}, "goodput"),
         ({}, {"trims": True}, "trims"),
+        ({}, {"marks": True}, "marks"),
+        ({}, {"min_share": 1.5}, "goodput settled after fail x"),
+        ({}, {"max_goodput_share": 0.1}, "goodput"),
+        ({"fidelity": {}}, {}, "the machine kept up"),
+        # An expectation that nothing in the run can meet or miss.
+        ({"happenings": []}, {"recovery": 1.0}, "recovery"),
+        ({"happenings": []}, {"min_share": 0.1}, "settled goodput"),
+        ({"happenings": []}, {"max_dip": 1.0}, "dip"),
+        ({"happenings": []}, {"localised": True}, "hosts name what is broken"),
+        ({"samples": {}}, {"trims": False}, "trims"),
+        ({"samples": {}}, {"marks": False}, "marks"),
+        ({"samples": {}}, {"timeouts": 9}, "timeouts"),
+        ({"samples": {}}, {"plane_spread": 9.0}, "spread of the planes' load"),
+        ({}, {"plane_spread": 0.5}, "spread of the planes' load"),
+        ({}, {"streams": [{"at_least": 0.1}]}, "streams from any to any"),
     ],
 )
 def test_verdict_names_what_was_missed(change: dict[str, Any], expect: dict[str, Any], missed: str) -> None:
     made = document(dip, [(4.0, "fail", 0.25)]) | change
     assert [what for what, passed in checks(made, **expect).items() if not passed] == [missed]
+
+
+def test_counters_that_are_too_high_are_missed() -> None:
+    made = document(dip, [(4.0, "fail", 0.25)])
+    assert checks(made, trims=False, marks=False, timeouts=0) == checks(made, timeouts=0, trims=False, marks=False)
+    assert all(checks(made, trims=False, marks=False, timeouts=0).values())
+    made["samples"]["h1"][-1] |= {"trims": 1, "marks": 1, "timeouts": 1}
+    found = checks(made, trims=False, marks=False, timeouts=0)
+    assert [what for what, passed in found.items() if not passed] == ["trims", "marks", "timeouts"]
+
+
+def test_probes_that_name_something_else_are_missed() -> None:
+    made = document(dip, [(4.0, "fail", 0.25)])
+    for named in ([], ["h2:0"], ["h1:0", "h2:0"]):
+        made["happenings"][0]["localised"] = named
+        found = checks(made, localised=True)
+        assert [what for what, passed in found.items() if not passed] == ["hosts name what is broken after fail x"]
+
+
+RATES = {"h0": {"1": 60e6}, "h1": {"0": 20e6}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "passed"),
+    [
+        ({"at_least": 0.2}, True),
+        ({"at_least": 0.3}, False),  # h1's 25 % of 80 Mb/s
+        ({"source": "h0", "at_least": 0.7}, True),
+        ({"source": "h0", "at_least": 0.8}, False),
+        ({"destination": "h0", "at_most": 0.3}, True),
+        ({"destination": "h1", "at_most": 0.7}, False),
+        ({"jain": 0.79}, True),  # 80^2 / (2 * 4000) = 0.8
+        ({"jain": 0.81}, False),
+        ({"source": "h0", "jain": 0.1}, False),  # there is nobody to be fair to
+        ({"source": "h9", "at_least": 0.1}, False),
+    ],
+    ids=str,
+)
+def test_streams_are_judged_by_rate_and_fairness(wanted: dict[str, Any], passed: bool) -> None:
+    made = document(dip, [])
+    for name, rates in RATES.items():
+        made["progress"][name]["measured"] = {"streams": {peer: {"average_bps": bps} for peer, bps in rates.items()}}
+    found = {what: good for what, good in checks(made, streams=[wanted]).items() if what.startswith("streams")}
+    assert list(found.values()) == [passed]
+
+
+def test_planes_are_judged_by_what_each_carried() -> None:
+    made = document(dip, [])
+    for samples in made["samples"].values():
+        samples[0]["tx_bytes"], samples[-1]["tx_bytes"] = [0, 0, 0, 0], [100, 110, 100, 90]
+    assert checks(made, plane_spread=0.21)["spread of the planes' load"]
+    assert not checks(made, plane_spread=0.19)["spread of the planes' load"]
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,7 @@ def test_experiment_files(text: str, line: int, hint: str, call: Call) -> None:
 
 
 #: Changes to a good experiment that only the lab makes bad.
+SHOWN = {"dropped": 1}
 UNFIT = [
     ({"workload": {"name": "write_bw", "hosts": ["h0", "h4"]}}, "workload.hosts: no host 'h4' in lab 'tiny'"),
     ({"workload": {"name": "ring_all_reduce", "params": {"size_bytes": 0}}}, "positive multiple of 16"),
@@ -193,8 +194,8 @@ UNFIT = [
     ({"profiles": [{"kind": "ev", "name": "few", "settings": {"active": -4}}]}, "profiles.0: "),
     ({"profiles": [{"kind": "ev", "name": "few", "settings": {"speed": 4}}]}, "profiles.0: "),
     ({"profiles": [{"kind": "cc", "name": "default"}]}, "cc profile 'default' exists"),
-    ({"schedule": [{"at": 1, "fail": "h9:0"}]}, "h9:0"),
-    ({"schedule": [{"at": 1, "fail": "h0:0", "kind": "melt"}]}, "melt"),
+    ({"schedule": [{"at": 1, "fail": "h9:0", "evidence": SHOWN}]}, "h9:0"),
+    ({"schedule": [{"at": 1, "fail": "h0:0", "kind": "melt", "evidence": SHOWN}]}, "melt"),
     ({"lab": "nowhere"}, "no such lab file"),
     ({"lab": "/dev/zero"}, "a device, not a file"),
     ({"lab": "x" * 4000}, "no such lab file"),

@@ -85,7 +85,8 @@ def test_bad_lab_files(
 
 def test_a_bad_experiment_names_file_and_key(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
     path = tmp_path / "e.yaml"
-    path.write_text("name: x\ntitle: y\nlab: tiny\nworkload: {name: write_bw}\nschedule:\n  - {at: 1, fail: h9:0}\n")
+    step = "{at: 1, fail: 'h9:0', evidence: {dropped: 1}}"
+    path.write_text(f"name: x\ntitle: y\nlab: tiny\nworkload: {{name: write_bw}}\nschedule:\n  - {step}\n")
     done = mrclab(environment, "run", str(path))
     assert done.returncode == 2
     assert "h9:0" in done.stderr

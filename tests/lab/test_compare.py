@@ -17,6 +17,7 @@ from mrc_control.experiment import ExperimentError
 from mrc_control.runner import Run, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
 from mrc_topo.labfile import load_lab
+from p4lite.switch.target import TargetClient
 
 
 @pytest.mark.parametrize("qps", [1, 4])
@@ -60,7 +61,7 @@ def small(**changes: object) -> dict[str, object]:
         "title": "y",
         "workload": {"name": "write_bw", "params": {"message_bytes": 20_000}},
         "variants": [{"name": "a"}, {"name": "b", "transport": "roce"}],
-        "conditions": [{"name": "good"}, {"name": "bad", "impair": {"blackhole": True}}],
+        "conditions": [{"name": "good"}, {"name": "bad", "impair": {"blackhole": True}, "evidence": {"lost": 5}}],
         **changes,
     }
 
@@ -72,6 +73,9 @@ def small(**changes: object) -> dict[str, object]:
         ({"expect": [{"faster": "a", "than": "b", "at": "night"}]}, "no condition 'night'"),
         ({"expect": [{"slowdown": "a", "at": "bad"}]}, "exactly one of at_most and at_least"),
         ({"conditions": [{"name": "x", "impair": {"colour": 1}}]}, "impair takes no 'colour'"),
+        ({"conditions": [{"name": "x", "impair": {"loss": 0.5}}]}, "nothing would tell if it were not in force"),
+        ({"conditions": [{"name": "x", "evidence": {"lost": 1}}]}, "evidence of what"),
+        ({"conditions": [{"name": "x", "impair": {"loss": 0.5}, "evidence": {}}]}, "evidence needs lost or slower"),
         ({"variants": []}, "variants"),
         ({"speed": 3}, "speed"),
     ],
@@ -95,8 +99,40 @@ def test_expectations_are_judged_by_ratios() -> None:
         {"faster": "b", "than": "a", "at": "bad"},
     ]
     comparison = Comparison.model_validate(small(expect=expect))
-    cells = {("a", "good"): Cell(1.0), ("b", "good"): Cell(2.0), ("a", "bad"): Cell(3.5), ("b", "bad"): Cell(math.inf)}
-    assert [each.passed for each in compare.judge(comparison, cells)] == [True, False, False, True, False]
+    cells = {
+        ("a", "good"): Cell(1.0),
+        ("b", "good"): Cell(2.0),
+        ("a", "bad"): Cell(3.5, lost=5),
+        ("b", "bad"): Cell(math.inf, lost=5),
+    }
+    judged = compare.judge(comparison, cells)
+    assert [each.passed for each in judged] == [True, True, True, False, False, True, False]
+    # A condition that was not in force is missed, whatever the times say.
+    cells["a", "bad"] = Cell(3.5, lost=4)
+    assert [each.what for each in compare.judge(comparison, cells)[:2] if not each.passed] == [judged[0].what]
+
+
+def test_a_slower_condition_is_shown_by_the_time() -> None:
+    condition = {"name": "bad", "impair": {"rate_bps": 100_000}, "evidence": {"slower": 2.0}}
+    comparison = Comparison.model_validate(small(conditions=[{"name": "good"}, condition], expect=[]))
+    cells = {(name, at): Cell(1.0) for name in "ab" for at in ("good", "bad")}
+    assert [each.passed for each in compare.judge(comparison, cells)] == [False, False]
+    cells["b", "bad"] = Cell(2.5)
+    assert [each.passed for each in compare.judge(comparison, cells)] == [False, True]
+
+
+def test_a_comparison_whose_impairment_is_only_booked_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = {"name": "write_bw", "params": {"message_bytes": 100_000, "source": 0, "target": 3}}
+    bad = {"name": "bad", "impair": {"loss": 0.05}, "evidence": {"lost": 1}}
+    comparison = Comparison.model_validate(
+        small(workload=workload, variants=[{"name": "a"}], conditions=[{"name": "good"}, bad])
+    )
+    (judged,) = compare.judge(comparison, compare.compare(comparison))
+    assert judged.passed, judged
+    monkeypatch.setattr(TargetClient, "set_port_link", lambda *_, **__: None)
+    (judged,) = compare.judge(comparison, compare.compare(comparison))
+    assert not judged.passed
+    assert judged.what == "evidence of bad, a: packets lost"
 
 
 def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
@@ -127,4 +163,4 @@ def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyP
     assert found["name"] == "to-Infinity"
     cells = {(each["variant"], each["condition"]): each["seconds"] for each in found["cells"]}
     assert cells == {("NaN", "good"): 2.0, ("NaN", "bad"): None, ("b", "good"): 2.0, ("b", "bad"): None}
-    assert found["checks"][0]["what"] == "b over NaN, bad"
+    assert found["checks"][-1]["what"] == "b over NaN, bad"

@@ -211,7 +211,8 @@ def test_mininet_missing(tmp_path: pathlib.Path) -> None:
 def test_unknown_targets_are_named_before_anything_starts(tmp_path: pathlib.Path) -> None:
     environment = environment_in(tmp_path)
     path = tmp_path / "e.yaml"
-    path.write_text("name: x\ntitle: y\nlab: tiny\nworkload: {name: write_bw}\nschedule:\n  - {at: 1, fail: p0-t7.0}\n")
+    step = "{at: 1, fail: 'p0-t7.0', evidence: {dropped: 1}}"
+    path.write_text(f"name: x\ntitle: y\nlab: tiny\nworkload: {{name: write_bw}}\nschedule:\n  - {step}\n")
     done = mrclab(environment, "run", str(path), code=2)
     assert "p0-t7.0" in done.stderr
     assert "building" not in done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mrc_control import lifecycle, verdict
+from mrc_control.evidence import Evidence
 from mrc_control.execute import run_on
 from mrc_control.experiment import Expectation, Experiment, Step, Workload
 from mrc_control.session import Session
@@ -47,7 +48,7 @@ def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: 
         lost = {key: value - before[key] for key, value in document["program_counters"].items()}
         # Every packet finds its way; the fabric has none for what kernels say to link-local groups.
         assert lost["drop_no_route"] + lost["drop_hop_limit"] <= said_by_kernels(made) - said
-        judged = verdict.judge(document, made.topology, expect)
+        judged = verdict.judge(document, made.topology, expect, experiment.claims())
     missed = [check for check in judged.checks if not check.passed]
     assert not missed, (missed, document["failures"])
     return document
@@ -67,10 +68,11 @@ def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path:
 #: permutation one host of every T0 sends up, which the T0's other uplink can carry.
 EVERYBODY = Workload(name="permutation", params={"message_bytes": 1 << 18, "window": 3, "shift": 1}, duration=5.5)
 ONE_PAIR = Workload(name="write_bw", params={"message_bytes": 1 << 18, "window": 4}, hosts=["h1", "h3"], duration=5.5)
+SILENT = Evidence(dropped=1, carried=0.2, evs_lost=1)
 FAILURES = {
-    "link": (EVERYBODY, "p1-t0.0--p1-t1.0", "link_down", 0.0),
-    "port": (ONE_PAIR, "h3:2", "port_down", 0.25),
-    "freeze": (EVERYBODY, "p2-t1.1", "freeze", 0.0),
+    "link": (EVERYBODY, "p1-t0.0--p1-t1.0", "link_down", 0.0, SILENT),
+    "port": (ONE_PAIR, "h3:2", "port_down", 0.25, Evidence(carried=0.05, ports_down=2, goodput=0.85)),
+    "freeze": (EVERYBODY, "p2-t1.1", "freeze", 0.0, SILENT),
 }
 
 
@@ -82,8 +84,11 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
     rate = {"rate": "8Mbps", "delay": "100us"}
     # Fewer packets per round trip want fewer EVs: every dead one costs a packet to find out.
     lab = lab_file(tmp_path, links={"host": rate, "fabric": rate}, ev={"size": 32, "active": 16})
-    workload, target, kind, loss = FAILURES[failure]
-    schedule = [Step(at=1.5, fail=target, kind=kind, loss=loss), Step(at=3.5, restore=target, loss=0.0)]
+    workload, target, kind, loss, evidence = FAILURES[failure]
+    schedule = [
+        Step(at=1.5, fail=target, kind=kind, loss=loss, evidence=evidence),
+        Step(at=3.5, restore=target, loss=0.0),
+    ]
     expect = Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95)
     document = run(lab, clock, workload, schedule, expect)
     assert [each["error"] for each in document["happenings"]] == ["", ""]
@@ -96,7 +101,7 @@ def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
     lifecycle.up(lab, links="veth")
     try:
         workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
-        schedule = [Step(at=0.5, fail="p0-t0.0--p0-t1.0"), Step(at=2.5, restore="p0-t0.0--p0-t1.0")]
+        schedule = [Step(at=0.5, fail="p0-t0.0--p0-t1.0", evidence=SILENT), Step(at=2.5, restore="p0-t0.0--p0-t1.0")]
         document = run(lab, "real", workload, [], Expectation(valid=False))
         assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 20_000
         # A mended link looks lossy until ten probes, a second's worth, have come back over it.

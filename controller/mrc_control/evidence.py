@@ -1,0 +1,215 @@
+"""Evidence that a failure happened: what a run must show of each failure, beside what it must withstand.
+
+Goodput that stays says nothing about a failure that was never there. So every step that breaks something states what
+shows it, measured from the failure until its target is restored (or the run ends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mrc_control import analysis
+from mrc_topo import addressing
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Link, Switch, Topology
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+#: What the failed element's ports carried before is measured over this time at most.
+BEFORE_NS = 1_000_000_000
+
+
+class Evidence(BaseModel):
+    """What must be seen of one failure; each key that is given is a check of the verdict.
+
+    `dropped`: packets that the fabric lost at the element's ports because of a failure (not of a full queue), at
+    least. `carried`: what the element's ports sent, as a share of what they sent before, at most. `evs_lost`: EVs
+    that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
+    least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
+    of all hosts, as a share of that before, at most.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dropped: Count | None = None
+    carried: Share | None = None
+    evs_lost: Count | None = None
+    losses: Count | None = None
+    ports_down: Count | None = None
+    goodput: Share | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if not self.stated():
+            raise ValueError(f"evidence needs at least one of: {', '.join(type(self).model_fields)}")
+        return self
+
+    def stated(self) -> dict[str, float]:
+        """The keys that are given."""
+        return {key: value for key, value in self if value is not None}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One stated evidence beside what the run shows."""
+
+    what: str
+    expected: str
+    measured: str
+    passed: bool
+
+
+def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
+    """What a run (`runner.RunResult.document`) shows of its failures.
+
+    Args:
+        claims: the evidence of each happening, in order; None where nothing is broken.
+    """
+    happenings = document["happenings"]
+    for number, claim in enumerate(claims):
+        if claim is None:
+            continue
+        if number >= len(happenings):
+            yield Finding(f"evidence of failure {number + 1}", "that it is made", "never made", False)
+            continue
+        found = _Found(document, topology, number)
+        for key, wanted in claim.stated().items():
+            what = f"evidence of {happenings[number]['action']['text']}: {LABELS[key]}"
+            value = getattr(found, key)()
+            if key in ("carried", "goodput"):
+                shown = "nothing before" if value is None else f"{value:.1%} of before"
+                passed = value is not None and value <= wanted
+                yield Finding(what, f"at most {wanted:.1%} of before", shown, passed)
+            else:
+                yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
+
+
+LABELS = {
+    "dropped": "packets the fabric lost there",
+    "carried": "bytes it carried",
+    "evs_lost": "EVs across it taken for bad",
+    "losses": "packets the hosts took for lost",
+    "ports_down": "hosts that know of a dead port",
+    "goodput": "goodput",
+}
+
+
+class _Found:
+    """One failure of a run: its element, its time, and what was counted then."""
+
+    def __init__(self, document: Mapping[str, Any], topology: Topology, number: int) -> None:
+        self.document = document
+        self.topology = topology
+        happenings = document["happenings"]
+        happening = happenings[number]
+        self.element = topology.element(happening["action"]["target"])
+        later = (each["at_ns"] for each in happenings[number + 1 :] if self._ends(each["action"], happening["action"]))
+        self.begin = happening["at_ns"]
+        self.end = max(next(later, document["finished_ns"]), self.begin)
+        before = [document["started_ns"], *(each["done_ns"] for each in happenings[:number])]
+        self.start = max(before[-1], self.begin - BEFORE_NS)
+
+    def _ends(self, action: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
+        """Whether an action restores this failure: a restore without a kind restores all of a target's."""
+        if action["verb"] != "restore" or self.topology.element(action["target"]).name != self.element.name:
+            return False
+        kinds = action.get("kind", ""), failure.get("kind", "")
+        return "" in kinds or kinds[0] == kinds[1]
+
+    def _switch_ports(self) -> list[str]:
+        """`SWITCH:PORT` of every port of the element."""
+        if isinstance(self.element, Switch):
+            return [f"{self.element.name}:{port}" for port in self.element.links]
+        assert isinstance(self.element, Link)
+        names = {switch.name for switch in self.topology.switches}
+        ends = (self.element.low, self.element.high)
+        return [f"{end.node}:{end.port}" for end in ends if end.node in names]
+
+    def _counted(self, key: str, begin: int, end: int) -> int:
+        """Increase of a counter over the element's ports, between the last samples at or before both times."""
+        rows = self.document["fabric"]
+        first, last = (
+            max((row for row in rows if row["t_ns"] <= time), key=_time, default=None) for time in (begin, end)
+        )
+        if last is None:
+            return 0
+        return sum(
+            last["ports"][port][key] - (first["ports"][port][key] if first else 0) for port in self._switch_ports()
+        )
+
+    def dropped(self) -> int:
+        return self._counted("lost", self.begin, self.end)
+
+    def carried(self) -> float | None:
+        before = self._counted("tx_bytes", self.start, self.begin) / max(self.begin - self.start, 1)
+        now = self._counted("tx_bytes", self.begin, self.end) / max(self.end - self.begin, 1)
+        return now / before if before and self.end > self.begin else None
+
+    def losses(self) -> float:
+        total = 0.0
+        for samples in self.document["samples"].values():
+            first, last = (
+                max((each for each in samples if each["t_ns"] <= time), key=_time, default=None)
+                for time in (self.begin, self.end)
+            )
+            if first is not None and last is not None:
+                total += last["losses"] - first["losses"]
+        return total
+
+    def _events(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for host, rows in self.document["events"].items():
+            for row in rows:
+                if row["kind"] == kind and self.begin <= row["t_ns"] <= self.end:
+                    yield host, row
+
+    def evs_lost(self) -> int:
+        topology, paths = self.topology, Paths(self.topology)
+        by_address = {addressing.text(host.address): host.index for host in topology.hosts}
+        peers = {
+            (host, qp["qpn"]): by_address.get(qp.get("peer"))
+            for host, statistics in self.document["statistics"].items()
+            for qp in statistics.get("qps", ())
+        }
+        found = set()
+        for host, row in self._events("ev"):
+            peer = peers.get((host, row["qpn"]))
+            if row["new"] != "ASSUMED_BAD" or peer is None:
+                continue
+            if paths.may_cross(self.element, topology.host(host).index, peer, row["ev"]):
+                found.add((host, row["qpn"], row["ev"]))
+        return len(found)
+
+    def ports_down(self) -> int:
+        links = self.element.links.values() if isinstance(self.element, Switch) else [self.element]
+        dead = {
+            (host.name, plane)
+            for host in self.topology.hosts
+            for plane, port in enumerate(host.ports)
+            if any(link.name == port.name for link in links)
+        }
+        names = {host.address.hex(): host.name for host in self.topology.hosts}
+        return len(
+            {
+                host
+                for host, row in self._events("port")
+                if not row["up"] and (names.get(row["peer"], host) if row["peer"] else host, row["port"]) in dead
+            }
+        )
+
+    def goodput(self) -> float | None:
+        edges = analysis.grid(self.document)
+        series = analysis.goodput_bps(self.document, edges)
+        start = self.document["started_ns"]
+        times = [(each - start) / 1e9 for each in (self.start, self.begin, self.end)]
+        before = analysis.window_mean(series, edges, times[0], times[1])
+        # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
+        inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)
+        return float(series[inside].mean()) / before if before and inside.any() else None
+
+
+def _time(row: Mapping[str, Any]) -> int:
+    return int(row["t_ns"])
