@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -325,3 +327,26 @@ def test_damaged_or_unwritable_grammar_cache(tmp_path: Path, monkeypatch: pytest
         assert kept.stat().st_size > size // 2
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     assert set(parser.load_tables()) == {"data", "memo"}
+
+
+class _Trap:
+    """A pickle of it makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_grammar_cache_that_others_can_write_to_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    parser.load_tables()
+    (kept,) = (tmp_path / "p4lite").iterdir()
+    kept.write_bytes(pickle.dumps(_Trap(tmp_path / "sprung")))
+    kept.parent.chmod(mode)
+    assert set(parser.load_tables()) == {"data", "memo"}
+    assert not (tmp_path / "sprung").exists()

@@ -7,11 +7,11 @@ longer than compiling a program. After a syntax error the parser pops to the clo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pickle
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +28,8 @@ from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, tokenize
 from p4lite.compiler.preprocessor import SourceMap
+from p4lite.files import write_whole
+from p4lite.folders import FolderError, is_private_file, make_private
 
 GRAMMAR = Path(__file__).with_name("grammar.lark")
 MAX_DEPTH = 400
@@ -83,20 +85,24 @@ def load_tables() -> Any:
     grammar = GRAMMAR.read_text(encoding="utf-8")
     cache = _cache_file(grammar)
     try:
-        with cache.open("rb") as f:
-            return pickle.load(f)
+        # Whoever can write a pickle that we load can have us run anything.
+        folder: Path | None = make_private(cache.parent)
+    except FolderError:
+        folder = None
+    try:
+        if folder is not None:
+            with cache.open("rb") as f:
+                if is_private_file(os.fstat(f.fileno())):
+                    return pickle.load(f)
     except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ValueError, ImportError, LookupError, TypeError):
         pass  # not there, or damaged: made anew
     maker = lark.Lark(grammar, parser="lalr", lexer=_NoLexer, maybe_placeholders=False)
     data, memo = maker.memo_serialize([lark.lexer.TerminalDef, lark.grammar.Rule])
     tables = {"data": data, "memo": memo}
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as out:
-            pickle.dump(tables, out, protocol=pickle.HIGHEST_PROTOCOL)
-        os.replace(out.name, cache)
-    except OSError:
-        pass  # a read-only home only costs time
+    if folder is None:
+        return tables
+    with contextlib.suppress(OSError):  # a read-only home only costs time
+        write_whole(cache, pickle.dumps(tables, protocol=pickle.HIGHEST_PROTOCOL), mode=0o600)
     return tables
 
 

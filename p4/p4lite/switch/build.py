@@ -1,12 +1,10 @@
-"""Compiles C into shared objects and keeps them in a cache, keyed by all that goes in.
+"""Compiles C into shared objects and keeps them in a cache (`objects`), keyed by all that goes in.
 
-Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. An object appears under its final
-name by rename, so processes that build at once do no harm. `CC` names another compiler.
+Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. `CC` names another compiler.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -19,7 +17,9 @@ from functools import cache
 from pathlib import Path
 
 from p4lite import progress
+from p4lite.folders import FolderError, make_private
 from p4lite.switch.errors import BuildError
+from p4lite.switch.objects import Store
 
 CORE_DIR = Path(__file__).parent / "core"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -32,7 +32,8 @@ SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", 
 
 
 def cache_dir() -> Path:
-    """The directory of built objects; made on demand. Raises BuildError if it cannot be."""
+    """The directory of built objects; made on demand. Raises BuildError if it cannot be, or if others can write to it:
+    what is in it gets loaded."""
     chosen = os.environ.get("MRCLAB_CACHE")
     if chosen:
         path = Path(chosen)
@@ -40,10 +41,9 @@ def cache_dir() -> Path:
         base = os.environ.get("XDG_CACHE_HOME")
         path = (Path(base) if base else Path.home() / ".cache") / "mrclab"
     try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"{path}: cannot make the cache directory: {error.strerror}; set MRCLAB_CACHE") from None
-    return path
+        return make_private(path)
+    except FolderError as error:
+        raise BuildError(f"the cache of compiled switches: {error}; or set MRCLAB_CACHE") from None
 
 
 def compiler() -> list[str]:
@@ -128,35 +128,40 @@ def build(
     texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]
     kind = "exe" if executable else "so"
     key = _digest([*base, *more, kind.encode(), *texts])
-    store = cache_dir()
-    final = store / f"{name}-{key}{'' if executable else '.so'}"
-    if final.exists():
-        with contextlib.suppress(OSError):
-            os.utime(final)
-        return final
-    with tempfile.TemporaryDirectory(prefix="build-", dir=store) as tmp_name:
-        tmp = Path(tmp_name)
-        objects = []
-        for path, text in zip(sources, texts, strict=False):
-            obj = store / f"{path.stem}-{_digest([*base, text])}.o"
-            if not obj.exists():
+    store = Store(cache_dir())
+    final = f"{name}-{key}{'' if executable else '.so'}"
+    found = store.find(final)
+    if found is not None:
+        return found
+    try:
+        with tempfile.TemporaryDirectory(prefix=store.BUILD_PREFIX, dir=store.folder) as tmp_name:
+            tmp = Path(tmp_name)
+            objects = []
+            for path, text in zip(sources, texts, strict=False):
+                object_name = f"{path.stem}-{_digest([*base, text])}.o"
                 made = tmp / f"{path.stem}.o"
-                _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name)
-                os.replace(made, obj)
-            objects.append(str(obj))
-        for file_name, c_text in generated.items():
-            (tmp / file_name).write_text(c_text, encoding="utf-8")
-            made = tmp / (file_name + ".o")
-            progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
-            if large:
-                progress.notice(f"{name} is large: optimised with {' '.join(generated_mode)}, its packets take longer")
-            _run(
-                [*command, *common, *generated_mode, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
-                f"{name}/{file_name}",
-            )
-            objects.append(str(made))
-        linked = tmp / final.name
-        link = [] if executable else ["-shared"]
-        _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name)
-        os.replace(linked, final)
-    return final
+                if not store.copy(object_name, made):
+                    _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name)
+                    store.put(object_name, made)
+                objects.append(str(made))
+            for file_name, c_text in generated.items():
+                (tmp / file_name).write_text(c_text, encoding="utf-8")
+                made = tmp / (file_name + ".o")
+                progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
+                if large:
+                    progress.notice(
+                        f"{name} is large: optimised with {' '.join(generated_mode)}, its packets take longer"
+                    )
+                _run(
+                    [*command, *common, *generated_mode, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
+                    f"{name}/{file_name}",
+                )
+                objects.append(str(made))
+            linked = tmp / final
+            link = [] if executable else ["-shared"]
+            _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name)
+            return store.put(final, linked)
+    except OSError as error:
+        raise BuildError(
+            f"{store.folder}: cannot keep what was compiled: {error.strerror}; make room, or set MRCLAB_CACHE"
+        ) from None

@@ -1,0 +1,95 @@
+"""Folders that nobody but us can change: what is loaded and run, and where we listen, comes from such only."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+
+
+class FolderError(Exception):
+    """A folder that cannot be made or that others can change; the text names it and says what to do."""
+
+
+def make_private(path: Path) -> Path:
+    """Make a folder (0700, with its parents) unless it is there, and check it (`check_private`).
+
+    Returns:
+        The folder without symbolic links in it.
+
+    Raises:
+        FolderError: it cannot be made, or is not ours alone to change.
+    """
+    path = Path(os.path.abspath(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise FolderError(f"{path}: cannot make the folder: {error.strerror}") from None
+    return check_private(path)
+
+
+def check_private(path: Path) -> Path:
+    """Check that nobody but us and root can change what is in a folder, or put another in its place.
+
+    Returns:
+        The folder without symbolic links in it.
+
+    Raises:
+        FolderError: somebody can; the text names the folder to blame.
+    """
+    try:
+        real = path.resolve(strict=True)
+        if _is_changeable(real.lstat(), sticky=False):
+            raise FolderError(f"{path}: others can write to it; `chmod go-w {path}` after a look at what is in it")
+        if real.lstat().st_uid != os.geteuid():
+            raise FolderError(f"{path}: belongs to user {real.lstat().st_uid}, not to you")
+        for place in (Path(os.path.abspath(path)), real):
+            for parent in place.parents:
+                if _is_changeable(parent.stat(), sticky=True):
+                    raise FolderError(f"{path}: others can put another in its place: they can write to {parent}")
+                if parent.stat().st_uid not in {0, os.geteuid(), *_strangers()}:
+                    raise FolderError(
+                        f"{path}: user {parent.stat().st_uid}, whose {parent} is, can put another in its place"
+                    )
+    except OSError as error:
+        raise FolderError(f"{path}: cannot look at it: {error.strerror}") from None
+    return real
+
+
+def is_private_file(found: os.stat_result) -> bool:
+    """Whether a file of a private folder is a plain file of ours that nobody else can write to."""
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not _is_changeable(found, sticky=False)
+
+
+def _is_changeable(found: os.stat_result, *, sticky: bool) -> bool:
+    """Whether others can write to it; `sticky`: a folder where nobody can rename what is another's is no harm."""
+    if sticky and found.st_mode & stat.S_ISVTX:
+        return False
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether nobody but us is in a group: where every user has one, umask 002 makes folders writable to it."""
+    if gid == 0 and os.geteuid() != 0:
+        # What root shares with its group, it shares with those whom it trusts.
+        return True
+    try:
+        us = pwd.getpwuid(os.geteuid())
+        return gid == us.pw_gid and set(grp.getgrgid(gid).gr_mem) <= {us.pw_name} and us.pw_gid == us.pw_uid
+    except KeyError:
+        return False
+
+
+def _strangers() -> set[int]:
+    """In a user namespace, as whom the users outside appear, root among them; outside, nobody."""
+    with contextlib.suppress(OSError, ValueError):
+        first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        if first != ["0", "0", "4294967295"]:
+            return {int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))}
+    return set()

@@ -1,0 +1,99 @@
+"""The store of compiled objects: what comes out is what was put in, or nothing.
+
+Beside each object is a file `NAME.sum` with its length and SHA-256. A loader maps an object and runs it, so that a cut
+one is a SIGBUS and a changed one anything at all; one that does not match is therefore as good as none. Object and
+sum change under a lock, each by rename, so that a process killed between the two leaves a mismatch and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from p4lite.folders import is_private_file
+
+#: Folders of builds that were killed are removed after so long; no build takes that.
+ABANDONED_S = 3600
+
+
+class Store:
+    """Objects by name in a folder that only we can write to. Its methods let OSError through but for `find`."""
+
+    BUILD_PREFIX: ClassVar = "build-"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, name: str) -> Path | None:
+        """The object's path if it is there and whole."""
+        path = self.folder / name
+        try:
+            with self._locked(fcntl.LOCK_SH):
+                if not self._is_whole(path):
+                    return None
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return path
+
+    def put(self, name: str, made: Path) -> Path:
+        """Keep `made`, a file in the same file system, under a name; its path. `made` stays there."""
+        data = made.read_bytes()
+        sum_file = made.with_name(made.name + ".sum")
+        sum_file.write_text(_sum(data), encoding="ascii")
+        again = made.with_name(made.name + ".new")
+        os.link(made, again)
+        path = self.folder / name
+        for file in (made, sum_file):
+            file.chmod(file.stat().st_mode & ~0o022)
+        with self._locked(fcntl.LOCK_EX):
+            os.replace(again, path)
+            os.replace(sum_file, self._sum_file(path))
+        self._sweep()
+        return path
+
+    def copy(self, name: str, target: Path) -> bool:
+        """Bring a whole object to `target`; False when there is none."""
+        found = self.find(name)
+        if found is None:
+            return False
+        shutil.copyfile(found, target)
+        return True
+
+    def _sum_file(self, path: Path) -> Path:
+        return path.with_name(path.name + ".sum")
+
+    def _is_whole(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            return is_private_file(os.fstat(file.fileno())) and (
+                self._sum_file(path).read_text(encoding="ascii", errors="replace") == _sum(file.read())
+            )
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        access = os.O_RDONLY if kind == fcntl.LOCK_SH else os.O_RDWR | os.O_CREAT
+        handle = os.open(self.folder / ".lock", access | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+    def _sweep(self) -> None:
+        """Remove what killed builds left."""
+        for path in self.folder.glob(f"{self.BUILD_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > ABANDONED_S:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _sum(data: bytes) -> str:
+    return f"{len(data)} {hashlib.sha256(data).hexdigest()}\n"
