@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from p4lite import progress
 from p4lite.compiler.diagnostics import CompileError, Diagnostic
+from p4lite.files import write_whole
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 WATCH_INTERVAL_S = 0.3
@@ -124,22 +123,7 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    target = Path(path)
-    if target.exists() and not target.is_file():
-        # A device or a pipe: nothing to replace.
-        target.write_text(text, encoding="utf-8")
-        return
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as f:
-            f.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, text)
 
 
 def _stamp(files: set[str]) -> dict[str, int]:

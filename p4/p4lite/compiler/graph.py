@@ -18,6 +18,7 @@ from pathlib import Path
 from p4lite.compiler import ast, unparse
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.midend.names import control_plane_name
+from p4lite.files import write_whole
 
 BLOCKS = {"parser": "p", "verify": "vr", "ingress": "ig", "egress": "eg", "compute": "ck", "deparser": "dep"}
 """Blocks that can be drawn, and the parameter of V1Switch that each is."""
@@ -88,7 +89,7 @@ def render(dot: str, path: Path) -> None:
             raise GraphError(f"{path}: Graphviz failed: {reason[-1] if reason else done.returncode}")
         data = done.stdout
     try:
-        path.write_bytes(data)
+        write_whole(path, data)
     except OSError as error:
         raise GraphError(f"{path}: cannot write: {error.strerror}") from None
 

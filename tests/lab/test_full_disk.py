@@ -1,0 +1,145 @@
+"""A full disk: one clear line, and files that are complete or absent. On a small tmpfs in an own mount namespace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from p4lite.files import WriteError, write_whole
+
+OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+
+#: Fills the disk of a folder but for so many bytes.
+FILL = """
+    import os
+    def fill(folder, leave):
+        with open(os.path.join(folder, "filler"), "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1 << 16)):
+                    pass
+            except OSError:
+                pass
+            size = file.tell()
+            file.truncate(max(size - leave, 0))
+"""
+
+
+def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: str) -> subprocess.CompletedProcess[str]:
+    """Runs a Python script with a tmpfs at `folder`; then shell commands that see the disk as it was left."""
+    folder.mkdir()
+    program = folder.parent / "script.py"
+    program.write_text(textwrap.dedent(FILL) + textwrap.dedent(script))
+    shell = f'mount -t tmpfs -o size={megabytes}m none "$1" || exit 99\n"$2" "$3" "$1"\ncode=$?\n{after}\nexit $code\n'
+    done = subprocess.run(
+        [*OWN_MOUNTS, "sh", "-c", shell, "sh", str(folder), sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder.parent,
+        env={**os.environ, "MRCLAB_RUN": str(folder / "run")},
+    )
+    if done.returncode in (1, 99) and ("unshare" in done.stderr or done.returncode == 99):
+        pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
+    return done
+
+
+RUN = """
+    import sys
+    from mrc_control import cli, execute
+    folder, run_on = sys.argv[1], execute.run_on
+    def then_full(*arguments):
+        result = run_on(*arguments)
+        fill(folder, LEAVE)
+        return result
+    execute.run_on = then_full
+    sys.argv = ["mrclab", "run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--set", "iterations=2", "--json"]
+    sys.argv += ["-o", folder + "/results"]
+    cli.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leave", [0, 1 << 20])
+def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    copy = f'cp -a "$1/results/." "{kept}" 2>/dev/null'
+    done = on_a_small_disk(tmp_path / "disk", 30, RUN.replace("LEAVE", str(leave)), copy)
+    assert done.returncode == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line not in ("building the simulation", "running")]
+    missing = "verdict.json" if leave == 0 else "report.html"
+    assert lines == [
+        f"mrclab: error: {tmp_path}/disk/results/{missing}: cannot be written: {os.strerror(errno.ENOSPC)}"
+    ]
+    assert done.stdout == ""
+    left = sorted(os.listdir(kept))
+    assert left == ([] if leave == 0 else ["result.json", "verdict.json"])
+    for name in left:
+        json.loads((kept / name).read_text())
+    if left:
+        assert json.loads((kept / "verdict.json").read_text())["passed"] is True
+
+
+@pytest.mark.slow
+def test_a_disk_without_room_is_found_before_the_run(tmp_path: pathlib.Path) -> None:
+    done = on_a_small_disk(tmp_path / "disk", 4, RUN.replace("LEAVE", "0"), 'ls -A "$1"')
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "too little room for the results: 4 MiB free, up to 16 MiB needed; choose another with -o" in line
+    assert done.stdout == ""
+
+
+WRITE = """
+    import sys
+    from p4lite.files import write_whole
+    path = sys.argv[1] + "/file"
+    write_whole(path, "old" * 1000)
+    fill(sys.argv[1], 8192)
+    try:
+        write_whole(path, "new" * 100_000)
+    except OSError as error:
+        print(error)
+    assert open(path).read() == "old" * 1000
+    write_whole(path, "new" * 1000)
+    assert open(path).read() == "new" * 1000
+"""
+
+
+def test_what_was_there_stays_when_the_new_does_not_fit(tmp_path: pathlib.Path) -> None:
+    done = on_a_small_disk(tmp_path / "disk", 1, WRITE, 'ls -A "$1"')
+    assert done.returncode == 0, done.stderr
+    told, *left = done.stdout.splitlines()
+    assert told == f"{tmp_path}/disk/file: cannot be written: {os.strerror(errno.ENOSPC)}"
+    assert left == ["file", "filler"]
+
+
+def test_writing_whole_keeps_to_umask_links_and_devices(tmp_path: pathlib.Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "a", "text\n")
+        write_whole(tmp_path / "secret", b"\x00", mode=0o600)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to("a")
+    write_whole(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a").read_text() == "new"
+    write_whole("/dev/null", "gone")
+    with pytest.raises(WriteError, match="/a/b: cannot be written: Not a directory"):
+        write_whole(tmp_path / "a" / "b", "")
+    with pytest.raises(WriteError, match="cannot be written"):
+        write_whole(tmp_path / "n\0n", "")
+    assert sorted(os.listdir(tmp_path)) == ["a", "link", "secret"]
+    shutil.rmtree(tmp_path)
+    with pytest.raises(WriteError, match="No such file or directory"):
+        write_whole(tmp_path / "a", "")
