@@ -1,13 +1,18 @@
-"""Shared test set-up: the root marker's skip, and fixed, printed seeds."""
+"""Shared test set-up: what the markers lab, netns and root need, and fixed, printed seeds."""
 
 from __future__ import annotations
 
 import os
+import pathlib
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mrc_control import lifecycle
+from mrc_control.lab.namespaces import is_machine_root
+
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
+CAP_NET_ADMIN = 12
 
 settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mrclab")
@@ -17,13 +22,24 @@ def pytest_report_header() -> str:
     return f"seed: {SEED} (MRCLAB_SEED changes it); hypothesis: derandomized"
 
 
+def _may_make_interfaces() -> bool:
+    status = pathlib.Path("/proc/self/status").read_text().splitlines()
+    effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return os.geteuid() == 0 and bool(effective >> CAP_NET_ADMIN & 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.geteuid() == 0:
-        return
-    skip = pytest.mark.skip(reason="needs root (network namespaces, raw sockets)")
-    for item in items:
-        if item.get_closest_marker("root"):
-            item.add_marker(skip)
+    marked = {name: [item for item in items if item.get_closest_marker(name)] for name in ("lab", "netns", "root")}
+    why = {"lab": None, "netns": None, "root": None}
+    if marked["lab"]:
+        why["lab"] = lifecycle.problem()
+    if not _may_make_interfaces():
+        why["netns"] = "no root of a network namespace: run it by `python -m mrc_control.lab.launch --run`"
+    if not is_machine_root():
+        why["root"] = "needs the machine's root"
+    for name, reason in why.items():
+        for item in marked[name] if reason else ():
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture

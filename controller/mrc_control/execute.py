@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,7 +42,8 @@ def session_for(
     """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
 
     Raises:
-        RunError: not root, or the lab that is up has another transport.
+        RunError: the lab that is up has another transport.
+        NamespaceError: there can be no real-clock lab here.
     """
     topology = load_lab(lab)
     if clock == "virtual":
@@ -57,8 +57,6 @@ def session_for(
     run = RunDir(topology.lab.name)
     ours = not run.exists() or lifecycle.is_dead(run)
     if ours:
-        if os.geteuid() != 0:
-            raise RunError("a real-clock lab needs root (namespaces, raw sockets): use sudo, or --clock virtual")
         lifecycle.up(lab, transport, progress)
     elif run.read().transport != transport:
         raise RunError(f"lab '{run.name}' is up with transport {run.read().transport}; `mrclab down {run.name}` first")

@@ -1,12 +1,15 @@
 """Hosts and links of a real-clock lab: Mininet's namespaces and veth pairs.
 
-Every host port is a veth pair; its other end stays in the root namespace, where the fabric process opens it. MRC itself
-needs nothing of the hosts' kernels; addresses and routes are there so that `ping` between host ports works.
+All of it is made inside the lab's own namespaces. Every host port is a veth pair; its other end stays in the lab's
+network namespace, where the fabric process opens it. MRC itself needs nothing of the hosts' kernels; addresses and
+routes are there so that `ping` between host ports works. Nothing is taken away here: it ends with the PID namespace.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
+import shutil
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +21,32 @@ from mrc_topo.topology import Host, Topology
 ROUTER = "fe80::1"
 #: Below this the kernel has no IPv6 on an interface.
 IPV6_MIN_MTU = 1280
+INSTALL = (
+    "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
+    "where that cannot be, use `--clock virtual`"
+)
 
 
 class HostNetError(Exception):
     """Hosts or links cannot be made; the text says why."""
 
 
+def check_installed() -> None:
+    """Checks that Mininet is there, before anything is made.
+
+    Raises:
+        HostNetError: its Python package or its helper is missing.
+    """
+    for what, found in (
+        ("Mininet", importlib.util.find_spec("mininet") is not None),
+        ("Mininet's helper mnexec", shutil.which("mnexec") is not None),
+    ):
+        if not found:
+            raise HostNetError(f"{what} is missing; {INSTALL}")
+
+
 def switch_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
-    """The root namespace's end of every host link, by (T0 name, port)."""
+    """The fabric's end of every host link, by (T0 name, port)."""
     names = {}
     for host in topology.hosts:
         for port in host.ports:
@@ -45,7 +66,7 @@ def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
 
 
 class HostNet:
-    """Namespaces and links of a topology, from `start` to `stop`; `veth` makes the fabric's links veth pairs, too."""
+    """Namespaces and links of a topology; `veth` makes the fabric's links veth pairs, too."""
 
     def __init__(self, topology: Topology, *, veth: bool = False) -> None:
         self.topology = topology
@@ -61,25 +82,23 @@ class HostNet:
         Raises:
             HostNetError: Mininet is missing or refuses.
         """
-        try:
-            from mininet.net import Mininet
-            from mininet.node import Node
-        except ImportError as error:
-            raise HostNetError("Mininet is missing; `make setup` installs it (Debian package mininet)") from error
+        check_installed()
+        from mininet.net import Mininet
+        from mininet.node import Node
+
         # Mininet waits for ever for a host that could not be made, so this comes first.
         try:
             probe = subprocess.run(["mnexec", "-n", "true"], capture_output=True, text=True, check=False, timeout=10)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise HostNetError(f"mnexec: {error}; `make setup` installs Mininet") from error
+            raise HostNetError(f"mnexec: {error}; {INSTALL}") from error
         if probe.returncode:
             reason = probe.stderr.strip() or f"exit code {probe.returncode}"
-            raise HostNetError(
-                f"this machine makes no network namespaces (mnexec: {reason}); a container must allow it"
-            )
+            raise HostNetError(f"this machine makes no network namespaces for hosts (mnexec: {reason})")
+        # What Mininet would raise at first are the machine's own limits, which are not ours to raise.
+        Mininet.inited = True
         self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
         root = Node("fabric", inNamespace=False)
         self._net.nameToNode["fabric"] = root
-        self._root = root
         for host in self.topology.hosts:
             node = self._net.addHost(host.name, ip=None)
             for port in host.ports:
@@ -112,7 +131,8 @@ class HostNet:
         for name in self.interfaces.values():
             # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
             pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-        self._batch([], [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()])
+        lines = [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()]
+        self._batch([], ["link set dev lo up", *lines])
 
     def _configure_host(self, host: Host) -> None:
         mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
@@ -137,21 +157,5 @@ class HostNet:
         return ["mnexec", "-a", str(self.pid(host))]
 
     def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a program in the host's namespace; it dies with this process."""
-        return subprocess.Popen([*self.command(host), *dying(command)], **options)
-
-    def stop(self) -> None:
-        """Takes hosts and links away."""
-        if self._net is None:
-            return
-        for host in self._net.hosts:
-            host.terminate()
-        self._root.terminate()
-        for name in self.interfaces.values():
-            subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
-        self._net = None
-
-
-def dying(command: Sequence[str]) -> list[str]:
-    """A command that the kernel kills when its parent dies: nothing outlives a killed lab."""
-    return ["setpriv", "--pdeathsig", "KILL", "--", *command]
+        """Starts a program in the host's namespace."""
+        return subprocess.Popen([*self.command(host), *command], **options)

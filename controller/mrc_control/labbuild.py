@@ -41,12 +41,14 @@ FORMATS = {
 class FabricPlan:
     """How the fabric is wired: `interfaces` maps (switch name, port) to the interface there, where there is one.
 
-    In memory a fabric's own links have none; with veth links between processes they have one at each end.
+    In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
+    its thread, for which the links of all switches wait, may go before the hosts' processes.
     """
 
     grpc_address: str
     clock: str
     interfaces: dict[tuple[str, int], str]
+    realtime: bool = False
 
 
 def frame_bytes(topology: Topology) -> int:
@@ -119,8 +121,7 @@ def fabric_description(
             links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
     return {
         "clock": plan.clock,
-        # The links of all switches wait for this one thread: it goes before the hosts' processes.
-        "realtime": plan.clock == "real",
+        "realtime": plan.realtime,
         "round_us": ROUND_US,
         "grpc_server_addr": plan.grpc_address,
         "seed": lab.seed & 0x7FFFFFFF,

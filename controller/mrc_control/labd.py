@@ -1,8 +1,10 @@
 """Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
 
-    python -m mrc_control.labd NAME
+    python -m mrc_control.labd NAME TRANSPORT LINKS
 
-`mrclab up` starts it. Everything it starts dies with it, and everything is recorded in the run directory first.
+`mrc_control.lab.launch` starts it in the lab's own namespaces, in which it is root, and with /run/lab as the only place
+that it shares with the commands outside. Everything it starts dies with it: the launcher's process, the first of the
+PID namespace, ends with it, and the kernel then ends all others.
 """
 
 from __future__ import annotations
@@ -11,27 +13,31 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from typing import IO
 
 import grpc
 
 from mrc_control import labbuild
 from mrc_control.hostclient import HostClient, HostError
-from mrc_control.hostnet import HostNet, HostNetError, dying
+from mrc_control.hostnet import HostNet, HostNetError
 from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
-from mrc_control.rundir import Process, RunDir, RunError, claim_machine
+from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError
+from mrc_control.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
 
 READY_S = 90.0
-AGENT_NICE = "-15"
+#: What may end by itself has so long, all together.
+GRACE_S = 2.0
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
 
 
@@ -39,42 +45,72 @@ class Stopped(Exception):
     """The daemon was told to end while it was still starting."""
 
 
+def granted(ask: Callable[[], object]) -> bool:
+    """Whether the kernel would grant what is asked, tried in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ask()
+        except (OSError, ValueError):
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def may_be_realtime() -> bool:
+    """Whether our processes may run with SCHED_RR."""
+    return granted(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
+
+
+def may_be_nice() -> bool:
+    """Whether our processes may take the agents' niceness."""
+    return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
+
+
 class Daemon:
     """One lab from start to end."""
 
-    def __init__(self, run: RunDir, topology: Topology, transport: str, links: str) -> None:
-        self.run = run
+    def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str) -> None:
+        self.folder = folder
         self.topology = topology
         self.transport = transport
         self.net = HostNet(topology, veth=links == "veth")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self.devices: list[Device] = []
+        self.record = Record(roles={"labd": os.getpid()})
         self.ended = threading.Event()
         self.starting = True
+        # Limits on priorities are what an ordinary user may have been given; the soft ones go as far as the hard ones.
+        for limit in (resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
+            hard = resource.getrlimit(limit)[1]
+            resource.setrlimit(limit, (hard, hard))
+        self.realtime = may_be_realtime()
+        self.nice = may_be_nice()
+
+    def write(self) -> None:
+        """Records how things are."""
+        self.folder.write(self.record)
 
     def start(self) -> None:
         """Brings everything up, in the order in which one needs the other."""
-        with self.run.change() as state:
-            state.processes.append(Process.of("labd", os.getpid()))
-            state.interfaces = list(self.net.interfaces.values())
+        self.write()
         program = fabric_program()
         self.net.start()
         fabric: dict[str, list[int]] = {}
         if self.net.veth:
             for switch in self.topology.switches:
-                fabric[self._start_fabric(switch.name, [switch])] = [switch.device_id]
+                self._start_fabric(switch.name, [switch])
+                fabric[switch.name] = [switch.device_id]
         else:
-            fabric[self._start_fabric("fabric", None)] = [switch.device_id for switch in self.topology.switches]
-        for address, devices in fabric.items():
-            self.push(program, address, devices)
+            self._start_fabric("fabric", None)
+            fabric["fabric"] = [switch.device_id for switch in self.topology.switches]
+        for role, devices in fabric.items():
+            self.push(program, self.folder.address(role), devices)
         self._start_agents()
-        with self.run.change() as state:
-            state.fabric = fabric
-            state.hosts = {
-                host.name: {"pid": self.net.pid(host.name), "socket": str(self.run.socket(host.name))}
-                for host in self.topology.hosts
-            }
-            state.phase = "up"
+        self.record.fabric = fabric
+        self.record.hosts = {host.name: self.net.pid(host.name) for host in self.topology.hosts}
+        self.record.phase = "up"
+        self.write()
         self.starting = False
 
     def end(self) -> None:
@@ -86,18 +122,22 @@ class Daemon:
 
     def _spawn(self, role: str, process: subprocess.Popen[bytes]) -> None:
         self.children[role] = process
-        with self.run.change() as state:
-            state.processes.append(Process.of(role, process.pid))
+        self.record.roles[role] = process.pid
+        self.write()
 
     def _log(self, role: str) -> IO[bytes]:
-        return (self.run.path / f"{role}.log").open("wb")
+        return self.folder.log(role).open("wb")
 
-    def _start_fabric(self, role: str, switches: list[Switch] | None) -> str:
-        """Starts a process with these switches (all when None); returns its gRPC address."""
-        plan = labbuild.FabricPlan("127.0.0.1:0", "real", self.net.interfaces)
-        description = self.run.path / f"{role}.fabric.json"
+    def _last(self, role: str) -> str:
+        lines = self.folder.log(role).read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def _start_fabric(self, role: str, switches: list[Switch] | None) -> None:
+        """Starts a process with these switches (all when None), which listens on the role's socket."""
+        plan = labbuild.FabricPlan(self.folder.address(role), "real", self.net.interfaces, realtime=self.realtime)
+        description = self.folder.path / f"{role}.fabric.json"
         description.write_text(json.dumps(labbuild.fabric_description(self.topology, plan, switches)))
-        command = dying([sys.executable, "-m", "p4lite.switch.server", "--fabric", str(description)])
+        command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         self._spawn(role, process)
@@ -105,9 +145,7 @@ class Daemon:
         ready, _, _ = select.select([process.stdout], [], [], READY_S)
         words = process.stdout.readline().decode().split() if ready else []
         if len(words) != 2 or words[0] != "ready":
-            text = (self.run.path / f"{role}.log").read_text().strip().splitlines()
-            raise RunError(f"the process of {role} did not start: {text[-1] if text else 'no word from it'}")
-        return words[1]
+            raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
     def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
         """Program and tables of the switches behind an address, by P4Runtime. They never change afterwards."""
@@ -121,20 +159,18 @@ class Daemon:
 
     def _start_agents(self) -> None:
         for host in self.topology.hosts:
-            config = self.run.path / f"{host.name}.json"
+            config = self.folder.path / f"{host.name}.json"
             config.write_text(json.dumps(labbuild.host_config(self.topology, host, "real", self.transport)))
-            agent = [sys.executable, "-m", "mrc_host.agent", str(config), str(self.run.socket(host.name))]
-            # Hosts keep time; whatever else the machine does can wait a little.
-            command = ["nice", "-n", AGENT_NICE, *agent]
+            agent = [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(self.folder.socket(host.name))]
+            command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
             with self._log(host.name) as log:
                 self._spawn(host.name, self.net.popen(host.name, command, stdout=log, stderr=log))
         for host in self.topology.hosts:
-            client = HostClient(host.name, self.run.socket(host.name))
+            client = HostClient(host.name, self.folder.socket(host.name))
             try:
                 client.connect(wait_s=READY_S / 3)
             except HostError as error:
-                text = (self.run.path / f"{host.name}.log").read_text().strip().splitlines()
-                raise RunError(text[-1] if text else str(error)) from error
+                raise RunError(self._last(host.name) or str(error)) from error
             client.close()
 
     def wait(self) -> None:
@@ -142,50 +178,37 @@ class Daemon:
 
         A child that dies is left dead: an experiment must see that.
         """
-        while not self.ended.wait(0.5) and self.run.exists():
+        while not self.ended.wait(0.5) and self.folder.record_file.exists():
             for process in self.children.values():
                 process.poll()
 
     def stop(self) -> None:
-        """Ends everything, in the reverse order."""
+        """Lets everything end by itself that has files to finish; the rest ends with the namespace."""
+        if self.record.phase != "failed":
+            self.record.phase = "ending"
+        with contextlib.suppress(OSError):
+            self.write()
         for device in self.devices:
             device.close()
         for process in self.children.values():
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
+        deadline = time.monotonic() + GRACE_S
         for process in self.children.values():
-            try:
-                process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.net.stop()
-
-
-def only_one() -> socket.socket:
-    """The claim on the machine: two real-clock labs would share interface names and disturb each other's time.
-
-    Raises:
-        RunError: another one is up.
-    """
-    claim = claim_machine()
-    if claim is None:
-        raise RunError("another real-clock lab is up; `mrclab status` names it, `mrclab down` ends it")
-    return claim
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def main(argv: list[str]) -> int:
-    """Entry point; the run directory with a state that names the lab file exists already."""
-    if len(argv) != 1:
-        print("usage: python -m mrc_control.labd NAME", file=sys.stderr)
+    """Entry point; the lab file is in the folder already."""
+    if len(argv) != 3:
+        print("usage: python -m mrc_control.labd NAME TRANSPORT LINKS", file=sys.stderr)
         return 2
-    run = RunDir(argv[0])
-    state = run.read()
+    name, transport, links = argv
+    folder = LabFolder(pathlib.Path(LAB_FOLDER))
     daemon: Daemon | None = None
-    claim: socket.socket | None = None
     try:
-        claim = only_one()
-        daemon = Daemon(run, load_lab(pathlib.Path(state.lab_file)), state.transport, state.links)
+        daemon = Daemon(folder, load_lab(folder.path / f"{name}.yaml"), transport, links)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.end() if daemon else None)
         daemon.start()
@@ -194,14 +217,14 @@ def main(argv: list[str]) -> int:
     except Stopped:
         code = 0
     except FAILURES as error:
-        with contextlib.suppress(RunError, OSError), run.change() as changed:
-            changed.phase, changed.error = "failed", str(error)
+        record = daemon.record if daemon is not None else Record()
+        record.phase, record.error = "failed", str(error)
+        with contextlib.suppress(OSError):
+            folder.write(record)
         code = 1
     finally:
         if daemon is not None:
             daemon.stop()
-        if claim is not None:
-            claim.close()
     return code
 
 

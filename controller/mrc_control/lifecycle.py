@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import os
 import pathlib
+import select
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from mrc_control.hostnet import HostNetError
-from mrc_control.rundir import RunDir, RunError, State, all_runs, end_processes
+from mrc_control import scheduling
+from mrc_control.hostnet import HostNetError, check_installed
+from mrc_control.lab.launch import Order
+from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
+from mrc_control.rundir import (
+    KILL_AFTER_S,
+    LAB_FOLDER,
+    Process,
+    RunDir,
+    RunError,
+    State,
+    all_runs,
+    base,
+    check_ours,
+    end_process,
+    is_locked,
+    last_line,
+    locked,
+    wait_dead,
+)
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import Topology
+from p4lite.switch import build
+from p4lite.switch.errors import BuildError
 
 UP_S = 180.0
+LAUNCH_S = 30.0
 DOWN_S = 20.0
+CACHE = "/run/cache"
+#: What a lab of root's gets of root's environment.
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CC", "PYTHONDONTWRITEBYTECODE", "P4LITE_SANITIZE")
+
+Progress = Callable[[str], None]
+
+
+def _quiet(text: str) -> None:
+    """Nobody listens."""
 
 
 def lab_path(lab: str) -> pathlib.Path:
@@ -26,64 +59,203 @@ def lab_path(lab: str) -> pathlib.Path:
 
 
 def is_dead(run: RunDir) -> bool:
-    """Whether nothing holds a lab any more: its daemon is not alive."""
+    """Whether nothing holds a lab any more: its first process is dead, or never came to be and nobody starts it."""
+    if is_locked(run.path / "starting"):
+        return False
     try:
         state = run.read()
     except RunError:
         return True
-    daemons = [process for process in state.processes if process.role == "labd"]
-    return bool(daemons) and not any(process.alive() for process in daemons)
+    return state.first is None or not state.first.alive()
 
 
-def up(
-    lab: str, transport: str = "mrc", progress: Callable[[str], None] = lambda text: None, links: str = "memory"
-) -> tuple[str, Topology]:
+def check() -> None:
+    """Checks that there can be a real-clock lab here, before anything is made.
+
+    Raises:
+        HostNetError: Mininet is missing.
+        NamespaceError: the machine gives no namespaces; with the setting and the ways out.
+    """
+    check_installed()
+    command = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--probe"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        text = done.stdout.strip().removeprefix("error ") or (done.stderr.strip().splitlines() or ["no word"])[-1]
+        raise NamespaceError(text)
+
+
+def problem() -> str | None:
+    """Why there can be no real-clock lab here, with the remedy; None if there can."""
+    try:
+        check()
+    except (HostNetError, NamespaceError) as error:
+        return str(error)
+    return None
+
+
+def up(lab: str, transport: str = "mrc", progress: Progress = _quiet, links: str = "memory") -> tuple[str, Topology]:
     """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth.
 
     Raises:
         LabError: the lab file.
         RunError: the name is in use, or the lab did not come up.
         HostNetError: Mininet is missing.
+        NamespaceError: this machine gives no namespaces.
     """
     topology = load_lab(lab)
-    if importlib.util.find_spec("mininet") is None:
-        raise HostNetError("Mininet is missing; `make setup` installs it (Debian package mininet)")
-    name = topology.lab.name
-    run = RunDir(name)
-    if run.exists() and is_dead(run):
-        progress(f"removing what the last run of {name} left")
-        run.remove()
-    run.create()
-    run.write(State(name, lab_file=str(lab_path(lab)), transport=transport, links=links))
-    with (run.path / "labd.log").open("wb") as log:
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "mrc_control.labd", name], stdout=log, stderr=log, start_new_session=True
-        )
+    check()
+    owner = owner_for_root()
+    run = RunDir(topology.lab.name)
+    with contextlib.ExitStack() as stack:
+        with _base_lock():
+            if run.exists() and is_dead(run):
+                progress(f"removing what the last run of {run.name} left")
+                run.remove()
+            for role in [host.name for host in topology.hosts] + [switch.name for switch in topology.switches]:
+                run.check_socket(role)
+            run.create(*((owner.uid, owner.gid) if owner is not None else ()))
+            stack.enter_context(locked(run.path / "starting"))
+        try:
+            _start(run, lab_path(lab), transport, links, owner)
+        except BaseException:
+            down(run.name)
+            raise
+    # From here on the lab comes up by itself, even if we are killed.
     try:
-        _wait_up(run, daemon, progress)
+        _wait_up(run, progress)
     except BaseException:
-        down(name)
+        down(run.name)
         raise
-    return name, topology
+    if owner is not None:
+        scheduling.grant(run)
+    return run.name, topology
 
 
-def _wait_up(run: RunDir, daemon: subprocess.Popen[bytes], progress: Callable[[str], None]) -> None:
+@contextlib.contextmanager
+def _base_lock() -> Iterator[None]:
+    """One command at a time makes or clears away run directories."""
+    if not check_ours(base()):
+        base().mkdir(parents=True, exist_ok=True, mode=0o700)
+        check_ours(base())
+    with locked(base() / ".lock"):
+        yield
+
+
+def _cache(owner: Owner | None) -> pathlib.Path:
+    """The folder of compiled switches that the lab writes to and loads from: a user's own; for root's labs another."""
+    try:
+        folder = build.cache_dir()
+    except BuildError:
+        # A user without a home.
+        folder = base() / ".cache"
+        folder.mkdir(exist_ok=True, mode=0o700)
+    if owner is None:
+        return folder
+    folder = folder / f"labs-of-{owner.uid}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    os.chown(folder, owner.uid, owner.gid)
+    return folder
+
+
+def _trees() -> list[str]:
+    """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code."""
+    here = pathlib.Path(__file__).resolve()
+    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2]]
+    wanted += [pathlib.Path(each) for each in sys.path if each]
+    found: list[pathlib.Path] = []
+    for path in sorted({each.resolve() for each in wanted if each.is_dir()}):
+        if not any(path.is_relative_to(each) for each in found):
+            found.append(path)
+    return [str(each) for each in found]
+
+
+def _environment(owner: Owner | None) -> dict[str, str]:
+    if owner is None:
+        return {**os.environ, "MRCLAB_CACHE": CACHE}
+    kept = {key: os.environ[key] for key in ENVIRONMENT if key in os.environ}
+    return {**kept, "HOME": LAB_FOLDER, "MRCLAB_CACHE": CACHE}
+
+
+def _start(run: RunDir, source: pathlib.Path, transport: str, links: str, owner: Owner | None) -> None:
+    """Launches the daemon in namespaces and lets it go once it is recorded."""
+    shutil.copyfile(source, run.lab_file)
+    inside = run.folder.path / run.lab_file.name
+    shutil.copyfile(source, inside)
+    state = State(run.name, lab_file=str(run.lab_file), transport=transport, links=links, since=time.time())
+    state.uid, state.gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
+    if owner is not None:
+        os.chown(inside, owner.uid, owner.gid)
+    run.write(state)
+    order = Order(
+        command=[sys.executable, "-P", "-m", "mrc_control.labd", run.name, transport, links],
+        binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
+        trees=[] if owner is None else _trees(),
+        owner=owner,
+    )
+    with run.log_file.open("wb") as log:
+        launcher = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mrc_control.lab.launch", run.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(owner),
+            start_new_session=True,
+        )
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    try:
+        launcher.stdin.write(order.line().encode())
+        launcher.stdin.flush()
+        answers = _answers(launcher.stdout, 2)
+        pid = next((int(each.split()[1]) for each in answers if each.startswith("pid ")), None)
+        error = next((each.removeprefix("error ") for each in answers if each.startswith("error ")), None)
+        if error is not None:
+            raise NamespaceError(error)
+        if pid is None or "ready" not in answers:
+            raise RunError(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'no word from the launcher'}")
+        with run.change() as changed:
+            changed.first = Process.of("lab", pid)
+        launcher.stdin.write(b"go\n")
+        launcher.stdin.flush()
+    except (BrokenPipeError, ProcessLookupError):
+        raise RunError(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'it died'}") from None
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            launcher.stdin.close()
+        launcher.stdout.close()
+        launcher.wait()
+
+
+def _answers(pipe: Any, count: int) -> list[str]:
+    """Lines of the launcher, in the order in which two processes wrote them, until `count` or an error or the end."""
+    data = b""
+    deadline = time.monotonic() + LAUNCH_S
+    while data.count(b"\n") < count and b"error " not in data:
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            break
+        more = os.read(pipe.fileno(), 1 << 16)
+        if not more:
+            break
+        data += more
+    return data.decode(errors="replace").splitlines()
+
+
+def _wait_up(run: RunDir, progress: Progress) -> None:
     deadline = time.monotonic() + UP_S
     seen = 0
     while True:
-        dead = daemon.poll() is not None
+        dead = is_dead(run)
         state = run.read()
-        if len(state.processes) > seen:
-            seen = len(state.processes)
-            progress(f"starting: {state.processes[-1].role}")
+        if len(state.roles) > seen:
+            seen = len(state.roles)
+            progress(f"starting: {list(state.roles)[-1]}")
         if state.phase == "up":
             return
         if state.phase == "failed" or dead:
-            log = (run.path / "labd.log").read_text(errors="replace").strip().splitlines()
-            raise RunError(f"lab '{run.name}' did not come up: {state.error or (log[-1] if log else 'it died')}")
+            raise RunError(f"lab '{run.name}' did not come up: {state.error or last_line(run.log_file) or 'it died'}")
         if time.monotonic() > deadline:
             raise RunError(
-                f"lab '{run.name}' did not come up in {UP_S:.0f} s; see {run.path}/*.log before `mrclab down`"
+                f"lab '{run.name}' did not come up in {UP_S:.0f} s; see {run.folder.path}/*.log before `mrclab down`"
             )
         time.sleep(0.05)
 
@@ -97,25 +269,59 @@ def down(name: str) -> list[str]:
     run = RunDir(name)
     if not run.exists():
         run.read()
-    try:
-        daemons = [process for process in run.read().processes if process.role == "labd"]
-    except RunError:
-        daemons = []
-    # The daemon first: it ends what it started in order; then whatever it could not.
-    ended = end_processes(daemons, grace_s=DOWN_S)
-    ended += run.remove()
-    return ended
+    with contextlib.suppress(RunError), run.change() as state:
+        state.ending = True
+    return run.remove(grace_s=DOWN_S)
 
 
-def cleanup() -> dict[str, list[str]]:
-    """Removes every lab that nothing holds any more, and what is left of it; returns that by name."""
-    return {run.name: run.remove() for run in all_runs() if is_dead(run) or _stuck(run)}
+def listing() -> list[dict[str, Any]]:
+    """Our labs, one row each; `phase` is dead where nothing holds one any more, unreadable where the record is none."""
+    rows = []
+    for run in all_runs():
+        row: dict[str, Any] = {"name": run.name, "phase": "unreadable", "hosts": 0, "fabric": 0}
+        row |= {"transport": "", "links": "", "since": 0.0, "user": "", "pid": None}
+        with contextlib.suppress(RunError):
+            state = run.read()
+            row["phase"] = "dead" if is_dead(run) else "ending" if state.ending else state.phase
+            row |= {"hosts": len(state.hosts), "fabric": len(state.fabric), "transport": state.transport}
+            row |= {"links": state.links, "since": state.since, "user": user_name(state.uid)}
+            row["pid"] = None if state.first is None else state.first.pid
+        rows.append(row)
+    return rows
 
 
-def _stuck(run: RunDir) -> bool:
-    """A run directory whose daemon never came to record itself."""
+def cleanup(progress: Progress = _quiet) -> dict[str, list[str]]:
+    """Removes every lab that nothing holds any more, and what is left of it; returns that by name.
+
+    A lab that somebody is ending is waited for, and one that is starting or up is left alone; `progress` hears of each.
+    """
+    removed: dict[str, list[str]] = {}
+    if not check_ours(base()):
+        return removed
+    for run in all_runs():
+        if not is_dead(run) and not _await_end(run, progress):
+            continue
+        with _base_lock():
+            if run.exists() and is_dead(run):
+                removed[run.name] = run.remove()
+    return removed
+
+
+def _await_end(run: RunDir, progress: Progress) -> bool:
+    """Waits for a living lab if it is ending; whether it ended."""
+    if is_locked(run.path / "starting"):
+        progress(f"lab {run.name}: is being started; left alone")
+        return False
     try:
         state = run.read()
     except RunError:
         return True
-    return not state.processes and time.time() - os.stat(run.path).st_mtime > 5.0
+    if state.first is None:
+        return True
+    if not state.ending and state.phase not in ("ending", "failed"):
+        progress(f"lab {run.name}: is up; `mrclab down {run.name}` ends it")
+        return False
+    progress(f"lab {run.name}: is ending; waiting for it")
+    if not wait_dead(state.first, DOWN_S + KILL_AFTER_S):
+        end_process(state.first, 0.0)
+    return True

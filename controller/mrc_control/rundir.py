@@ -1,8 +1,13 @@
-"""What a running lab leaves on the machine, recorded so that it can be taken away again, whatever happened.
+"""What is known of running labs: one folder each, which only its owner can open.
 
-A lab's run directory holds `state.json`: its processes (with the start time of each, because a PID alone may have been
-given to somebody else), interfaces and namespaces. A resource is recorded before it is made: a record of what
-does not exist is harmless, the reverse is not.
+    BASE/NAME/state.json    written by commands: the lab's first process, what is broken and denied
+    BASE/NAME/NAME.yaml     the lab file as it was when the lab came up
+    BASE/NAME/lab/          seen inside the lab as /run/lab, and all that it can write (`LabFolder`)
+
+A lab is a PID namespace: when its first process ends, the kernel ends all others and takes interfaces and namespaces
+away, so that process is all that need be recorded. It is recorded with its start time (a PID alone may have been given
+to somebody else) before anything runs in it. A lab that root started runs as somebody else; what is in its folder is
+therefore read as data and never trusted with a path or a process.
 """
 
 from __future__ import annotations
@@ -15,35 +20,132 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
-import subprocess
+import stat
 import time
+import urllib.parse
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
+ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 MODE = 0o700
-#: In the abstract namespace of sockets: whatever run directory a lab has.
-CLAIM = "\0mrclab-real-clock"
+#: Where a lab sees its folder.
+LAB_FOLDER = "/run/lab"
 KILL_AFTER_S = 3.0
+#: Linux has room for so many bytes of a unix socket's path (and a NUL).
+SOCKET_PATH_BYTES = 107
+#: More than the record of the largest lab.
+RECORD_BYTES = 8 << 20
 
 
 class RunError(Exception):
     """A lab that cannot be started, found or cleaned; the text says what to do."""
 
 
+# -- where ---------------------------------------------------------------------------------------------------
+
+
 def base() -> pathlib.Path:
     """Where run directories are: MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
     override = os.environ.get("MRCLAB_RUN")
     if override:
-        return pathlib.Path(override)
-    if os.geteuid() == 0:
+        return pathlib.Path(os.path.abspath(override))
+    uid = os.geteuid()
+    if uid == 0:
         return pathlib.Path("/run/mrclab")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return pathlib.Path(runtime or f"/tmp/mrclab-{os.geteuid()}") / "mrclab"
+    if runtime:
+        return pathlib.Path(os.path.abspath(runtime)) / "mrclab"
+    usual = pathlib.Path(f"/run/user/{uid}")
+    with contextlib.suppress(OSError):
+        if usual.stat().st_uid == uid:
+            return usual / "mrclab"
+    return pathlib.Path(f"/tmp/mrclab-{uid}")
+
+
+def check_ours(path: pathlib.Path) -> bool:
+    """Whether a folder is there that nobody but us can open, change or put another in the place of.
+
+    Returns:
+        False when there is nothing.
+
+    Raises:
+        RunError: it is a link, somebody else's, open to others, or below a folder where others can rename it.
+    """
+    remedy = "remove it, or set MRCLAB_RUN to a folder of yours"
+    uid = os.geteuid()
+    for parent in reversed(path.parents):
+        try:
+            found = os.lstat(parent)
+        except FileNotFoundError:
+            return False
+        if found.st_uid not in (0, uid):
+            raise RunError(f"run directory {path}: {parent} belongs to user {found.st_uid}; set MRCLAB_RUN to another")
+        if stat.S_ISLNK(found.st_mode):
+            if found.st_uid != 0:
+                raise RunError(f"run directory {path}: {parent} is a link; {remedy}")
+            found = os.stat(parent)
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+            raise RunError(f"run directory {path}: others can write to {parent}; set MRCLAB_RUN to another folder")
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if stat.S_ISLNK(found.st_mode):
+        raise RunError(f"run directory {path} is a link; {remedy}")
+    if not stat.S_ISDIR(found.st_mode):
+        raise RunError(f"run directory {path} is no folder; {remedy}")
+    if found.st_uid != uid:
+        raise RunError(f"run directory {path} belongs to user {found.st_uid}, not to you; {remedy}")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise RunError(f"run directory {path} is open to others; `chmod 700 {path}`, or {remedy}")
+    return True
+
+
+def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
+    """A file that a lab wrote: no link, no device, no more than so many bytes from its end.
+
+    Raises:
+        OSError: there is none.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(f"{path} is no file")
+        file.seek(max(0, found.st_size - limit))
+        return file.read(limit)
+
+
+def last_line(path: pathlib.Path) -> str:
+    """The last line of a log that a lab wrote; empty if there is none."""
+    try:
+        lines = read_untrusted(path, 1 << 16).decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "".join(each for each in lines[-1] if each.isprintable()) if lines else ""
+
+
+# -- processes -----------------------------------------------------------------------------------------------
+
+
+def started(pid: int) -> int:
+    """When a process started, in clock ticks since boot (which no change of the clock moves).
+
+    Raises:
+        ProcessLookupError: there is none, or it is dead and only not yet buried.
+    """
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(pid) from None
+    fields = text.rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(pid)
+    return int(fields[19])
 
 
 @dataclass
@@ -52,19 +154,18 @@ class Process:
 
     role: str
     pid: int
-    started: float
+    started: int
 
     @classmethod
     def of(cls, role: str, pid: int) -> Process:
         """Records a process that runs."""
-        return cls(role, pid, psutil.Process(pid).create_time())
+        return cls(role, pid, started(pid))
 
     def alive(self) -> bool:
         """Whether this very process still runs."""
         try:
-            process = psutil.Process(self.pid)
-            return bool(process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
+            return started(self.pid) == self.started
+        except ProcessLookupError:
             return False
 
     def signal(self, number: int) -> None:
@@ -74,30 +175,121 @@ class Process:
                 os.kill(self.pid, number)
 
 
+def end_process(process: Process, grace_s: float = KILL_AFTER_S) -> bool:
+    """SIGTERM, then SIGKILL if it does not end; whether it ran."""
+    if not process.alive():
+        return False
+    process.signal(signal.SIGTERM)
+    if not wait_dead(process, grace_s):
+        process.signal(signal.SIGKILL)
+        wait_dead(process, KILL_AFTER_S)
+    return True
+
+
+def wait_dead(process: Process, seconds: float) -> bool:
+    """Waits until a process is dead; whether it is."""
+    deadline = time.monotonic() + seconds
+    while process.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# -- one lab -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Record:
+    """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
+    each; `roles`: PIDs of its processes; all PIDs as inside."""
+
+    phase: str = "starting"
+    error: str = ""
+    roles: dict[str, int] = field(default_factory=dict)
+    fabric: dict[str, list[int]] = field(default_factory=dict)
+    hosts: dict[str, int] = field(default_factory=dict)
+
+
+class LabFolder:
+    """The folder that a lab can write to, as seen from either side."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.record_file = path / "lab.json"
+
+    def socket(self, role: str) -> pathlib.Path:
+        """The socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""
+        return self.path / f"{role}.sock"
+
+    def address(self, role: str) -> str:
+        """The gRPC address of a fabric process."""
+        return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
+
+    def log(self, role: str) -> pathlib.Path:
+        """The log of a process."""
+        return self.path / f"{role}.log"
+
+    def read(self) -> Record:
+        """The record.
+
+        Raises:
+            OSError: there is none.
+            ValueError: it is not one.
+        """
+        document = json.loads(read_untrusted(self.record_file))
+        try:
+            record = Record(**document)
+            if not all(ROLE.match(role) for role in (*record.roles, *record.fabric, *record.hosts)):
+                raise ValueError("a name that is none")
+            record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
+            record.roles = {role: int(pid) for role, pid in record.roles.items()}
+            record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{self.record_file}: {error}") from error
+        return record
+
+    def write(self, record: Record) -> None:
+        """Records, whole or not at all. There is one writer, inside the lab."""
+        temporary = self.path / ".lab.json"
+        temporary.write_text(json.dumps(asdict(record), indent=1))
+        temporary.replace(self.record_file)
+
+
 @dataclass
 class State:
-    """The record of one lab. `fabric` has the device ids behind each gRPC address, `broken` the ledger of failures
-    (`faults.ledger`)."""
+    """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
+
+    `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs as; `ending`: it was told to end.
+    """
 
     name: str
     lab_file: str = ""
     transport: str = "mrc"
-    phase: str = "starting"
-    error: str = ""
     links: str = "memory"
-    fabric: dict[str, list[int]] = field(default_factory=dict)
-    processes: list[Process] = field(default_factory=list)
-    interfaces: list[str] = field(default_factory=list)
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    first: Process | None = None
+    uid: int = -1
+    gid: int = -1
+    ending: bool = False
     broken: dict[str, Any] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
+    since: float = 0.0
+    phase: str = "starting"
+    error: str = ""
+    fabric: dict[str, list[int]] = field(default_factory=dict)
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    roles: dict[str, int] = field(default_factory=dict)
+
+
+#: Fields of `State` that are the lab's own and not in the commands' record.
+INSIDE = ("phase", "error", "fabric", "hosts", "roles")
 
 
 class RunDir:
     """The run directory of one lab.
 
     Raises:
-        RunError: a name that cannot be one of a directory.
+        RunError: a name that cannot be one of a directory, or a directory that is not safely ours.
     """
 
     def __init__(self, name: str) -> None:
@@ -108,22 +300,44 @@ class RunDir:
         self.name = name
         self.path = base() / name
         self.state_file = self.path / "state.json"
+        self.lab_file = self.path / f"{name}.yaml"
+        self.log_file = self.path / "labd.log"
+        self.folder = LabFolder(self.path / "lab")
 
-    def create(self) -> None:
-        """Makes the directory.
+    def create(self, uid: int = -1, gid: int = -1) -> None:
+        """Makes the directory, with the part that the lab can write to, which is `uid`'s and `gid`'s (-1: ours).
 
         Raises:
             RunError: the name is in use.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=MODE)
+        parent = self.path.parent
+        if not check_ours(parent):
+            parent.mkdir(parents=True, exist_ok=True, mode=MODE)
+            check_ours(parent)
         try:
             self.path.mkdir(mode=MODE)
         except FileExistsError:
             raise RunError(f"lab '{self.name}' is in use; `mrclab down {self.name}` ends it") from None
+        self.folder.path.mkdir(mode=MODE)
+        if uid >= 0:
+            os.chown(self.folder.path, uid, gid)
+
+    def check_socket(self, role: str) -> None:
+        """Checks that the socket of a role can be reached.
+
+        Raises:
+            RunError: the path is too long.
+        """
+        length = len(os.fsencode(self.folder.socket(role)))
+        if length > SOCKET_PATH_BYTES:
+            raise RunError(
+                f"run directory {self.path}: the path of a unix socket in it has {length} bytes, more than the "
+                f"{SOCKET_PATH_BYTES} that Linux takes; set MRCLAB_RUN to a shorter one"
+            )
 
     def exists(self) -> bool:
         """Whether there is such a lab, alive or not."""
-        return self.path.is_dir()
+        return check_ours(self.path)
 
     def read(self) -> State:
         """The recorded state.
@@ -131,91 +345,103 @@ class RunDir:
         Raises:
             RunError: no such lab, or a record that is not readable.
         """
+        if not check_ours(self.path):
+            running = ", ".join(each.name for each in all_runs()) or "none"
+            raise RunError(f"no lab '{self.name}' is up; up: {running}")
         try:
             document = json.loads(self.state_file.read_text())
-        except FileNotFoundError:
-            running = ", ".join(each.name for each in all_runs()) or "none"
-            raise RunError(f"no lab '{self.name}' is up; up: {running}") from None
-        except ValueError as error:
+            if document["first"] is not None:
+                document["first"] = Process(**document["first"])
+            state = State(**document)
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
-        document["processes"] = [Process(**each) for each in document["processes"]]
-        return State(**document)
+        try:
+            record = self.folder.read()
+        except OSError:
+            return state
+        except ValueError as error:
+            raise RunError(f"{error}; `mrclab cleanup` removes it") from error
+        state.phase, state.error = record.phase, record.error
+        state.roles = record.roles
+        state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
+        state.hosts = {
+            host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
+        }
+        return state
 
     def write(self, state: State) -> None:
         """Records the state, whole or not at all."""
+        document = asdict(state)
+        for key in INSIDE:
+            del document[key]
         temporary = self.path / f".state.{os.getpid()}"
-        temporary.write_text(json.dumps(asdict(state), indent=1))
+        temporary.write_text(json.dumps(document, indent=1))
         temporary.replace(self.state_file)
 
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
         """Reads, lets the caller change, and records the state, one at a time."""
-        with (self.path / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self.path / "lock"):
             state = self.read()
             yield state
             self.write(state)
 
-    def socket(self, host: str) -> pathlib.Path:
-        """The control socket of a host's agent."""
-        return self.path / f"{host}.sock"
+    def socket(self, role: str) -> pathlib.Path:
+        """The socket of a process of the lab."""
+        return self.folder.socket(role)
 
-    def remove(self) -> list[str]:
-        """Ends what is recorded and removes the directory; returns what had to be ended."""
+    def processes(self) -> list[Process]:
+        """The lab's processes by role, as we see them; those that are dead are not among them."""
+        state = self.read()
+        if state.first is None or not state.first.alive():
+            return []
+        roles = {pid: role for role, pid in state.roles.items()}
+        found = [state.first]
+        for each in psutil.Process(state.first.pid).children(recursive=True):
+            with contextlib.suppress(OSError, StopIteration, psutil.Error):
+                status = pathlib.Path(f"/proc/{each.pid}/status").read_text().splitlines()
+                inner = next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
+                if inner in roles:
+                    found.append(Process.of(roles[inner], each.pid))
+        return found
+
+    def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
+        """Ends what runs and removes the directory; returns what had to be ended."""
         ended: list[str] = []
-        try:
-            state = self.read()
-        except RunError:
-            state = State(self.name)
-        ended += end_processes(state.processes)
-        if state.interfaces:
-            claim = claim_machine()
-            # Names are by rule: while another lab is up, interfaces of these names are its own.
-            if claim is not None:
-                with claim:
-                    ended += [f"interface {name}" for name in state.interfaces if delete_interface(name)]
+        with contextlib.suppress(RunError):
+            first = self.read().first
+            if first is not None and end_process(first, grace_s):
+                ended.append(f"{first.role} (pid {first.pid})")
         shutil.rmtree(self.path, ignore_errors=True)
         return ended
 
 
-def claim_machine() -> socket.socket | None:
-    """The claim that a real-clock lab holds on this network namespace, where interface names and processor time are
-    one lab's; None while another lab holds it. It ends with the socket, so with its process at the latest."""
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[IO[str]]:
+    """Holds the lock of a file, one process at a time."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def is_locked(path: pathlib.Path) -> bool:
+    """Whether somebody holds the lock of a file."""
     try:
-        claim.bind(CLAIM)
-    except OSError:
-        claim.close()
-        return None
-    return claim
-
-
-def end_processes(processes: list[Process], grace_s: float = KILL_AFTER_S) -> list[str]:
-    """SIGTERM, then SIGKILL for what does not end; returns the roles of those that ran."""
-    alive = [process for process in processes if process.alive()]
-    for process in alive:
-        process.signal(signal.SIGTERM)
-    deadline = time.monotonic() + grace_s
-    while any(process.alive() for process in alive) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for process in alive:
-        process.signal(signal.SIGKILL)
-    while any(process.alive() for process in alive) and time.monotonic() < deadline + KILL_AFTER_S:
-        time.sleep(0.02)
-    return [f"{process.role} (pid {process.pid})" for process in alive]
-
-
-def delete_interface(name: str) -> bool:
-    """Deletes an interface of this namespace; False when there was none."""
-    if not pathlib.Path(f"/sys/class/net/{name}").exists():
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
         return False
-    done = subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
-    return done.returncode == 0
+    except BlockingIOError:
+        return True
+    return False
 
 
 def all_runs() -> list[RunDir]:
-    """Every lab that has a run directory."""
-    try:
-        return [RunDir(each.name) for each in sorted(base().iterdir()) if each.is_dir() and NAME.match(each.name)]
-    except FileNotFoundError:
+    """Every lab that has a run directory.
+
+    Raises:
+        RunError: the folder they are in is not safely ours.
+    """
+    if not check_ours(base()):
         return []
+    return [RunDir(each.name) for each in sorted(base().iterdir()) if NAME.match(each.name) and not each.is_symlink()]

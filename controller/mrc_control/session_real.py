@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
-from mrc_control import fidelity, labbuild
+from mrc_control import fidelity, labbuild, scheduling
 from mrc_control.fabricset import FabricSet
 from mrc_control.faults.ledger import Document, Ledger
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import switch_interfaces
+from mrc_control.lab import inside
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.rundir import RunDir, RunError
@@ -55,11 +55,11 @@ class RealSession(Session):
     def __init__(self, name: str) -> None:
         self.run = RunDir(name)
         state = self.run.read()
+        if state.first is None or not state.first.alive():
+            raise RunError(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
         if state.phase != "up":
             raise RunError(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
-        daemon = next((each for each in state.processes if each.role == "labd"), None)
-        if daemon is None or not daemon.alive():
-            raise RunError(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
+        self.state = state
         self.topology = load_lab(pathlib.Path(state.lab_file))
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients
@@ -80,7 +80,7 @@ class RealSession(Session):
         place = self.topology.host(host).ports[port]
         interface = self._interfaces[place.t0, place.t0_port]
         command = ["ip", "link", "set", "dev", interface, "up" if up else "down"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = inside.run(self.state, command, files=False, capture_output=True, text=True)
         if done.returncode:
             raise RunError(f"{interface}: {done.stderr.strip()}")
 
@@ -111,7 +111,8 @@ class RealSession(Session):
                 continue
         measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
         reasons = fidelity.judge(measured, labbuild.base_rtt_ns(self.topology, self.clock))
-        return {**measured, "valid": not reasons, "reasons": reasons}
+        machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
+        return {**measured, **machine, "valid": not reasons, "reasons": reasons}
 
     def reset_fidelity(self) -> None:
         self.target.lateness(reset=True)

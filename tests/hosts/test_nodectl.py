@@ -330,7 +330,7 @@ def test_port_admin_state(session: VirtualSession) -> None:
 # -- the socket -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
     """A real agent on two veth ends: the same verbs, as JSON lines over a socket that only its owner can open."""
     document = labbuild.host_config(topology, topology.hosts[0], "real")

@@ -56,7 +56,7 @@ print("ring ok")
 """
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_ring_carries_packets_and_survives_the_interface(tmp_path: pathlib.Path) -> None:
     script = tmp_path / "body.py"
     script.write_text(textwrap.dedent(BODY))

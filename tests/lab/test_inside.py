@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
+from mrc_control.rundir import Process, RunDir, State
 from support.labs import lab_file
 from support.pcapng import packets
 
@@ -61,7 +61,7 @@ def status(lab: dict[str, str]) -> dict[str, object]:
     return document
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_status_as_json(lab: dict[str, str]) -> None:
     document = json.loads(mrclab(lab, "status", "--json").stdout)
@@ -78,7 +78,7 @@ def test_status_as_json(lab: dict[str, str]) -> None:
         assert (host["alive"], host["ports_up"]) == (True, 2)
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_exec_and_sh(lab: dict[str, str]) -> None:
     assert "h0-p1" in mrclab(lab, "exec", "h0", "ip", "-br", "link").stdout
@@ -92,7 +92,7 @@ def test_exec_and_sh(lab: dict[str, str]) -> None:
     assert '"hosts_alive": 2' in text.stdout
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
     typed = 'print("ENTRIES", sum(1 for _ in table_entry["FabricIngress.routing.usid_routes"].read()))\nexit\n'
@@ -112,7 +112,7 @@ def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tm
     assert "ENTRIES" in again.stdout
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("port", ["h0:1", "p1-t0.0:1"])
 def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathlib.Path) -> None:
@@ -132,7 +132,7 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
     assert path.stat().st_size == size, "the capture ended with the command"
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_capture_refuses(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
     for port, hint in (("h0", "names no port"), ("h0:2", "ports 0 to 1"), ("p0-t0.0:9", "has ports"), ("h9:0", "h9")):
@@ -141,7 +141,7 @@ def test_capture_refuses(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
     assert "c.pcapng" in done.stderr
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
     assert "find nothing dead" in mrclab(lab, "deny").stdout
@@ -159,17 +159,16 @@ def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
     assert status(lab)["broken"] == {}
 
 
-@pytest.mark.root
-def test_a_name_in_use(tmp_path: pathlib.Path) -> None:
+@pytest.mark.lab
+def test_a_name_in_use(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = environment_in(tmp_path)
-    folder = tmp_path / "run" / "tiny"
-    folder.mkdir(parents=True)
-    mine = {"role": "labd", "pid": os.getpid(), "started": psutil.Process().create_time()}
-    (folder / "state.json").write_text(json.dumps({"name": "tiny", "phase": "starting", "processes": [mine]}))
+    monkeypatch.setenv("MRCLAB_RUN", environment["MRCLAB_RUN"])
+    run = RunDir("tiny")
+    run.create()
+    run.write(State("tiny", first=Process.of("lab", os.getpid())))
     assert "lab 'tiny' is in use; `mrclab down tiny` ends it" in mrclab(environment, "up", "tiny", code=2).stderr
 
 
-@pytest.mark.root
 @pytest.mark.parametrize(
     ("changes", "hint"),
     [
@@ -187,25 +186,17 @@ def test_up_refuses_labs_that_cannot_be(changes: dict[str, object], hint: str, t
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [["up", "tiny"], ["run", "write_bw", "--lab", "tiny", "--clock", "real"], ["demo", "--clock", "real"]]
-)
-def test_not_root(words: list[str], tmp_path: pathlib.Path) -> None:
-    environment = environment_in(tmp_path)
-    done = mrclab(environment, *words, code=2, prefix="import os; os.geteuid = lambda: 1000")
-    assert "needs root" in done.stderr
-    assert "--clock virtual" in done.stderr
-
-
 def test_mininet_missing(tmp_path: pathlib.Path) -> None:
     environment = environment_in(tmp_path)
     hide = (
-        "import importlib.util as u, os; os.geteuid = lambda: 0; find = u.find_spec; "
+        "import importlib.util as u; find = u.find_spec; "
         "u.find_spec = lambda name, package=None: None if name == 'mininet' else find(name, package)"
     )
-    done = mrclab(environment, "up", "tiny", code=1, prefix=hide)
-    assert "Mininet is missing; `make setup` installs it" in done.stderr
-    assert not (tmp_path / "run").exists()
+    for words in (["up", "tiny"], ["run", "write_bw", "--lab", "tiny", "--clock", "real"], ["demo", "--clock", "real"]):
+        done = mrclab(environment, *words, code=1, prefix=hide)
+        assert "Mininet is missing; it comes with the Debian package mininet" in done.stderr
+        assert "--clock virtual" in done.stderr
+        assert not (tmp_path / "run").exists()
 
 
 def test_unknown_targets_are_named_before_anything_starts(tmp_path: pathlib.Path) -> None:

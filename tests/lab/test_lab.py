@@ -15,7 +15,7 @@ from mrc_control.session import Session
 from mrc_control.session_real import RealSession
 from support.labs import lab_file, session
 
-CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.root)]
+CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 MODES = ["srv6_usid", "srv6_srh", "structured_ev", "ecmp", "spray"]
 
 
@@ -94,7 +94,7 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
     assert [each["error"] for each in document["happenings"]] == ["", ""]
 
 
-@pytest.mark.root
+@pytest.mark.lab
 @pytest.mark.slow
 def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny")

@@ -1,4 +1,4 @@
-"""Run directories: what is recorded can be taken away, and nobody else's processes are touched."""
+"""Run directories: what is recorded can be taken away, nobody else's processes are touched, nobody else gets in."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ import sys
 import pytest
 
 from mrc_control import lifecycle
-from mrc_control.rundir import Process, RunDir, RunError, State, all_runs, claim_machine
+from mrc_control.rundir import (
+    LabFolder,
+    Process,
+    Record,
+    RunDir,
+    RunError,
+    State,
+    all_runs,
+    base,
+    last_line,
+    locked,
+    read_untrusted,
+)
+
+COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
 
 
 @pytest.fixture(autouse=True)
@@ -30,16 +44,20 @@ def sleeper(*, stubborn: bool = False) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_state_survives_a_round_trip_and_names_are_checked() -> None:
-    run = RunDir("one")
+def made(name: str, **fields: object) -> RunDir:
+    run = RunDir(name)
     run.create()
-    run.write(State("one", lab_file="x.yaml", processes=[Process("a", 1, 2.0)], interfaces=["if0"]))
+    run.write(State(name, **fields))  # type: ignore[arg-type]
+    return run
+
+
+def test_state_survives_a_round_trip_and_names_are_checked() -> None:
+    run = made("one", lab_file="x.yaml", first=Process("lab", 1, 2))
     with run.change() as state:
-        state.phase = "up"
-    assert RunDir("one").read() == State(
-        "one", "x.yaml", phase="up", processes=[Process("a", 1, 2.0)], interfaces=["if0"]
-    )
-    assert (run.path.stat().st_mode & 0o777) == 0o700
+        state.denied = ["h0:0"]
+    assert run.read() == State("one", "x.yaml", first=Process("lab", 1, 2), denied=["h0:0"])
+    for path in (run.path, run.folder.path, base()):
+        assert (path.stat().st_mode & 0o777) == 0o700
     with pytest.raises(RunError, match="in use"):
         RunDir("one").create()
     with pytest.raises(RunError, match="no lab name"):
@@ -48,15 +66,51 @@ def test_state_survives_a_round_trip_and_names_are_checked() -> None:
         RunDir("two").read()
 
 
+def test_what_the_lab_says_of_itself_is_part_of_its_state() -> None:
+    run = made("one")
+    run.folder.write(Record("up", "", {"labd": 2, "h0": 7}, {"p0-t0.0": [3]}, {"h0": 5}))
+    state = run.read()
+    assert (state.phase, state.roles) == ("up", {"labd": 2, "h0": 7})
+    assert state.fabric == {f"unix:{run.path}/lab/p0-t0.0.sock": [3]}
+    assert state.hosts == {"h0": {"pid": 5, "socket": f"{run.path}/lab/h0.sock"}}
+    # It stays the lab's own: commands do not write it.
+    run.write(state)
+    assert "p0-t0.0" not in run.state_file.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"roles": {"../../etc/x": 1}}', '{"fabric": {"/dev/zero": [1]}}', '{"hosts": {"h0": "all"}}', '{"owner": 0}',
+     "[]", '{"hosts": []}', "{"],
+)  # fmt: skip
+def test_a_lab_cannot_tell_commands_outside_where_to_go(text: str) -> None:
+    run = made("one")
+    run.folder.record_file.write_text(text)
+    with pytest.raises(RunError, match="cleanup"):
+        run.read()
+
+
+def test_files_of_a_lab_are_read_as_a_strangers(tmp_path: pathlib.Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root's\n")
+    link, pipe = tmp_path / "h0.log", tmp_path / "h1.log"
+    link.symlink_to(secret)
+    os.mkfifo(pipe)
+    for path in (link, pipe, tmp_path / "none", pathlib.Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError):
+            read_untrusted(path)
+        assert last_line(path) == ""
+    plain = tmp_path / "h2.log"
+    plain.write_bytes(b"x" * 100 + b"\nbad \x1b[31mnews\n\n")
+    assert last_line(plain) == "bad [31mnews"
+    assert read_untrusted(plain, 3) == b"s\n\n"
+
+
 @pytest.mark.parametrize("stubborn", [False, True])
-def test_removal_ends_recorded_processes(stubborn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrc_control.rundir.KILL_AFTER_S", 0.3)
+def test_removal_ends_the_first_process(stubborn: bool) -> None:
     process = sleeper(stubborn=stubborn)
-    run = RunDir("one")
-    run.create()
-    run.write(State("one", processes=[Process.of("sleeper", process.pid)]))
-    ended = run.remove()
-    assert ended == [f"sleeper (pid {process.pid})"]
+    run = made("one", first=Process.of("sleeper", process.pid))
+    assert run.remove(grace_s=0.3) == [f"sleeper (pid {process.pid})"]
     assert process.wait(5) in (-signal.SIGTERM, -signal.SIGKILL)
     assert not run.exists()
 
@@ -64,10 +118,8 @@ def test_removal_ends_recorded_processes(stubborn: bool, monkeypatch: pytest.Mon
 def test_a_recycled_pid_is_left_alone() -> None:
     process = sleeper()
     try:
-        run = RunDir("one")
-        run.create()
         record = Process.of("sleeper", process.pid)
-        run.write(State("one", processes=[Process("sleeper", record.pid, record.started - 100)]))
+        run = made("one", first=Process("sleeper", record.pid, record.started - 100))
         assert run.remove() == []
         assert process.poll() is None
     finally:
@@ -77,38 +129,97 @@ def test_a_recycled_pid_is_left_alone() -> None:
 
 def test_cleanup_removes_only_what_nobody_holds() -> None:
     dead = sleeper()
-    dead_record = Process.of("labd", dead.pid)
+    dead_record = Process.of("lab", dead.pid)
     dead.kill()
     dead.wait()
-    for name, record in (("alive", Process.of("labd", os.getpid())), ("dead", dead_record)):
-        run = RunDir(name)
-        run.create()
-        run.write(State(name, processes=[record]))
-    broken = RunDir("broken")
-    broken.create()
-    broken.state_file.write_text("{")
-    assert sorted(lifecycle.cleanup()) == ["broken", "dead"]
-    assert [run.name for run in all_runs()] == ["alive"]
+    made("alive", first=Process.of("lab", os.getpid()))
+    made("dead", first=dead_record)
+    made("never")
+    RunDir("broken").create()
+    RunDir("broken").state_file.write_text("{")
+    starting = made("starting")
+    heard: list[str] = []
+    with locked(starting.path / "starting"):
+        assert sorted(lifecycle.cleanup(heard.append)) == ["broken", "dead", "never"]
+    assert [run.name for run in all_runs()] == ["alive", "starting"]
+    assert heard == ["lab alive: is up; `mrclab down alive` ends it", "lab starting: is being started; left alone"]
+
+
+def test_cleanup_waits_for_a_lab_that_is_ending_and_says_so() -> None:
+    process = sleeper(stubborn=True)
+    made("slow", first=Process.of("lab", process.pid), ending=True)
+    cleanup = subprocess.Popen([*COMMAND, "cleanup"], stdout=subprocess.PIPE, text=True)
+    assert cleanup.stdout is not None
+    try:
+        assert cleanup.stdout.readline() == "lab slow: is ending; waiting for it\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            cleanup.wait(0.5)
+    finally:
+        process.kill()
+        process.wait()
+    assert cleanup.communicate(timeout=60)[0] == "lab slow: removed\n"
+    assert cleanup.returncode == 0
+    assert not RunDir("slow").exists()
+
+
+# -- who may be in the way -------------------------------------------------------------------------------------
+
+
+def refused(*words: str) -> str:
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("words", [["list"], ["status", "tiny"], ["cleanup"], ["exec", "h0", "true"]])
+def test_a_run_directory_that_is_a_link_is_refused(words: list[str], folder: pathlib.Path) -> None:
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+    assert "is a link" in refused(*words)
+
+
+def test_a_lab_that_is_a_link_is_refused(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    (folder.parent / "elsewhere").mkdir(mode=0o700)
+    (folder / "tiny").symlink_to(folder.parent / "elsewhere")
+    assert "is a link" in refused("status", "tiny")
+    assert all_runs() == []
+
+
+def test_a_run_directory_open_to_others_is_refused(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o750)
+    assert f"open to others; `chmod 700 {folder}`" in refused("list")
+
+
+def test_a_run_directory_where_others_can_rename_it_is_refused(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = folder.with_name("shared")
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("MRCLAB_RUN", str(shared / "run"))
+    assert f"others can write to {shared}" in refused("list")
+    shared.chmod(0o1777)
+    assert all_runs() == []
 
 
 @pytest.mark.root
-def test_interfaces_of_a_dead_lab_are_another_ones_while_that_is_up() -> None:
-    name = f"mlr{os.getpid() % 10**6}"
-    subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}b"], check=True)
-    try:
-        run = RunDir("dead")
-        run.create()
-        run.write(State("dead", interfaces=[name]))
-        claim = claim_machine()
-        if claim is None:
-            pytest.skip("a real-clock lab is up")
-        with claim:
-            assert claim_machine() is None
-            assert run.remove() == []
-        assert not run.exists()
-        assert os.path.exists(f"/sys/class/net/{name}")
-        run.create()
-        run.write(State("dead", interfaces=[name]))
-        assert run.remove() == [f"interface {name}"]
-    finally:
-        subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
+def test_a_run_directory_of_somebody_else_is_refused(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    assert "belongs to user 65534" in refused("list")
+    os.chown(folder.parent, 65534, 65534)
+    assert "belongs to user 65534" in refused("list")
+
+
+def test_a_path_too_long_for_sockets_is_refused(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(folder / ("x" * 100)))
+    with pytest.raises(RunError, match="set MRCLAB_RUN to a shorter one"):
+        RunDir("tiny").check_socket("fabric")
+
+
+def test_addresses_are_quoted(tmp_path: pathlib.Path) -> None:
+    assert LabFolder(tmp_path / "a b%").address("fabric") == f"unix:{tmp_path}/a%20b%25/fabric.sock"

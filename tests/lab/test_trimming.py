@@ -18,7 +18,7 @@ from mrc_topo import rules
 from support.labs import lab_file, session
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.root, pytest.mark.slow])]
+CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 NEXT_IPV6 = 41
 
 

@@ -1,10 +1,15 @@
-"""Network namespaces that a test makes and takes away."""
+"""Network namespaces that a test makes and takes away, and what labs leave of theirs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 import subprocess
+import time
 from types import TracebackType
+
+SETTLE_S = 10.0
 
 
 def run(*command: str, timeout_s: float = 30, check: bool = True) -> str:
@@ -60,3 +65,40 @@ class Hosts:
     def on(self, k: int, *command: str, timeout_s: float = 30, check: bool = True) -> str:
         """Runs a command on host k."""
         return run("ip", "netns", "exec", self.name(k), *command, timeout_s=timeout_s, check=check)
+
+
+def machine() -> set[str]:
+    """Interfaces and namespaces of this machine, as far as they can be seen."""
+    found = {f"interface {name}" for name in os.listdir("/sys/class/net")}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            for kind in ("user", "net", "mnt", "pid"):
+                with contextlib.suppress(OSError):
+                    found.add(os.readlink(entry / "ns" / kind))
+    return found
+
+
+def lab_processes(folder: pathlib.Path) -> dict[int, str]:
+    """Living processes of labs whose run directory is below `folder`: PID and command."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                mounts = (entry / "mountinfo").read_text()
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                # A zombie has no command.
+                if words and any(f"{folder}/" in line and " /run/lab " in line for line in mounts.splitlines()):
+                    found[int(entry.name)] = words
+    return found
+
+
+def left_behind(before: set[str], folder: pathlib.Path) -> list[str]:
+    """What is left of labs below `folder` after a moment: interfaces, processes, and namespaces that nothing else
+    explains. The kernel takes namespaces away a little later than their processes."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        interfaces = {each for each in machine() - before if each.startswith("interface")}
+        left = sorted(interfaces) + [f"process {pid}: {words}" for pid, words in lab_processes(folder).items()]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)

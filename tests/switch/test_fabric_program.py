@@ -191,7 +191,7 @@ def test_idle_entries_are_reported(tmp_path: Path) -> None:
         assert busy not in {handle for notes in reported for _, _, handle in notes}
 
 
-@pytest.mark.root
+@pytest.mark.netns
 @pytest.mark.slow
 def test_ping_and_iperf3_through_the_router(router: Program) -> None:
     with Hosts("sr") as hosts, Fabric("real") as fabric:

@@ -100,7 +100,7 @@ def test_no_such_interface() -> None:
         switch.add_port(1)
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_ping_and_capture(tmp_path: Path) -> None:
     with Hosts("sp") as hosts, patched(hosts) as (fabric, switch):
         switch.port(1).capture(tmp_path / "p1.pcapng")
@@ -121,7 +121,7 @@ def test_ping_and_capture(tmp_path: Path) -> None:
         assert "Malformed" not in decoded
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_jumbo_frames() -> None:
     with Hosts("sj", mtu=9500) as hosts, patched(hosts) as (_, switch):
         for size in (9200, 9472, 2000, 1):
@@ -134,7 +134,7 @@ def test_jumbo_frames() -> None:
         assert ping(hosts, size=19000)
 
 
-@pytest.mark.root
+@pytest.mark.netns
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["-4"], ["-6"], ["-4", "-R"], ["-u", "-b", "50M"]])
 def test_iperf3(arguments: list[str]) -> None:
@@ -178,7 +178,7 @@ def send_frames(hosts: Hosts, frames: list[bytes]) -> None:
     )
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_vlan_tags_survive(tmp_path: Path) -> None:
     """The kernel takes the outer tag out of a frame; the switch puts it back."""
     macs = bytes.fromhex("120000000002120000000001")
@@ -195,7 +195,7 @@ def test_vlan_tags_survive(tmp_path: Path) -> None:
             assert [frame for frame in seen if b"\x88\xb5" in frame] == frames
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_udp_super_frames_are_cut() -> None:
     """A sender that leaves segmentation to the device (UDP_SEGMENT), over IPv4 and IPv6."""
     script = (
@@ -242,7 +242,7 @@ def test_a_real_time_loop_leaves_room_for_control() -> None:
         assert sink.stats().tx_packets > 0
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_interface_down_up_gone_and_back() -> None:
     with Hosts("sd") as hosts, patched(hosts) as (fabric, switch):
         name = hosts.port(1)
@@ -270,7 +270,7 @@ def test_interface_down_up_gone_and_back() -> None:
         assert ping(hosts)
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_every_length_goes_through_unchanged() -> None:
     with Hosts("sl") as hosts, patched(hosts):
         receiver = (

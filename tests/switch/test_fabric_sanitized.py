@@ -41,7 +41,7 @@ def test_the_fabric_under_sanitizers() -> None:
     run_sanitized(*tests, "-k", "not 24_switches")
 
 
-@pytest.mark.root
+@pytest.mark.netns
 @pytest.mark.slow
 def test_interfaces_under_sanitizers() -> None:
     run_sanitized(str(HERE / "test_fabric_real.py"), "-k", "not iperf3")

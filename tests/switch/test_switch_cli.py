@@ -116,7 +116,7 @@ def test_a_missing_c_compiler(tmp_path: Path) -> None:
     assert "install gcc" in text
 
 
-@pytest.mark.root
+@pytest.mark.netns
 def test_hosts_ping_through_a_switch_process_that_a_controller_programs(tmp_path: Path) -> None:
     """Two namespaces, ARP flooded and IPv4 routed by one-shot entries; packets counted, copied to the CPU, captured."""
     pb = p4runtime_pb2

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
 import typer
 
+from mrc_control import lifecycle
 from mrc_control.denylist import DenylistError
 from mrc_control.experiment import ExperimentError
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.hostclient import HostError
 from mrc_control.hostnet import HostNetError
+from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.p4rt import P4RuntimeError
 from mrc_control.program import ProgramError
 from mrc_control.resultdir import FolderError
@@ -31,6 +32,7 @@ USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, Deny
 FAILED = (
     HostError,
     HostNetError,
+    NamespaceError,
     P4RuntimeError,
     ProgramError,
     TargetError,
@@ -95,11 +97,11 @@ def the_lab(name: str | None) -> str:
     return names[0]
 
 
-def need_root() -> None:
-    """Real namespaces need root.
+def need_namespaces() -> None:
+    """Checks that there can be a real-clock lab on this machine.
 
     Raises:
-        RunError: we are not.
+        HostNetError: Mininet is missing.
+        NamespaceError: the machine gives no namespaces; the text names the setting and the ways out.
     """
-    if os.geteuid() != 0:
-        raise RunError("a real-clock lab needs root (namespaces, raw sockets): use sudo, or --clock virtual")
+    lifecycle.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import shlex
 import signal
@@ -14,17 +15,13 @@ import typer
 
 from mrc_control.cli.common import seconds as waited
 from mrc_control.cli.common import the_lab
+from mrc_control.following import Following
+from mrc_control.lab import inside
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.session_real import RealSession
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
-
-
-def _enter(lab: str | None, host: str) -> list[str]:
-    state = RunDir(the_lab(lab)).read()
-    if host not in state.hosts:
-        raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
-    return ["mnexec", "-a", str(state.hosts[host]["pid"])]
+COPY_INTERVAL_S = 0.2
 
 
 def execute(
@@ -33,7 +30,8 @@ def execute(
     lab: Lab = None,
 ) -> None:
     """Run a command in a host's namespace; its exit code is ours."""
-    raise SystemExit(subprocess.run([*_enter(lab, host), *command], check=False).returncode)
+    done = inside.run(RunDir(the_lab(lab)).read(), command, host=host)
+    raise SystemExit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
 
 
 def shell(lab: Lab = None) -> None:
@@ -56,10 +54,10 @@ def shell(lab: Lab = None) -> None:
         if words[0] == "hosts":
             typer.echo(" ".join(hosts))
         elif words[0] in hosts and len(words) > 1:
-            subprocess.run([*_enter(name, words[0]), *words[1:]], check=False)
+            inside.run(RunDir(name).read(), words[1:], host=words[0])
         else:
             verb = subprocess.run(
-                [sys.executable, "-c", "from mrc_control.cli import main; main()", *words], check=False
+                [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", *words], check=False
             )
             if verb.returncode == 130:
                 return
@@ -75,7 +73,7 @@ def p4sh(
     address = session.target.address(device)
     session.close()
     # Higher than the daemon's and than whatever was primary before; the switch remembers the highest it has seen.
-    command = [sys.executable, "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
+    command = [sys.executable, "-P", "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
     command += ["--election-id", f"0,{time.time_ns()}"]
     raise SystemExit(subprocess.run(command, check=False).returncode)
 
@@ -104,25 +102,27 @@ def capture(
             if int(number) not in switch.links:
                 raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
             device, switch_port = switch.device_id, int(number)
-        session.target.capture(device, switch_port, str(output.resolve()))
-        typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
-        try:
-            _wait(seconds)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            session.target.capture(device, switch_port, None)
+        with Following(session.run.folder, output) as following:
+            session.target.capture(device, switch_port, following.inside)
+            typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
+            try:
+                _wait(seconds, following)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                session.target.capture(device, switch_port, None)
     finally:
         session.close()
 
 
-def _wait(seconds: float) -> None:
-    """For so many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
+def _wait(seconds: float, following: Following) -> None:
+    """Copies for so many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    if seconds:
-        signal.sigtimedwait([signal.SIGTERM], seconds)
-    else:
-        signal.sigwait([signal.SIGTERM])
+    deadline = time.monotonic() + seconds if seconds else math.inf
+    while (left := deadline - time.monotonic()) > 0:
+        following.copy()
+        if signal.sigtimedwait([signal.SIGTERM], min(left, COPY_INTERVAL_S)) is not None:
+            return
 
 
 def register(app: typer.Typer) -> None:

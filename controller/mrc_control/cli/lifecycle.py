@@ -1,8 +1,9 @@
-"""`mrclab up`, `down`, `status`, `cleanup`."""
+"""`mrclab up`, `down`, `list`, `status`, `cleanup`."""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_control import lifecycle
-from mrc_control.cli.common import need_root, the_lab
+from mrc_control.cli.common import the_lab
 from mrc_control.rundir import RunError, all_runs
 from mrc_control.session_real import RealSession
 from mrc_control.status import lab_status
@@ -24,7 +25,6 @@ def up(
     links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
 ) -> None:
     """Bring a lab up on the real clock: namespaces, switches, tables, host agents."""
-    need_root()
     if transport not in ("mrc", "roce"):
         raise RunError(f"transport is mrc or roce, not '{transport}'")
     if links not in ("memory", "veth"):
@@ -47,11 +47,38 @@ def down(lab: LabName = None) -> None:
 
 def cleanup() -> None:
     """Remove what labs left that were killed."""
-    removed = lifecycle.cleanup()
+    heard: list[str] = []
+
+    def hear(text: str) -> None:
+        heard.append(text)
+        typer.echo(text)
+
+    removed = lifecycle.cleanup(hear)
     for name, ended in removed.items():
         typer.echo(f"lab {name}: removed{': ' if ended else ''}{', '.join(ended)}")
-    if not removed:
+    if not removed and not any("is ending" in each for each in heard):
         typer.echo("nothing to clean up")
+
+
+def list_labs(as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
+    """Your labs: what is up, since when, as which user it runs."""
+    rows = lifecycle.listing()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    if not rows:
+        typer.echo("no lab is up")
+        return
+    table = Table(box=None)
+    for column in ("lab", "state", "hosts", "fabric processes", "transport", "since", "runs as", "first process"):
+        table.add_column(column, justify="right" if column in ("hosts", "fabric processes") else "left")
+    for row in rows:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["since"])) if row["since"] else "-"
+        table.add_row(
+            row["name"], row["phase"], str(row["hosts"]), str(row["fabric"]), row["transport"], since,
+            str(row["user"]), str(row["pid"] or "-"),
+        )  # fmt: skip
+    Console().print(table)
 
 
 def status(
@@ -109,3 +136,4 @@ def register(app: typer.Typer) -> None:
     """Adds the verbs."""
     for verb in (up, down, status, cleanup):
         app.command()(verb)
+    app.command("list")(list_labs)

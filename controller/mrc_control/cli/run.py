@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,9 +14,9 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from mrc_control import analysis, execute, performance
+from mrc_control import analysis, execute, lifecycle, performance
 from mrc_control import compare as comparing
-from mrc_control.cli.common import need_root, the_lab
+from mrc_control.cli.common import need_namespaces, the_lab
 from mrc_control.cli.control import parse_settings
 from mrc_control.compare import Cell, Comparison, known_comparisons, load_comparison
 from mrc_control.execute import Outcome
@@ -33,7 +32,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
 from mrc_topo.units import format_rate
 
-Clock = Annotated[str | None, typer.Option(help="real (namespaces, root) or virtual (simulated time)")]
+Clock = Annotated[str | None, typer.Option(help="real (namespaces) or virtual (simulated time)")]
 Folder = Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for result, verdict and report")]
 
 
@@ -97,7 +96,7 @@ def _clock(clock: str | None) -> str | None:
 
 def _go(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, as_json: bool) -> None:
     if (clock or experiment.clock) == "real":
-        need_root()
+        need_namespaces()
     console = Console(stderr=True)
     outcome = execute.execute(
         experiment, clock, folder=folder, live=not as_json, progress=lambda text: console.print(text, style="dim")
@@ -202,9 +201,14 @@ def run(
 def demo(clock: Clock = None, output: Folder = None) -> None:
     """The demonstration: a ring all-reduce goes on while a link and a NIC port die and return.
 
-    On the real clock where that is possible (root), else in simulated time.
+    On the real clock where that is possible, else in simulated time.
     """
-    clock = _clock(clock) or ("real" if os.geteuid() == 0 else "virtual")
+    clock = _clock(clock)
+    if clock is None:
+        problem = lifecycle.problem()
+        if problem is not None:
+            typer.echo(f"{problem}\nthe demonstration runs in simulated time instead", err=True)
+        clock = "real" if problem is None else "virtual"
     try:
         _go(load_experiment("demo"), clock, output, as_json=False)
     except SystemExit:  # the run went to its end, whatever the verdict
@@ -222,7 +226,7 @@ def compare(
     """Run a workload by several transports under several conditions; exit code 1 if an expectation was missed."""
     comparison = load_comparison(name)
     if comparison.clock == "real":
-        need_root()
+        need_namespaces()
     with Console(stderr=True).status("starting") as status:
         cells = comparing.compare(comparison, lambda text: status.update(text))
     judged = comparing.judge(comparison, cells)

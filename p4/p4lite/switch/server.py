@@ -12,6 +12,7 @@ import argparse
 import gc
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -131,10 +132,15 @@ class FabricServer:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
+        # A unix socket is its owner's, from the first moment.
+        mask = os.umask(0o177) if self.address.startswith("unix:") else None
         try:
             port = server.add_insecure_port(self.address)
         except RuntimeError:
             port = 0
+        finally:
+            if mask is not None:
+                os.umask(mask)
         if not port:
             raise ServerError(f"{self.address}: cannot listen on this address; choose another")
         if self.address.endswith(":0"):

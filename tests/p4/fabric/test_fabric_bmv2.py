@@ -110,7 +110,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[Bmv2
         yield made
 
 
-@pytest.mark.root
+@pytest.mark.netns
 @pytest.mark.slow
 def test_every_path_carries_its_packets_on_bmv2(lab: Bmv2Lab) -> None:
     topology, paths = lab.topology, Paths(lab.topology)

@@ -1,0 +1,39 @@
+"""Running programs inside a lab that is up, as its owner: nobody outside gets more rights by it, and nobody inside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_control.lab import namespaces
+from mrc_control.rundir import RunError, State
+
+
+def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:
+    """The command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
+
+    Args:
+        files: in the lab's mount and PID namespaces, too.
+
+    Raises:
+        RunError: the lab is dead, or has no such host.
+    """
+    if state.first is None or not state.first.alive():
+        raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
+    if host is not None:
+        if host not in state.hosts:
+            raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
+        words = ["mnexec", "-a", str(state.hosts[host]["pid"]), *words]
+    return namespaces.enter(state.first.pid, words, files=files)
+
+
+def run(
+    state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
+    if os.geteuid() == 0 and state.uid > 0:
+        # Root has no business in there as root.
+        options |= {"user": state.uid, "group": state.gid, "extra_groups": []}
+    return subprocess.run(command(state, words, host=host, files=files), check=False, **options)

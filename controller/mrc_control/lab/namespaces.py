@@ -1,0 +1,380 @@
+"""Namespaces of a lab's own: user, network, mount and PID namespace, made without root.
+
+The calls are made here, by ctypes, and not by unshare(1): each step's refusal can then be told apart and explained, and
+root can keep the one capability that makes a user namespace while it becomes somebody else. Entering a lab that is up
+needs none of that, so that is left to nsenter(1). Only the standard library is imported: this runs before every lab.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import pathlib
+import pwd
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS = 4, 8
+CAP_SYS_ADMIN = 21
+CAPABILITY_VERSION_3 = 0x20080522
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+#: Labs that root starts with nobody behind it belong to the first of these that has no account: a user of their own,
+#: which nothing else on the machine runs as (as `nobody` other things do, and they could enter the lab). systemd's
+#: table of user IDs leaves this range unused.
+LAB_UIDS = range(61100, 61184)
+WAYS_OUT = "two ways out: `sudo mrclab ...` (the lab still runs as you), or `--clock virtual`"
+WAY_OUT_OF_ROOT = "change the setting, or use `--clock virtual`"
+
+
+class NamespaceError(Exception):
+    """Namespaces that this machine does not give; the text names the setting and the ways out."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whom a lab that root starts is mapped to."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return user_name(self.uid)
+
+
+def user_name(uid: int) -> str:
+    """A user's name, or number where it has none."""
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return f"user {uid}"
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")]
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, step: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise NamespaceError(explain(step, number))
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    result = _libc.mount(
+        source.encode(),
+        os.fsencode(target),
+        None if kind is None else kind.encode(),
+        ctypes.c_ulong(flags),
+        None if data is None else data.encode(),
+    )
+    _check(result, f"mounting {kind or 'a folder'} on {target}")
+
+
+def _setting(name: str) -> str | None:
+    try:
+        return pathlib.Path("/proc/sys", name.replace(".", "/")).read_text().strip()
+    except OSError:
+        return None
+
+
+def _seccomp() -> bool:
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Seccomp:"):
+                return line.split()[1] == "2"
+    return False
+
+
+def _in_chroot() -> bool:
+    """Whether our root directory is not the root of its mount namespace; the kernel makes no user namespace then."""
+    try:
+        mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return False
+    return not any(line.split()[4] == "/" for line in mounts)
+
+
+def explain(step: str, number: int) -> str:
+    """Why a step was refused, by the settings that are known to refuse it, and what can be done.
+
+    Args:
+        step: what was tried, for the message.
+        number: the errno.
+    """
+    found = []
+    if number in (errno.ENOSPC, errno.EUSERS):
+        limits = {f"user.max_{kind}_namespaces" for kind in ("user", "net", "mnt", "pid")}
+        values = {name: _setting(name) for name in sorted(limits)}
+        found = [f"{name} = {value}" for name, value in values.items() if value == "0"]
+        found = found or [f"a limit is reached ({', '.join(f'{name} = {value}' for name, value in values.items())})"]
+    if number in (errno.EPERM, errno.EACCES):
+        if _setting("kernel.unprivileged_userns_clone") == "0":
+            found.append("kernel.unprivileged_userns_clone = 0")
+        if _setting("kernel.apparmor_restrict_unprivileged_userns") not in (None, "0"):
+            found.append("kernel.apparmor_restrict_unprivileged_userns = 1")
+        if _setting("user.max_user_namespaces") == "0":
+            found.append("user.max_user_namespaces = 0")
+        if _in_chroot():
+            found.append("this is a chroot, where the kernel makes no user namespaces")
+        if "mounting" in step:
+            found.append("a container that masks parts of /proc or /sys must show them (systempaths=unconfined)")
+        if _seccomp():
+            found.append("a seccomp filter (of a container?) forbids it")
+    if number in (errno.ENOSYS, errno.EINVAL):
+        found.append("the kernel is built without user namespaces")
+    reason = "; ".join(found) or "the kernel does not say why"
+    way = WAY_OUT_OF_ROOT if is_machine_root() else WAYS_OUT
+    return f"no namespaces for a lab on this machine: {step}: {os.strerror(number)} ({reason}); {way}"
+
+
+# -- whose lab it is -----------------------------------------------------------------------------------------
+
+
+def is_machine_root() -> bool:
+    """Whether we are the machine's root, and not merely root of a user namespace that some user has."""
+    if os.geteuid() != 0:
+        return False
+    try:
+        first = pathlib.Path("/proc/self/uid_map").read_text().split()
+    except OSError:
+        return True
+    # A namespace without room for a second user has nobody to map a lab to but its only one.
+    return first[0] == "0" and int(first[2]) > max(LAB_UIDS)
+
+
+def owner_for_root() -> Owner | None:
+    """Whom a lab is mapped to that we start: None, ourselves; for root the user behind sudo, else one of its own."""
+    if not is_machine_root():
+        return None
+    with contextlib.suppress(KeyError, ValueError):
+        behind = pwd.getpwuid(int(os.environ.get("SUDO_UID", "0")))
+        if behind.pw_uid != 0:
+            return Owner(behind.pw_uid, behind.pw_gid, tuple(os.getgrouplist(behind.pw_name, behind.pw_gid)))
+    for uid in LAB_UIDS:
+        try:
+            pwd.getpwuid(uid)
+        except KeyError:
+            return Owner(uid, uid)
+    raise NamespaceError(
+        f"every user ID from {LAB_UIDS[0]} to {LAB_UIDS[-1]} has an account; use sudo from another user"
+    )
+
+
+def _become(owner: Owner) -> None:
+    """From root to the owner for good, keeping only what it takes to make a user namespace where users may not."""
+    _check(_libc.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0), "keeping a capability")
+    try:
+        os.setgroups(owner.groups)
+        os.setresgid(owner.gid, owner.gid, owner.gid)
+        os.setresuid(owner.uid, owner.uid, owner.uid)
+    except OSError as error:
+        raise NamespaceError(f"root cannot become {owner.name} here: {error.strerror}") from error
+    header = _CapabilityHeader(CAPABILITY_VERSION_3, 0)
+    only = 1 << CAP_SYS_ADMIN
+    sets = (_Capabilities * 2)(_Capabilities(only, only, 0), _Capabilities(0, 0, 0))
+    _check(_libc.capset(ctypes.byref(header), sets), "keeping a capability")
+    # Becoming somebody else made our own entries in /proc root's.
+    _check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
+
+
+# -- what a lab sees of the machine's files ------------------------------------------------------------------
+
+
+def _open_folder(path: str) -> int:
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise NamespaceError(f"{path}: {error.strerror}") from error
+
+
+def _bind(source: int, target: str) -> None:
+    _mount(f"/proc/self/fd/{source}", target, None, MS_BIND | MS_REC)
+
+
+def _furnish(binds: Mapping[str, str], owner: Owner | None) -> None:
+    """An empty /run, with the folders of `binds` (place below /run: folder outside) in it."""
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    sources = {place: _open_folder(folder) for place, folder in binds.items()}
+    whose = "" if owner is None else f",uid={owner.uid},gid={owner.gid}"
+    _mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size=64m{whose}")
+    for place, source in sources.items():
+        os.makedirs(place, exist_ok=True)
+        _bind(source, place)
+        os.close(source)
+
+
+def _may_pass(found: os.stat_result, owner: Owner) -> bool:
+    """Whether the owner may go through a folder, by its mode."""
+    if found.st_uid == owner.uid:
+        return bool(found.st_mode & stat.S_IXUSR)
+    if found.st_gid == owner.gid or found.st_gid in owner.groups:
+        return bool(found.st_mode & stat.S_IXGRP)
+    return bool(found.st_mode & stat.S_IXOTH)
+
+
+def _closed_parent(path: str, owner: Owner) -> str | None:
+    """The outermost folder above `path` that the owner may not go through."""
+    for parent in reversed(pathlib.Path(path).parents):
+        if not _may_pass(os.stat(parent), owner):
+            return str(parent)
+    return None
+
+
+def _reveal(trees: Sequence[str], owner: Owner) -> None:
+    """Lets the owner reach these folders though they lie in ones closed to it, like root's home.
+
+    An empty folder covers each closed one, in this mount namespace only, and holds nothing but the way to the trees.
+    """
+    while True:
+        closed: dict[str, list[str]] = {}
+        for tree in trees:
+            parent = _closed_parent(tree, owner)
+            if parent is not None:
+                closed.setdefault(parent, []).append(tree)
+        if not closed:
+            break
+        for parent, inside in closed.items():
+            sources = {tree: _open_folder(tree) for tree in inside}
+            _mount("tmpfs", parent, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
+            for tree, source in sorted(sources.items()):
+                os.makedirs(tree, exist_ok=True)
+                _bind(source, tree)
+                _mount("none", tree, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID)
+                os.close(source)
+    for tree in trees:
+        found = os.stat(tree)
+        if not _may_pass(found, owner):
+            raise NamespaceError(
+                f"a lab of root's runs as {owner.name}, who may not read {tree}: `chmod -R go+rX {tree}`, "
+                "or use sudo from a user who may"
+            )
+
+
+def _place(folder: int) -> tuple[str, int]:
+    """Mount and inode of an open folder."""
+    info = pathlib.Path(f"/proc/self/fdinfo/{folder}").read_text().splitlines()
+    mount = next((line for line in info if line.startswith("mnt_id:")), "")
+    return mount, os.fstat(folder).st_ino
+
+
+def _leave_chroot() -> None:
+    """Makes a chroot the root of the mount namespace, without which the kernel makes no user namespace. Root only."""
+    number = SYS_PIVOT_ROOT.get(os.uname().machine)
+    inside = _open_folder("/")
+    os.chdir("/")
+    # A root directory below the working directory does not stop `..` on its way up.
+    os.chroot("/usr")
+    while True:
+        here = os.stat(".")
+        os.chdir("..")
+        if os.path.samestat(here, os.stat(".")):
+            break
+    os.chroot(".")
+    top = _open_folder("/")
+    if _place(inside) != _place(top) and number is not None:
+        path = os.readlink(f"/proc/self/fd/{inside}")
+        _mount("none", "/", None, MS_REC | MS_PRIVATE)
+        _mount(path, path, None, MS_BIND | MS_REC)
+        os.chdir(path)
+        _check(_libc.syscall(ctypes.c_long(number), b".", b"."), "leaving the chroot")
+        _check(_libc.umount2(b".", MNT_DETACH), "leaving the chroot")
+        os.chdir("/")
+    os.close(inside)
+    os.close(top)
+
+
+# -- making them ---------------------------------------------------------------------------------------------
+
+
+def _map(uid: int, gid: int) -> None:
+    """Root inside is this user outside, and there is nobody else."""
+    try:
+        pathlib.Path("/proc/self/setgroups").write_text("deny")
+        pathlib.Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        pathlib.Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    except OSError as error:
+        raise NamespaceError(explain("mapping the user", error.errno or 0)) from error
+
+
+def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] = ()) -> None:
+    """Puts this process (with one thread) into user, network and mount namespaces of its own, and its children into a
+    PID namespace; the next one forked is its first process and calls `first_process`.
+
+    Args:
+        owner: whom root becomes; None: we stay who we are. Inside it is root, over nothing that is outside.
+        binds: folders that are seen below the new, empty /run.
+        trees: folders that the owner must be able to read.
+
+    Raises:
+        NamespaceError: with the setting that forbids it and the ways out.
+    """
+    everything = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID
+    if owner is None:
+        uid, gid = os.geteuid(), os.getegid()
+        _check(_libc.unshare(everything), "unshare")
+        _map(uid, gid)
+        _furnish(binds, None)
+        return
+    _check(_libc.unshare(CLONE_NEWNS), "unshare")
+    _leave_chroot()
+    _furnish(binds, owner)
+    _reveal(trees, owner)
+    _become(owner)
+    _check(_libc.unshare(everything), "unshare")
+    _map(owner.uid, owner.gid)
+
+
+def first_process() -> None:
+    """What the first process of the PID namespace does first: its own /proc and /sys.
+
+    Raises:
+        NamespaceError: they cannot be had.
+    """
+    _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def reap(child: int) -> NoReturn:
+    """What the first process does from then on: buries whatever dies, and ends when `child` does, with its exit code.
+
+    With it the kernel ends everything else in the namespace.
+    """
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def enter(pid: int, command: Sequence[str], *, files: bool = True) -> list[str]:
+    """The command that runs `command` in the namespaces of a process, as their owner, in the same working directory.
+
+    Args:
+        pid: the first process of a lab, as we see it.
+        command: program and arguments.
+        files: enter the mount and PID namespaces, too; else only the network.
+    """
+    words = ["nsenter", "--target", str(pid), "--user", "--net", "--preserve-credentials"]
+    if not files:
+        return [*words, "--", *command]
+    words += ["--mount", "--pid", "--"]
+    # Another mount namespace starts at its root; a folder that is not seen there is no reason not to run.
+    return [*words, "sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", os.getcwd(), *command]
