@@ -1,12 +1,17 @@
-# mrclab: `make demo` shows the laboratory, `make test` proves it. Everything they need they install.
+# mrclab: `make demo` shows the laboratory, `make test` proves it. Everything they need they install; root's rights are
+# needed for the Debian packages alone, once.
 
 PYTHON := /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 APT_PACKAGES := python3-venv gcc libc6-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
-# Tests that need no root run in parallel; those that share interfaces and timing do not.
+# What a program cannot do without; without the others parts of the tests and the real clock are missing.
+APT_NEEDED := python3-venv gcc libc6-dev
+# Tests that share interfaces and timing do not run in parallel.
 PYTEST := $(BIN)/python -m pytest
+# Namespaces in which tests are root, whoever runs them.
+INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
 .PHONY: setup apt demo test quick lint format bench soak clean
 
@@ -17,10 +22,16 @@ apt:
 	@missing=; for p in $(APT_PACKAGES); do \
 	  dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then sudo=; else sudo=sudo; fi; \
-	  echo "installing Debian packages:$$missing"; \
-	  $$sudo apt-get update -qq && \
-	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  sudo=; if [ "$$(id -u)" != 0 ]; then sudo=sudo; fi; \
+	  if [ -n "$$sudo" ] && ! command -v sudo >/dev/null; then \
+	    echo "Debian packages are missing that only root can install; ask for: apt-get install$$missing" >&2; \
+	    for p in $$missing; do case " $(APT_NEEDED) " in *" $$p "*) exit 1;; esac; done; \
+	    echo "going on without them; without mininet labs run in simulated time (--clock virtual) only" >&2; \
+	  else \
+	    echo "installing Debian packages:$$missing"; \
+	    $$sudo apt-get update -qq && \
+	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  fi; \
 	fi
 
 $(STAMP): pyproject.toml | apt
@@ -29,11 +40,13 @@ $(STAMP): pyproject.toml | apt
 	@touch $@
 
 test: setup
-	$(PYTEST) -n auto --dist loadfile -m "not root"
-	$(PYTEST) -m root
+	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root"
+	$(INSIDE) $(PYTEST) -m "netns and not root"
+	$(PYTEST) -m "lab and not root"
+	@if [ "$$(id -u)" = 0 ]; then $(PYTEST) -m root; fi
 
 quick: setup
-	$(PYTEST) -n auto --dist loadfile -m "not root and not slow"
+	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not slow"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -47,11 +60,8 @@ format: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# The demonstration needs root for namespaces; without it the same lab runs in simulated time.
 demo: setup
-	@if [ "$$(id -u)" = 0 ]; then $(BIN)/mrclab demo; \
-	elif sudo -n true 2>/dev/null; then sudo $(BIN)/mrclab demo; \
-	else $(BIN)/mrclab demo; fi
+	$(BIN)/mrclab demo
 
 # The whole simulation campaign (10 000 runs) and 5 million mutated packets: about an hour on two cores.
 soak: setup

@@ -1,0 +1,466 @@
+"""A lab in namespaces of its own: it has no right outside, nobody else has one inside, and nothing of it is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pathlib
+import platform
+import pwd
+import random
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mrc_control import scheduling
+from mrc_control.lab import namespaces
+from mrc_control.lab.launch import Order
+from mrc_control.lab.namespaces import Owner, explain, is_machine_root, owner_for_root
+from mrc_control.rundir import RunDir, wait_dead
+from support import users
+from support.labs import lab_file
+from support.namespaces import lab_processes, left_behind, machine
+
+LAUNCH = [sys.executable, "-P", "-m", "mrc_control.lab.launch"]
+SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
+NOBODY = 65534
+
+
+def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
+    folder = tmp_path_factory.mktemp("ns")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRCLAB_RUN", str(folder / "run"))
+        patch.setenv("COLUMNS", "200")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def lab(module_folder: pathlib.Path) -> Iterator[RunDir]:
+    """A small lab that is up."""
+    mrclab("up", lab_file(module_folder, "tiny", **SMALL))
+    try:
+        yield RunDir("tiny")
+    finally:
+        mrclab("down", "tiny")
+
+
+# -- what is inside has no right outside -------------------------------------------------------------------------
+
+
+def statuses(run: RunDir) -> list[dict[str, str]]:
+    found = []
+    for pid in lab_processes(run.path):
+        text = pathlib.Path(f"/proc/{pid}/status").read_text()
+        found.append(dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line))
+    return found
+
+
+@pytest.mark.lab
+def test_everything_of_a_lab_is_in_its_namespaces_and_nothing_is_root(lab: RunDir) -> None:
+    interfaces = set(os.listdir("/sys/class/net"))
+    assert not {name for name in interfaces if name.startswith(("h0", "p0-"))}, "an interface on the machine"
+    state = lab.read()
+    assert state.first is not None
+    owner = owner_for_root()
+    uid = os.geteuid() if owner is None else owner.uid
+    rows = statuses(lab)
+    # First process, daemon, fabric, Mininet's shells, two agents.
+    assert len(rows) >= 7
+    for row in rows:
+        assert row["Uid"].split() == [str(uid)] * 4, row["Name"]
+        assert not is_machine_root() or uid != 0
+    for process in lab.processes():
+        for kind in ("user", "net", "mnt", "pid"):
+            assert os.readlink(f"/proc/{process.pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}"), kind
+        assert pathlib.Path(f"/proc/{process.pid}/uid_map").read_text().split() == ["0", str(uid), "1"]
+    assert {each.role for each in lab.processes()} == {"lab", "labd", "fabric", "h0", "h1"}
+
+
+@pytest.mark.lab
+def test_inside_one_is_root_of_nothing_that_is_outside(lab: RunDir) -> None:
+    done = mrclab("exec", "h0", "--", "sh", "-c", "id -u; ls /run; ls /sys/class/net; ps -o args= 1")
+    assert done.stdout.split()[:6] == ["0", "cache", "lab", "h0-p0", "h0-p1", "lo"]
+    assert "mrc_control.lab.launch tiny" in done.stdout, "there is no process but the lab's"
+    for attempt in ("echo 1 > /proc/sys/kernel/sysrq", "mount -o remount,rw /proc/sys", "touch /etc/mrclab-was-here"):
+        assert mrclab("exec", "h0", "--", "sh", "-c", f"{attempt} 2>/dev/null && echo done || echo refused").stdout == (
+            "refused\n"
+        ), attempt
+
+
+@pytest.mark.lab
+def test_nothing_of_a_lab_listens_on_tcp(lab: RunDir) -> None:
+    for row in mrclab("exec", "h0", "--", "cat", "/proc/net/tcp", "/proc/net/tcp6").stdout.splitlines():
+        assert row.split()[0] == "sl"
+    state = lab.read()
+    assert state.first is not None
+    for name in ("tcp", "tcp6"):
+        assert len(pathlib.Path(f"/proc/{state.first.pid}/net/{name}").read_text().splitlines()) == 1
+    assert list(state.fabric) == [f"unix:{lab.folder.socket('fabric')}"]
+    for role in ("fabric", "h0", "h1"):
+        assert stat.S_IMODE(lab.folder.socket(role).stat().st_mode) == 0o600
+
+
+@pytest.mark.lab
+def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathlib.Path) -> None:
+    assert mrclab("exec", "h1", "--", "sh", "-c", "exit 7", code=7).stdout == ""
+    done = subprocess.run([*users.MRCLAB, "exec", "h0", "pwd"], capture_output=True, text=True, cwd="/usr", check=True)
+    assert done.stdout == "/usr\n"
+    done = subprocess.run([*users.MRCLAB, "exec", "h0", "cat"], capture_output=True, text=True, input="x", check=True)
+    assert done.stdout == "x"
+
+
+@pytest.mark.lab
+def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
+    (row,) = json.loads(mrclab("list", "--json").stdout)
+    assert (row["name"], row["phase"], row["hosts"], row["transport"]) == ("tiny", "up", 2, "mrc")
+    assert "tiny" in mrclab("list").stdout
+    measured = scheduling.measure(lab)
+    assert measured["fabric"]["asked"] == "SCHED_RR"
+    assert measured["fabric"]["granted"] in ("SCHED_RR", "SCHED_OTHER")
+    assert measured["agents"]["granted"] in ("nice -15", f"nice {os.nice(0)}")
+    around = scheduling.surroundings(lab)
+    assert set(around) == {"other_labs", "labs_of_others", "cores", "load_1min"}
+    assert "tiny" not in around["other_labs"]
+    assert scheduling.surroundings(RunDir("another"))["other_labs"] == ["tiny"]
+
+
+# -- and nothing of it is left -------------------------------------------------------------------------------------
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_a_killed_lab_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """SIGKILL of each process of a lab, and of the command that brings it up, at random moments.
+
+    MRCLAB_KILLS sets how often.
+    """
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    rng = random.Random(seed)
+    before = machine()
+    path = lab_file(tmp_path, "tiny", **SMALL)
+    for attempt in range(int(os.environ.get("MRCLAB_KILLS", "4"))):
+        role = ("up", "lab", "labd", "anything")[attempt % 4]
+        command = subprocess.Popen(
+            [*users.MRCLAB, "up", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
+        time.sleep(rng.uniform(0.3, 6.0))
+        if role == "up":
+            command.kill()
+        elif RunDir("tiny").exists():
+            living = []
+            with contextlib.suppress(Exception):
+                living = [each for each in RunDir("tiny").processes() if role in (each.role, "anything")]
+            if living:
+                rng.choice(living).signal(signal.SIGKILL)
+        command.wait(180)
+        with contextlib.suppress(Exception):
+            first = RunDir("tiny").read().first
+            if first is not None and role in ("lab", "labd"):
+                assert wait_dead(first, 10) or command.returncode == 0
+        if RunDir("tiny").exists():
+            mrclab("down", "tiny")
+        assert left_behind(before, tmp_path) == [], (attempt, role)
+        assert not RunDir("tiny").exists()
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("role", ["lab", "labd"])
+def test_what_holds_a_lab_takes_all_of_it_along(
+    role: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    before = machine()
+    mrclab("up", lab_file(tmp_path, "tiny", **SMALL))
+    run = RunDir("tiny")
+    assert len(lab_processes(tmp_path)) >= 7
+    nets = {os.readlink(f"/proc/{pid}/ns/net") for pid in lab_processes(tmp_path)}
+    assert len(nets) == 3
+    next(each for each in run.processes() if each.role == role).signal(signal.SIGKILL)
+    first = run.read().first
+    assert first is not None
+    assert wait_dead(first, 5)
+    assert left_behind(before, tmp_path) == []
+    assert not nets & machine()
+    assert "has died" in mrclab("status", code=2).stderr
+    assert mrclab("cleanup").stdout == "lab tiny: removed\n"
+
+
+@pytest.mark.lab
+def test_a_lab_whose_run_directory_is_gone_ends(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    before = machine()
+    mrclab("up", lab_file(tmp_path, "tiny", **SMALL))
+    subprocess.run(["rm", "-rf", str(tmp_path / "run")], check=True)
+    assert left_behind(before, tmp_path) == []
+
+
+@pytest.mark.lab
+def test_nothing_starts_before_it_is_recorded() -> None:
+    """The launcher's first process runs nothing without the word of the command that records it."""
+    order = Order(["touch", "/run/lab/started"], {"/run/lab": "/tmp"}, owner=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SUDO_UID", raising=False)
+        process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(order.line().encode())
+        process.stdin.flush()
+        answers = {process.stdout.readline().split()[0] for _ in range(2)}
+        assert answers == {b"pid", b"ready"}
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        process.stdout.close()
+        process.wait(10)
+    assert not pathlib.Path("/tmp/started").exists()
+
+
+# -- where they are closed -------------------------------------------------------------------------------------
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    "words", [["up", "tiny"], ["run", "write_bw", "--lab", "tiny", "--clock", "real"], ["demo", "--clock", "real"]]
+)
+def test_a_machine_without_user_namespaces_names_the_setting(words: list[str], tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "MRCLAB_RUN": str(tmp_path / "run")}
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    command = [*LAUNCH, "--run", "sh", "-c", script, "sh", *users.MRCLAB, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "user.max_user_namespaces = 0" in done.stderr
+    assert "sudo mrclab" in done.stderr
+    assert "--clock virtual" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+SECCOMP = """
+import ctypes, os, struct, sys
+# Loads the number of the system call; clone, clone3 and unshare with any flags are refused with EPERM.
+def filter(*rows): return b"".join(struct.pack("HBBI", *row) for row in rows)
+program = filter((0x20, 0, 0, 0), (0x15, 0, 1, 272), (6, 0, 0, 0x50000 | 1), (6, 0, 0, 0x7FFF0000))
+buffer = ctypes.create_string_buffer(program)
+class Program(ctypes.Structure): _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+given = Program(len(program) // 8, ctypes.addressof(buffer))
+assert libc.prctl(22, 2, ctypes.byref(given), 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows the numbers of x86_64")
+def test_a_seccomp_filter_is_named(tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "MRCLAB_RUN": str(tmp_path / "run")}
+    command = [sys.executable, "-c", SECCOMP, *users.MRCLAB, "up", "tiny"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "a seccomp filter (of a container?) forbids it" in done.stderr
+    assert "--clock virtual" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "step", "hint"),
+    [
+        ({"kernel.unprivileged_userns_clone": "0"}, errno.EPERM, "unshare", "kernel.unprivileged_userns_clone = 0"),
+        ({"kernel.apparmor_restrict_unprivileged_userns": "1"}, errno.EACCES, "mapping the user",
+         "kernel.apparmor_restrict_unprivileged_userns = 1"),
+        ({"user.max_net_namespaces": "0"}, errno.ENOSPC, "unshare", "user.max_net_namespaces = 0"),
+        ({"user.max_net_namespaces": "9"}, errno.ENOSPC, "unshare", "a limit is reached (user.max_mnt"),
+        ({}, errno.EPERM, "mounting proc on /proc", "systempaths=unconfined"),
+        ({}, errno.EINVAL, "unshare", "built without user namespaces"),
+    ],
+)  # fmt: skip
+def test_reasons(settings: dict[str, str], number: int, step: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces, "_setting", settings.get)
+    monkeypatch.setattr(namespaces, "is_machine_root", lambda: False)
+    text = explain(step, number)
+    assert hint in text
+    assert step in text
+    assert os.strerror(number) in text
+    assert "sudo mrclab" in text
+    assert "--clock virtual" in text
+    monkeypatch.setattr(namespaces, "is_machine_root", lambda: True)
+    assert "sudo" not in explain(step, number)
+
+
+@pytest.mark.lab
+def test_a_lab_in_a_user_namespace_that_has_one_user(tmp_path: pathlib.Path) -> None:
+    """Root there is nobody's root, and there is nobody else to map the lab to."""
+    environment = {**os.environ, "MRCLAB_RUN": str(tmp_path / "run")}
+    path = lab_file(tmp_path, "tiny", **SMALL)
+    script = f'"$@" up {path} && "$@" exec h0 ls /sys/class/net && "$@" down'
+    command = [*LAUNCH, "--run", "sh", "-c", script, "sh", *users.MRCLAB]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "h0-p0\nh0-p1\nlo\n" in done.stdout
+
+
+# -- root's labs, and other users ------------------------------------------------------------------------------
+
+
+@pytest.mark.root
+def test_whom_root_maps_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    found = owner_for_root()
+    assert found is not None
+    assert found.uid in namespaces.LAB_UIDS
+    assert found.groups == ()
+    with pytest.raises(KeyError):
+        pwd.getpwuid(found.uid)
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    behind = owner_for_root()
+    assert behind is not None
+    assert behind.uid == NOBODY
+    for value in ("0", "x", "4000000000"):
+        monkeypatch.setenv("SUDO_UID", value)
+        assert owner_for_root() == found
+
+
+def launched(order: Order, tmp_path: pathlib.Path) -> str:
+    """What a command of the launcher's writes to /run/lab/out."""
+    process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(order.line().encode())
+    process.stdin.flush()
+    answers = [process.stdout.readline().decode() for _ in range(2)]
+    if any(each.startswith("error") for each in answers):
+        process.communicate()
+        return "".join(answers)
+    process.stdin.write(b"go\n")
+    process.communicate(timeout=10)
+    out = tmp_path / "out"
+    deadline = time.monotonic() + 10
+    while not out.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.1)
+    return out.read_text()
+
+
+@pytest.mark.root
+def test_code_below_a_closed_folder_can_be_read_and_nothing_else_there(tmp_path: pathlib.Path) -> None:
+    """A checkout in root's home: the lab's user reads it through a view of its own, and only it."""
+    home = tmp_path / "home"
+    code = home / "checkout" / "deep"
+    code.mkdir(parents=True)
+    (code / "program").write_text("text")
+    (home / "secret").write_text("root's")
+    home.chmod(0o700)
+    owner = Owner(61183, 61183)
+    place = tmp_path / "place"
+    place.mkdir()
+    os.chown(place, owner.uid, owner.gid)
+    script = f"(cat {code}/program; cat {home}/secret; ls {home}; touch {code}/x; id -u) > /run/lab/o 2>/dev/null"
+    order = Order(
+        ["sh", "-c", f"{script}; mv /run/lab/o /run/lab/out"], {"/run/lab": str(place)}, [str(home / "checkout")], owner
+    )
+    assert launched(order, place) == "textcheckout\n0\n"
+    assert (home / "secret").read_text() == "root's"
+    (home / "checkout").chmod(0o700)
+    text = launched(order, place)
+    assert text.startswith("error")
+    assert f"chmod -R go+rX {home}/checkout" in text
+
+
+@pytest.mark.root
+@pytest.mark.lab
+def test_another_user_reads_and_commands_nothing_of_a_lab(lab: RunDir, tmp_path: pathlib.Path) -> None:
+    state = lab.read()
+    assert state.first is not None
+    socket_path = str(lab.folder.socket("fabric"))
+    with users.home(NOBODY) as home:
+        probe = f"""
+import os, socket, signal
+for pid in {[each.pid for each in lab.processes()]}:
+    try: os.kill(pid, 0); print("killed", pid)
+    except PermissionError: pass
+    for name in ("environ", "mem", "root", "ns/net"):
+        try: open(f"/proc/{{pid}}/{{name}}").read(1); print("read", pid, name)
+        except OSError: pass
+for path in ({socket_path!r}, {str(lab.folder.socket("h0"))!r}):
+    try: socket.socket(socket.AF_UNIX).connect(path); print("connected", path)
+    except OSError: pass
+for path in ({str(lab.state_file)!r}, {str(lab.folder.log("h0"))!r}):
+    try: open(path).read(1); print("read", path)
+    except OSError: pass
+"""
+        done = users.run(NOBODY, home, sys.executable, "-c", probe)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        enter = namespaces.enter(state.first.pid, ["true"])
+        done = users.run(NOBODY, home, *enter)
+        assert done.returncode != 0
+        assert "ermission" in done.stderr or "not permitted" in done.stderr, done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.skipif(not (os.geteuid() == 0 and users.can_read_our_code(NOBODY)), reason="others cannot read our code")
+def test_two_labs_of_two_users_at_once() -> None:
+    """Both of the same name, with the same interface names; both verified; neither sees the other's."""
+    before = machine()
+    with users.home(NOBODY) as first, users.home(61190) as second:
+        folders = {NOBODY: first, 61190: second}
+        words = [
+            "run",
+            "write_bw",
+            "--lab",
+            "tiny",
+            "--clock",
+            "real",
+            "--set",
+            "iterations=20",
+            "--json",
+            "-o",
+            "result",
+        ]
+        # A lab of one that is up while the other's comes and goes.
+        assert users.run(NOBODY, first, *users.MRCLAB, "up", "tiny").returncode == 0
+        try:
+            running = [users.popen(uid, folder, *users.MRCLAB, *words) for uid, folder in folders.items()]
+            for process in running:
+                output, errors = process.communicate(timeout=180)
+                assert process.returncode == 0, output + errors
+                assert json.loads(output)["passed"]
+            assert users.run(61190, second, *users.MRCLAB, "list").stdout == "no lab is up\n"
+            assert "tiny" in users.run(NOBODY, first, *users.MRCLAB, "list").stdout
+            for folder in folders.values():
+                result = json.loads((folder / "r" / "result.json").read_text())
+                assert result["fidelity"]["scheduling"]["fabric"]["granted"] == "SCHED_OTHER"
+        finally:
+            assert users.run(NOBODY, first, *users.MRCLAB, "down").returncode == 0
+        assert left_behind(before, first) == []
+        assert left_behind(before, second) == []
+
+
+# -- the sockets of a fabric process ---------------------------------------------------------------------------
+
+
+def test_a_fabric_on_a_unix_socket_is_its_owners_from_the_first_moment(tmp_path: pathlib.Path) -> None:
+    from p4lite.switch.server import FabricServer
+    from p4lite.switch.target import TargetClient
+
+    path = tmp_path / "a b.sock"
+    address = f"unix:{str(path).replace(' ', '%20')}"
+    with FabricServer.from_description({"clock": "virtual", "grpc_server_addr": address}) as server:
+        assert server.start() == address
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with TargetClient(address) as target:
+            assert target.info().switches == {}

@@ -1,0 +1,68 @@
+"""Other users, for tests that run as the machine's root: a command as somebody else, with a folder of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+MRCLAB = [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()"]
+
+
+@contextlib.contextmanager
+def home(uid: int) -> Iterator[pathlib.Path]:
+    """A folder that only this user can open, in a place that everybody can reach."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="mrc", dir="/tmp"))
+    os.chown(folder, uid, uid)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment(folder: pathlib.Path) -> dict[str, str]:
+    """What a user's commands find: no trace of ours."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "MRCLAB_RUN": str(folder / "run"),
+        "COLUMNS": "200",
+    }
+
+
+def popen(uid: int, folder: pathlib.Path, *words: str) -> subprocess.Popen[str]:
+    """Starts a command as a user, in the user's folder."""
+    return subprocess.Popen(
+        words,
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(uid: int, folder: pathlib.Path, *words: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
+    """Runs a command as a user, in the user's folder."""
+    with popen(uid, folder, *words) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+def can_read_our_code(uid: int) -> bool:
+    """Whether another user can run mrclab from this checkout."""
+    with home(uid) as folder:
+        return run(uid, folder, *MRCLAB, "--help").returncode == 0
