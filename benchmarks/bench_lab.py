@@ -1,18 +1,17 @@
 """Verified goodput of the default lab on the real clock, by link rate, until the machine no longer keeps up.
 
-Needs root. One ring all-reduce per rate; a run counts when every byte was right and the run's own fidelity calls it
+One ring all-reduce per rate; a run counts when every byte was right and the run's own fidelity calls it
 valid. The last columns say what limits it: the CPU of the fabric process and of the eight agents, in cores.
 """
 
 from __future__ import annotations
 
-import os
 import pathlib
 import tempfile
 
 import yaml
 
-from mrc_control import analysis, verdict
+from mrc_control import analysis, lifecycle, verdict
 from mrc_control.execute import run_on, session_for
 from mrc_control.experiment import Expectation, Experiment, Workload
 from mrc_topo.labfile import builtin_labs
@@ -47,8 +46,9 @@ def measure(folder: pathlib.Path, rate_mbps: int) -> tuple[float, float, bool, s
 
 def run() -> None:
     """Prints the table; stops two rates after the last valid one."""
-    if os.geteuid() != 0:
-        print("lab: needs root for network namespaces; not run")
+    problem = lifecycle.problem()
+    if problem is not None:
+        print(f"lab: not run: {problem}")
         return
     print("default lab, ring all-reduce of 4 MiB on 8 hosts, real clock")
     print(f"{'rate of a link':>14}  {'goodput':>12}  {'of capacity':>11}  {'fabric':>6}  {'agents':>6}  valid")

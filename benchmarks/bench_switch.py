@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mrc_control.lab.namespaces import is_machine_root
 from p4lite.switch.build import build
 from p4lite.switch.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.program import ActionCall, Exact, Lpm, Program, load_program
@@ -220,7 +221,7 @@ def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[]
 def between_interfaces(program: Program) -> None:
     """(b) and (c) beside the bare forwarder."""
     if os.geteuid() != 0:
-        print("(b, c) between interfaces: skipped, needs root")
+        print("(b, c) between interfaces: skipped, needs root, or `python -m mrc_control.lab.launch --run`")
         return
     forwarder = build("forwarder", [HERE / "forwarder.c"], executable=True)
     print(f"(b, c) veth to veth, offered as much as the source can, medians of {ROUNDS} rounds of {SECONDS:.0f} s")
@@ -310,7 +311,7 @@ def run() -> None:
     between_interfaces(program)
     start_up()
     clos(program)
-    for realtime in (False, True)[: 1 + (os.geteuid() == 0)]:
+    for realtime in (False, True)[: 1 + is_machine_root()]:
         lateness(program, realtime)
 
 

@@ -260,7 +260,8 @@ class LabFolder:
 class State:
     """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
 
-    `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs as; `ending`: it was told to end.
+    `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
+    as; `ending`: it was told to end.
     """
 
     name: str
@@ -270,10 +271,10 @@ class State:
     first: Process | None = None
     uid: int = -1
     gid: int = -1
-    ending: bool = False
     broken: dict[str, Any] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
     since: float = 0.0
+    ending: bool = False
     phase: str = "starting"
     error: str = ""
     fabric: dict[str, list[int]] = field(default_factory=dict)
@@ -281,8 +282,8 @@ class State:
     roles: dict[str, int] = field(default_factory=dict)
 
 
-#: Fields of `State` that are the lab's own and not in the commands' record.
-INSIDE = ("phase", "error", "fabric", "hosts", "roles")
+#: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
+INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles")
 
 
 class RunDir:
@@ -302,6 +303,8 @@ class RunDir:
         self.state_file = self.path / "state.json"
         self.lab_file = self.path / f"{name}.yaml"
         self.log_file = self.path / "labd.log"
+        #: Being there says that the lab was told to end; whoever tells it waits for nobody's lock.
+        self.ending_file = self.path / "ending"
         self.folder = LabFolder(self.path / "lab")
 
     def create(self, uid: int = -1, gid: int = -1) -> None:
@@ -355,6 +358,7 @@ class RunDir:
             state = State(**document)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
+        state.ending = self.ending_file.exists()
         try:
             record = self.folder.read()
         except OSError:

@@ -147,7 +147,7 @@ def test_cleanup_removes_only_what_nobody_holds() -> None:
 
 def test_cleanup_waits_for_a_lab_that_is_ending_and_says_so() -> None:
     process = sleeper(stubborn=True)
-    made("slow", first=Process.of("lab", process.pid), ending=True)
+    made("slow", first=Process.of("lab", process.pid)).ending_file.touch()
     cleanup = subprocess.Popen([*COMMAND, "cleanup"], stdout=subprocess.PIPE, text=True)
     assert cleanup.stdout is not None
     try:

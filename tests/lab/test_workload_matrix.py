@@ -18,7 +18,7 @@ from mrc_control.session import Session
 from mrc_host.workloads import WORKLOADS
 from support.labs import session
 
-CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.root)]
+CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 SMALL: dict[str, dict[str, Any]] = {
     "ring_all_reduce": {"size_bytes": 12_000},
     "reduce_scatter": {"size_bytes": 12_000},
