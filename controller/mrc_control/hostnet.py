@@ -132,7 +132,7 @@ class HostNet:
             # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
             pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
         lines = [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()]
-        self._batch([], ["link set dev lo up", *lines])
+        self._batch([], lines)
 
     def _configure_host(self, host: Host) -> None:
         mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)

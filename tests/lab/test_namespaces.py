@@ -116,6 +116,13 @@ def test_nothing_of_a_lab_listens_on_tcp(lab: RunDir) -> None:
 
 
 @pytest.mark.lab
+def test_loopback_is_up_inside() -> None:
+    command = [*LAUNCH, "--run", "cat", "/sys/class/net/lo/flags", "/sys/class/net/lo/ifindex"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0x9\n1\n"
+
+
+@pytest.mark.lab
 def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathlib.Path) -> None:
     assert mrclab("exec", "h1", "--", "sh", "-c", "exit 7", code=7).stdout == ""
     done = subprocess.run([*users.MRCLAB, "exec", "h0", "pwd"], capture_output=True, text=True, cwd="/usr", check=True)

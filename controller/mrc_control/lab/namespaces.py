@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import pathlib
 import pwd
+import socket
 import stat
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -24,6 +27,7 @@ MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS = 4, 8
 CAP_SYS_ADMIN = 21
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
 CAPABILITY_VERSION_3 = 0x20080522
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
@@ -343,13 +347,15 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
 
 
 def first_process() -> None:
-    """What the first process of the PID namespace does first: its own /proc and /sys.
+    """What the first process of the PID namespace does first: its own /proc and /sys, and the loopback interface.
 
     Raises:
         NamespaceError: they cannot be had.
     """
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
 def reap(child: int) -> NoReturn:
