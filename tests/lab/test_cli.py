@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from mrc_control.hostclient import HostClient
 from mrc_control.rundir import RunDir, wait_dead
 from support.labs import lab_file
 from support.namespaces import left_behind, machine
@@ -144,7 +145,11 @@ def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, st
             stdout=subprocess.PIPE,
             text=True,
         )
-        time.sleep(3)
+        client = HostClient("h1", RunDir("tiny").socket("h1"))
+        deadline = time.monotonic() + 60
+        while not client.request("summary")["received"] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        client.close()
         agent = next(each for each in RunDir("tiny").processes() if each.role == "h1")
         agent.signal(signal.SIGKILL)
         output, _ = process.communicate(timeout=60)
