@@ -32,7 +32,6 @@ def forged(kind: str, rng: random.Random, bench: Bench) -> tuple[Any, bytes]:
         ports = rng.getrandbits(2)
         return one, codec.encode_endpoint_request(ends, 5, 184, rng.getrandbits(16), 0, ports, 5)
     if kind == "sack":
-        rcvd = rng.getrandbits(24)
         bitmap = rng.getrandbits(64) & (1 << max(nxt - una - 8, 1)) - 1
         cack = una - 1 + rng.randrange(nxt - una) & 0xFFFFFF
         return one, codec.encode_sack(
