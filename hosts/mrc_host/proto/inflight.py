@@ -57,14 +57,18 @@ class InflightAccount:
         self._lost -= size
         self._update()
 
+    def overtaken(self, rcvd_bytes: int) -> bool:
+        """Whether a SACK with these `rcvd_bytes` is older than one that has been heard."""
+        return (rcvd_bytes - self._units) & _RCVD_MASK >= _RCVD_MASK >> 1
+
     def receive(self, rcvd_bytes: int) -> int:
         """The peer's `rcvd_bytes` (units, modulo 2^24); returns the bytes that are new in it.
 
-        -1 for an older SACK that was overtaken. More than was ever sent is not believed.
+        0 for an older SACK that was overtaken. More than was ever sent is not believed.
         """
         newly = (rcvd_bytes - self._units) & _RCVD_MASK
         if newly >= _RCVD_MASK >> 1:
-            return -1
+            return 0
         newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
         self._units += newly
         self._update()

@@ -423,11 +423,12 @@ class Requestor:
         # Congestion control: bytes newly received, per queue pair, modulo 2^24 units.
         # What a SACK says of the responder's state counts only if no later one has been heard: `rcvd_bytes` and, within
         # one of its units, `cack_psn` never go back. What it says of one packet (RTT, mark) holds in any case.
-        newly = self.account.receive(sack.rcvd_bytes)
         penalty, restore = sack.rcv_cwnd_pen, bool(sack.restore_cwnd)
-        current = newly > 0 or (newly == 0 and cack >= una - 1)
+        older = self.account.overtaken(sack.rcvd_bytes)
+        newly = self.account.receive(sack.rcvd_bytes)
+        current = newly > 0 or (not older and cack >= una - 1)
         if not current:
-            newly = penalty = 0
+            penalty = 0
             restore = False
         whole = rtt == 0 or (triggered is not None and triggered.size >= self.full_size)
         cc.on_sack(now, newly, rtt, mark == 1 or mark == 2, penalty, restore, whole)
