@@ -150,8 +150,12 @@ class CSwitchStats(Structure):
                 "replicas",
                 "digests",
                 "parser_errors",
+                "absorbed",
+                "copies_missed",
+                "other_queued",
             )
         ),
+        ("other_drops", c_uint64 * len(PORT_DROPS)),
     ]
 
 

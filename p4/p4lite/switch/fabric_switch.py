@@ -336,6 +336,10 @@ class Switch:
             replicas=c.replicas,
             digests=c.digests,
             parser_errors=c.parser_errors,
+            absorbed=c.absorbed,
+            copies_missed=c.copies_missed,
+            other_queued=c.other_queued,
+            other_drops=dict(zip(_core.PORT_DROPS, c.other_drops, strict=True)),
         )
 
 

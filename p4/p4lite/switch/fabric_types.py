@@ -166,6 +166,12 @@ class SwitchStats:
     such queue), mcast_group and clone_session (unknown), loop_limit (resubmitted, recirculated or cloned at
     egress too often), no_program, no_port (number beyond 65535), too_long (beyond 65536 bytes), flushed (waited
     in a queue when the switch stopped or got another program), memory (the fabric's limit).
+
+    `absorbed`: packets that ended here because copies went on in their place; `copies_missed`: copies that were asked
+    for and not made, which count in `drops` too; `other_queued`, `other_drops`: packets that wait, and what was lost
+    (reasons of `PortStats`), at ports that nobody added: the CPU port and numbers that only a program names. So over a
+    fabric, what came in, duplicates, clones, replicas and missed copies are as many as what went out, was dropped or
+    absorbed, or still waits.
     """
 
     received: int
@@ -180,6 +186,10 @@ class SwitchStats:
     replicas: int
     digests: int
     parser_errors: int
+    absorbed: int
+    copies_missed: int
+    other_queued: int
+    other_drops: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,14 @@ int pf_switch_stats(struct sw *s, struct pf_switch_stats *out, uint32_t reset)
 {
     pf_lock(s->fabric);
     *out = s->stats;
+    for (uint32_t i = 0; i < s->ports_size; i++) {
+        const struct port *q = s->ports[i];
+        if (!q || !q->implicit)
+            continue;
+        out->other_queued += q->packets;
+        for (int why = 0; why < PF_PORT_DROPS; why++)
+            out->other_drops[why] += q->stats.drops[why];
+    }
     if (reset) {
         memset(&s->stats, 0, sizeof s->stats);
         for (uint32_t i = 0; i < s->ports_size; i++)

@@ -94,6 +94,10 @@ struct pf_switch_stats {
     uint64_t received, ingress, egress, transmitted;
     uint64_t drops[PF_SWITCH_DROPS];
     uint64_t ingress_clones, egress_clones, resubmits, recirculations, replicas, digests, parser_errors;
+    uint64_t absorbed;      /* packets that ended here because copies went on in their place */
+    uint64_t copies_missed; /* copies that were asked for and not made; `drops` has the reason */
+    /* Ports that nobody added: the CPU port, and numbers that a program sent to. */
+    uint64_t other_queued, other_drops[PF_PORT_DROPS];
 };
 
 struct pf_lateness {

@@ -53,6 +53,20 @@ static void enqueue(struct fabric *f, struct sw *s, struct packet *p, uint64_t n
     port_enqueue(f, q, p, (uint32_t)priority);
 }
 
+static void copy_missed(struct sw *s, enum pf_switch_drop why, uint64_t count)
+{
+    s->stats.drops[why] += count;
+    s->stats.copies_missed += count;
+}
+
+/* A packet whose copies go on in its place. */
+static void absorb(struct fabric *f, struct sw *s, struct packet *p)
+{
+    s->stats.absorbed++;
+    packet_drop_phv(s, p);
+    packet_free(f, p);
+}
+
 /* A copy of `p` with its headers and metadata, sharing its bytes. */
 static struct packet *copy_with_phv(struct fabric *f, struct sw *s, const struct packet *p)
 {
@@ -61,7 +75,7 @@ static struct packet *copy_with_phv(struct fabric *f, struct sw *s, const struct
     if (!copy) {
         if (phv)
             phv_put(s, phv);
-        s->stats.drops[PF_S_MEMORY]++;
+        copy_missed(s, PF_S_MEMORY, 1);
         return NULL;
     }
     s->program->phv_copy(phv, p->phv);
@@ -75,8 +89,10 @@ static void replicate(struct fabric *f, struct sw *s, const struct packet *p, co
 {
     for (uint32_t i = 0; i < count; i++) {
         struct packet *copy = copy_with_phv(f, s, p);
-        if (!copy)
+        if (!copy) { /* counted once; those after it are not even tried */
+            copy_missed(s, PF_S_MEMORY, count - i - 1);
             return;
+        }
         s->stats.replicas++;
         copy->phv->truncate_to = truncate_to;
         p4_set(s->program, copy->phv, P4F_EGRESS_RID, replicas[i].rid);
@@ -97,15 +113,14 @@ static void send_clone(struct fabric *f, struct sw *s, struct packet *copy, cons
 {
     copy->phv->truncate_to = session->truncate_to;
     if (session->group >= 0 && !multicast(f, s, copy, (uint64_t)session->group, session->truncate_to))
-        s->stats.drops[PF_S_MCAST_GROUP]++;
+        copy_missed(s, PF_S_MCAST_GROUP, 1);
     if (session->own.count)
         replicate(f, s, copy, session->own.replicas, session->own.count, session->truncate_to);
     if (session->port >= 0) {
         enqueue(f, s, copy, (uint64_t)session->port);
         return;
     }
-    packet_drop_phv(s, copy);
-    packet_free(f, copy);
+    absorb(f, s, copy);
 }
 
 static const struct session *clone_session(struct sw *s, struct p4_phv *phv)
@@ -115,7 +130,7 @@ static const struct session *clone_session(struct sw *s, struct p4_phv *phv)
         return NULL;
     phv->clone_session = 0;
     if (id >= s->sessions_size || !s->sessions[id].present) {
-        s->stats.drops[PF_S_CLONE_SESSION]++;
+        copy_missed(s, PF_S_CLONE_SESSION, 1);
         return NULL;
     }
     return &s->sessions[id];
@@ -133,7 +148,7 @@ static void clone_at_ingress(struct fabric *f, struct sw *s, struct packet *p, u
     if (!copy) {
         if (phv)
             phv_put(s, phv);
-        s->stats.drops[PF_S_MEMORY]++;
+        copy_missed(s, PF_S_MEMORY, 1);
         return;
     }
     s->stats.ingress_clones++;
@@ -156,7 +171,7 @@ static void clone_at_egress(struct fabric *f, struct sw *s, struct packet *p)
     if (!session)
         return;
     if (p->loops >= s->config.loop_limit) {
-        s->stats.drops[PF_S_LOOP_LIMIT]++;
+        copy_missed(s, PF_S_LOOP_LIMIT, 1);
         return;
     }
     struct packet *copy = copy_with_phv(f, s, p);
@@ -235,8 +250,7 @@ static void ingress(struct fabric *f, struct sw *s, struct port *in, struct pack
             switch_drop(f, s, in, p, PF_S_MCAST_GROUP);
             return;
         }
-        packet_drop_phv(s, p);
-        packet_free(f, p);
+        absorb(f, s, p);
     } else if (egress_spec == s->config.drop_port) {
         switch_drop(f, s, in, p, PF_S_INGRESS);
     } else {
