@@ -297,7 +297,8 @@ def test_default_kinds(fake: FakeLab) -> None:
 
 
 def test_flapping() -> None:
-    step = Step(at=1.0, flap=PORT, kind="impair", direction="up", settings={"loss": 0.5}, period=0.5, count=2)
+    what = {"flap": PORT, "kind": "impair", "direction": "up", "settings": {"loss": 0.5}}
+    step = Step.model_validate({"at": 1.0, "period": 0.5, "count": 2, "evidence": {"dropped": 1}, **what})
     fail = Action("fail", PORT, "impair", "up", {"loss": 0.5})
     mend = Action("restore", PORT, "impair")
     assert step.actions() == [(1.0, fail), (1.25, mend), (1.5, fail), (1.75, mend)]
