@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mrc_control import compare, experiment
 from mrc_control.compare import Comparison
+from mrc_control.evidence import Evidence
 from mrc_control.experiment import Experiment, ExperimentError, Step, Workload
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import Model
@@ -17,6 +18,7 @@ from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dum
 
 #: Below these any key may stand; what they may hold depends on more than the schema.
 FREE = {"params", "settings", "impair"}
+BROKEN = {"impair": {"loss": 0.1}, "evidence": {"lost": 1}}
 
 
 @st.composite
@@ -24,6 +26,8 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
     """Of the three kinds of step, each with what it may have."""
     verb = draw(st.sampled_from(["fail", "restore", "flap"]))
     step = {"at": draw(st.integers(0, 100) | st.floats(0, 100)), verb: draw(st.sampled_from(["h3:2", "p0-t1.0"]))}
+    if verb != "restore":
+        step["evidence"] = draw(documents(Evidence, {}))
     known = {each for each in Step.model_fields if each not in ("at", "fail", "restore", "flap", "settings")}
     known -= {"direction"} if verb == "restore" else set()
     values: dict[str, st.SearchStrategy[Any]] = {
@@ -74,7 +78,7 @@ def comparisons(draw: st.DrawFn) -> dict[str, Any]:
         "title": draw(LETTERS),
         "workload": draw(workloads()),
         "variants": [{"name": name, "qps_per_peer": draw(st.integers(1, 64))} for name in variants],
-        "conditions": [{"name": name, "impair": draw(st.sampled_from([{}, {"loss": 0.1}]))} for name in conditions],
+        "conditions": [{"name": name, **draw(st.sampled_from([{}, BROKEN]))} for name in conditions],
         "expect": expect,
     }
 
