@@ -34,6 +34,7 @@ from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError
 from mrc_control.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
+from p4lite.files import write_whole
 
 READY_S = 90.0
 #: What may end by itself has so long, all together.
@@ -136,7 +137,7 @@ class Daemon:
         """Starts a process with these switches (all when None), which listens on the role's socket."""
         plan = labbuild.FabricPlan(self.folder.address(role), "real", self.net.interfaces, realtime=self.realtime)
         description = self.folder.path / f"{role}.fabric.json"
-        description.write_text(json.dumps(labbuild.fabric_description(self.topology, plan, switches)))
+        write_whole(description, json.dumps(labbuild.fabric_description(self.topology, plan, switches)))
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
@@ -160,7 +161,7 @@ class Daemon:
     def _start_agents(self) -> None:
         for host in self.topology.hosts:
             config = self.folder.path / f"{host.name}.json"
-            config.write_text(json.dumps(labbuild.host_config(self.topology, host, "real", self.transport)))
+            write_whole(config, json.dumps(labbuild.host_config(self.topology, host, "real", self.transport)))
             agent = [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(self.folder.socket(host.name))]
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
             with self._log(host.name) as log:

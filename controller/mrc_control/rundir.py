@@ -29,6 +29,8 @@ from typing import IO, Any
 
 import psutil
 
+from p4lite.files import write_whole
+
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 MODE = 0o700
@@ -251,9 +253,7 @@ class LabFolder:
 
     def write(self, record: Record) -> None:
         """Records, whole or not at all. There is one writer, inside the lab."""
-        temporary = self.path / ".lab.json"
-        temporary.write_text(json.dumps(asdict(record), indent=1))
-        temporary.replace(self.record_file)
+        write_whole(self.record_file, json.dumps(asdict(record), indent=1))
 
 
 @dataclass
@@ -378,9 +378,7 @@ class RunDir:
         document = asdict(state)
         for key in INSIDE:
             del document[key]
-        temporary = self.path / f".state.{os.getpid()}"
-        temporary.write_text(json.dumps(document, indent=1))
-        temporary.replace(self.state_file)
+        write_whole(self.state_file, json.dumps(document, indent=1))
 
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:

@@ -37,7 +37,9 @@ def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: st
     folder.mkdir()
     program = folder.parent / "script.py"
     program.write_text(textwrap.dedent(FILL) + textwrap.dedent(script))
-    shell = f'mount -t tmpfs -o size={megabytes}m none "$1" || exit 99\n"$2" "$3" "$1"\ncode=$?\n{after}\nexit $code\n'
+    shell = (
+        f'mount -t tmpfs -o size={megabytes}m none "$1" || exit 99\n"$2" -P "$3" "$1"\ncode=$?\n{after}\nexit $code\n'
+    )
     done = subprocess.run(
         [*OWN_MOUNTS, "sh", "-c", shell, "sh", str(folder), sys.executable, str(program)],
         capture_output=True,
@@ -94,6 +96,35 @@ def test_a_disk_without_room_is_found_before_the_run(tmp_path: pathlib.Path) -> 
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "too little room for the results: 4 MiB free, up to 16 MiB needed; choose another with -o" in line
+    assert done.stdout == ""
+
+
+UP = """
+    import os
+    import sys
+    from mrc_control import cli
+    os.mkdir(os.environ["MRCLAB_RUN"], 0o700)
+    fill(sys.argv[1], LEAVE)
+    sys.argv = ["mrclab", "up", "tiny"]
+    cli.main()
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.parametrize("leave", [0, 8 << 10, 24 << 10])
+def test_a_run_directory_without_room(leave: int, tmp_path: pathlib.Path) -> None:
+    os.chmod(tmp_path, 0o700)
+    # Nothing is left, neither folder nor process; `down` for the case that it came up after all.
+    end = """"$2" -P -c 'from mrc_control.cli import main; main()' down tiny 2>/dev/null"""
+    listing = f'{end}; ls "$1/run"; pgrep -f "[l]abd tiny" --ns $$ --nslist mnt'
+    done = on_a_small_disk(tmp_path / "disk", 8, UP.replace("LEAVE", str(leave)), listing)
+    # 2 where the lab itself found out: that it did not come up is what the command says then.
+    assert done.returncode in (1, 2), done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "error" in line]
+    assert line.startswith("mrclab: error: ")
+    assert os.strerror(errno.ENOSPC) in line
+    assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 

@@ -64,7 +64,9 @@ def report_errors() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a folder that went away
-        place = f"{error.filename}: " if error.filename else ""
+        # Of a copy the second name is that of the new file.
+        where = error.filename2 or error.filename
+        place = f"{where}: " if where else ""
         fail(f"{place}{error.strerror or error}", 1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
