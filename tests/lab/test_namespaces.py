@@ -387,6 +387,29 @@ def test_code_below_a_closed_folder_can_be_read_and_nothing_else_there(tmp_path:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("mount", [True, False])
+def test_root_in_a_chroot_has_namespaces_too(mount: bool, tmp_path: pathlib.Path) -> None:
+    """Though the kernel makes no user namespace in a chroot: whether its root is a mount or a folder of one."""
+    place = tmp_path / "place"
+    (place / "inner").mkdir(parents=True)
+    chroot = place if mount else place / "inner"
+    # A chroot whose root is no mount gets each folder of the machine bound into it.
+    script = f"""
+set -e
+if {str(mount).lower()}; then mount --rbind / {chroot}; else
+  for each in $(ls /); do
+    test -d /$each && [ $each != run ] || continue; mkdir -p {chroot}/$each; mount --rbind /$each {chroot}/$each; done
+  mkdir -p {chroot}/run; fi
+exec chroot {chroot} "$@"
+"""
+    command = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    plain = ["unshare", "--user", "true"]
+    assert subprocess.run([*command, *plain], capture_output=True, check=False).returncode != 0
+    done = subprocess.run([*command, *LAUNCH, "--probe"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.root
 @pytest.mark.lab
 def test_another_user_reads_and_commands_nothing_of_a_lab(lab: RunDir, tmp_path: pathlib.Path) -> None:
     state = lab.read()
@@ -450,7 +473,7 @@ def test_two_labs_of_two_users_at_once() -> None:
             assert users.run(61190, second, *users.MRCLAB, "list").stdout == "no lab is up\n"
             assert "tiny" in users.run(NOBODY, first, *users.MRCLAB, "list").stdout
             for folder in folders.values():
-                result = json.loads((folder / "r" / "result.json").read_text())
+                result = json.loads((folder / "result" / "result.json").read_text())
                 assert result["fidelity"]["scheduling"]["fabric"]["granted"] == "SCHED_OTHER"
         finally:
             assert users.run(NOBODY, first, *users.MRCLAB, "down").returncode == 0
