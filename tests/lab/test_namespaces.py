@@ -217,9 +217,9 @@ def test_a_lab_whose_run_directory_is_gone_ends(tmp_path: pathlib.Path, monkeypa
 
 
 @pytest.mark.lab
-def test_nothing_starts_before_it_is_recorded() -> None:
+def test_nothing_starts_before_it_is_recorded(tmp_path: pathlib.Path) -> None:
     """The launcher's first process runs nothing without the word of the command that records it."""
-    order = Order(["touch", "/run/lab/started"], {"/run/lab": "/tmp"}, owner=None)
+    order = Order(["touch", "/run/lab/started"], {"/run/lab": str(tmp_path)}, owner=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SUDO_UID", raising=False)
         process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -233,7 +233,7 @@ def test_nothing_starts_before_it_is_recorded() -> None:
         assert process.stdout.read() == b""
         process.stdout.close()
         process.wait(10)
-    assert not pathlib.Path("/tmp/started").exists()
+    assert not (tmp_path / "started").exists()
 
 
 # -- where they are closed -------------------------------------------------------------------------------------
