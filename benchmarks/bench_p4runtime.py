@@ -61,7 +61,7 @@ def run() -> None:
     config = p4runtime_pb2.ForwardingPipelineConfig(
         p4info=compiled.p4info_message, p4_device_config=json.dumps(compiled.bmv2).encode()
     )
-    with FabricServer(Fabric("virtual"), "127.0.0.1:0") as server:
+    with FabricServer(Fabric("virtual")) as server:
         for device_id in (1, 2):
             server.add_switch(device_id)
         address = server.start()

@@ -9,7 +9,7 @@ import pathlib
 import stat
 from types import TracebackType
 
-from mrc_control.rundir import LAB_FOLDER, LabFolder, RunError
+from mrc_control.rundir import LabFolder, RunError
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 CHUNK_BYTES = 1 << 20
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Following:
-    """The lab writes to `inside`, a path as it sees it; `copy` brings what is new to `output`. A context manager.
+    """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
 
     A lab sees little of the machine's files and may run as somebody else, so it cannot write to `output` itself. What
     is copied is given back to the file system at once: run directories often are in memory.
@@ -29,9 +29,8 @@ class Following:
 
     def __init__(self, folder: LabFolder, output: pathlib.Path) -> None:
         self.output = output
-        name = f"capture-{os.getpid()}.pcapng"
-        self.inside = f"{LAB_FOLDER}/{name}"
-        self._path = folder.path / name
+        self.name = f"capture-{os.getpid()}.pcapng"
+        self._path = folder.captures / self.name
         self._done = 0
         self._source = -1
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrc_control.p4rt import Device, Match, TableEntry
+from mrc_control.rundir import CAPTURES
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev
@@ -119,7 +120,10 @@ def fabric_description(
         if switches is None and not link.is_host_link:
             ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
             links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
+    # On the virtual clock the fabric is this process's own, which writes captures itself.
+    files = {"files": CAPTURES} if plan.clock == "real" else {}
     return {
+        **files,
         "clock": plan.clock,
         "realtime": plan.realtime,
         "round_us": ROUND_US,

@@ -36,6 +36,7 @@ ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 MODE = 0o700
 #: Where a lab sees its folder.
 LAB_FOLDER = "/run/lab"
+CAPTURES = "captures"
 KILL_AFTER_S = 3.0
 #: Linux has room for so many bytes of a unix socket's path (and a NUL).
 SOCKET_PATH_BYTES = 107
@@ -219,6 +220,8 @@ class LabFolder:
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self.record_file = path / "lab.json"
+        #: Made by the fabric: all the files that clients of its target API can have it write.
+        self.captures = path / CAPTURES
 
     def socket(self, role: str) -> pathlib.Path:
         """The socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""

@@ -20,6 +20,7 @@ from mrc_host.config import load
 from mrc_host.drivers.virtual import NodePort, VirtualDriver
 from mrc_host.node import CommandError, HostNode
 from mrc_topo.topology import Host, Topology
+from p4lite.switch import listen
 from p4lite.switch.fabric import Port
 from p4lite.switch.server import FabricServer
 from p4lite.switch.target import TargetClient
@@ -53,7 +54,7 @@ class VirtualSession(Session):
 
     def __init__(self, topology: Topology, transport: str = "mrc") -> None:
         self.topology = topology
-        plan = labbuild.FabricPlan("127.0.0.1:0", "virtual", {})
+        plan = labbuild.FabricPlan(listen.PRIVATE, "virtual", {})
         self.server = FabricServer.from_description(labbuild.fabric_description(topology, plan))
         address = self.server.start()
         self.target = TargetClient(address)

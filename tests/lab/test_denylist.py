@@ -47,14 +47,14 @@ class Wire:
 
     def __init__(self, session: VirtualSession, port: tuple[str, int], folder: pathlib.Path) -> None:
         self.session, self.folder, self.number = session, folder, 0
-        self.place = session.topology.switch(port[0]).device_id, port[1]
+        self.port = session.server.fabric.switch(session.topology.switch(port[0]).device_id).port(port[1])
 
     def start(self) -> None:
         self.number += 1
-        self.session.target.capture(*self.place, str(self.folder / f"{self.number}.pcapng"))
+        self.port.capture(self.folder / f"{self.number}.pcapng")
 
     def stop(self) -> int:
-        self.session.target.capture(*self.place, None)
+        self.port.capture(None)
         frames = packets((self.folder / f"{self.number}.pcapng").read_bytes())
         assert any(MAGIC in frame for frame in frames), "probes go on: they tell when the element is well again"
         return sum(MAGIC not in frame for frame in frames)

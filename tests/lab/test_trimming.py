@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,12 +15,32 @@ from scapy.utils import PcapNgReader
 
 from mrc_control.execute import run_on
 from mrc_control.experiment import Experiment, Workload
+from mrc_control.following import Following
+from mrc_control.session import Session
+from mrc_control.session_real import RealSession
+from mrc_control.session_virtual import VirtualSession
 from mrc_topo import rules
 from support.labs import lab_file, session
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 NEXT_IPV6 = 41
+
+
+@contextmanager
+def capture(made: Session, device: int, number: int, path: pathlib.Path) -> Iterator[None]:
+    """Both directions of a switch's port, in a file of ours."""
+    if isinstance(made, VirtualSession):
+        port = made.server.fabric.switch(device).port(number)
+        port.capture(path)
+        yield
+        port.capture(None)
+        return
+    assert isinstance(made, RealSession)
+    with Following(made.run.folder, path) as following:
+        made.target.capture(device, number, following.name)
+        yield
+        made.target.capture(device, number, None)
 
 
 @pytest.fixture(scope="module", params=CLOCKS)
@@ -36,9 +57,8 @@ def captured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         with session(lab, request.param) as made:
             port = made.topology.hosts[0].ports[0]
             device = made.topology.switch(port.t0).device_id
-            made.target.capture(device, port.t0_port, str(path))  # type: ignore[attr-defined]
-            result = run_on(made, experiment).document()
-            made.target.capture(device, port.t0_port, None)  # type: ignore[attr-defined]
+            with capture(made, device, port.t0_port, path):
+                result = run_on(made, experiment).document()
             counters = made.program_counters()
             stats = made.target.stats()[device].ports[port.t0_port]  # type: ignore[attr-defined]
         yield {"path": path, "result": result, "counters": counters, "stats": stats}

@@ -14,6 +14,7 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4lite.switch.fabric import Fabric
+from p4lite.switch.grants import Grants
 from p4lite.switch.programs import load_source
 from p4lite.switch.server import FabricServer
 
@@ -235,11 +236,11 @@ class Controller:
 
 
 class Bench:
-    """A fabric on the virtual clock with one switch (device 1, CPU port 255, ports 1 to 4), served on loopback."""
+    """A fabric on the virtual clock with one switch (device 1, CPU port 255, ports 1 to 4), served on a socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, grants: Grants | None = None) -> None:
         self.fabric = Fabric("virtual", seed=1)
-        self.server = FabricServer(self.fabric, "127.0.0.1:0")
+        self.server = FabricServer(self.fabric, grants=grants)
         self.switch = self.server.add_switch(1, cpu_port=255, priority_queues=8)
         for number in range(1, 5):
             self.switch.add_port(number)

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 P4LITE = [sys.executable, "-c", "import sys; from p4lite.cli import main; sys.exit(main())"]
 
 
 class SwitchProcess:
-    """`p4lite switch ARGS` on a free loopback port; `address` once it says that it is ready."""
+    """`p4lite switch ARGS` on a socket of its own; `address` once it says that it is ready.
 
-    def __init__(self, *arguments: str, command: list[str] | None = None) -> None:
+    `environment` is added to ours; with `addressed` False the arguments say where to listen.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        command: list[str] | None = None,
+        addressed: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="switch")
+        where = ["--grpc-server-addr", f"unix:{self._folder.name}/s.sock"] if addressed else []
         self.process = subprocess.Popen(
-            [*(command or [*P4LITE, "switch"]), "--grpc-server-addr", "127.0.0.1:0", *arguments],
+            [*(command or [*P4LITE, "switch"]), *where, *arguments],
+            env={**os.environ, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -32,16 +46,16 @@ class SwitchProcess:
             raise AssertionError(f"not ready: {line!r} {self.process.communicate()[1]}")
         self.address = line.split()[1]
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code; nothing may have been said on standard error but how far a slow
-        start has come."""
+    def stop(self, number: int = signal.SIGTERM, expected: str = "") -> int:
+        """Send a signal and return the exit code; nothing may have been said on standard error but the line `expected`
+        and how far a slow start has come."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         assert self.process.stderr is not None
         said = self.process.stderr.read().splitlines()
         errors = [line for line in said if not re.fullmatch(r"p4lite switch: .* \(\d+ s\)", line)]
         code = self.process.wait(timeout=30)
-        assert errors == []
+        assert errors == expected.splitlines()
         return code
 
     def __enter__(self) -> SwitchProcess:
@@ -54,3 +68,4 @@ class SwitchProcess:
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
+        self._folder.cleanup()

@@ -25,7 +25,7 @@ from mrc_control.rundir import RunError, all_runs
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
-from p4lite.switch.server import ServerError
+from p4lite.switch.listen import ServerError
 from p4lite.switch.target import TargetError
 
 #: What the user said was wrong, and what went wrong.

@@ -103,7 +103,7 @@ def capture(
                 raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
             device, switch_port = switch.device_id, int(number)
         with Following(session.run.folder, output) as following:
-            session.target.capture(device, switch_port, following.inside)
+            session.target.capture(device, switch_port, following.name)
             typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
             try:
                 _wait(seconds, following)

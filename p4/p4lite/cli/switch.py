@@ -8,18 +8,15 @@ import sys
 from pathlib import Path
 
 from p4lite import progress
-from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch import listen
+from p4lite.switch.errors import BuildError, GrantError, ProgramError
 from p4lite.switch.fabric import Fabric
 from p4lite.switch.fabric_types import FabricError
+from p4lite.switch.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.listen import ServerError
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.programs import load_source
-from p4lite.switch.server import (
-    DEFAULT_ADDRESS,
-    FabricServer,
-    ServerError,
-    capture_all,
-    serve_until_signal,
-)
+from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
 
 _IGNORED = ("thrift-port", "nanolog", "notifications-addr", "max-mc-groups", "max-l1-entries", "max-l2-entries")
 #: BMv2's names of log levels.
@@ -45,7 +42,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--p4info", metavar="FILE", help="P4Info of a JSON program, which makes it the device's pipeline")
     add("-i", "--interface", action="append", default=[], metavar="PORT@IFACE", help="attach an interface")
     add("--device-id", type=int, default=0, metavar="N", help="P4Runtime device_id (default 0)")
-    add("--grpc-server-addr", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help=f"default {DEFAULT_ADDRESS}")
+    listen.add_options(parser, "the socket switch-N.sock in your run folder, N the device_id")
+    add("--files", metavar="DIR", help="folder for captures and traces that clients of the target API ask for")
+    add("--files-limit", type=int, default=DEFAULT_LIMIT_BYTES, metavar="BYTES", help="of all of them (default 1 GiB)")
+    add("--allow-interface", action="append", default=[], metavar="IFACE", help="clients may add ports on it")
     add("--cpu-port", type=int, metavar="N", help="port number of packet-in and packet-out (default: none)")
     add("--drop-port", type=int, default=511, metavar="N", help="default 511")
     add("--priority-queues", type=int, default=1, metavar="N", help="queues per port (default 1)")
@@ -78,19 +78,26 @@ def run(argv: list[str]) -> int:
             raise ValueError("give a program or --no-p4 (and not both)")
         if arguments.p4info is not None and (arguments.no_p4 or arguments.program.endswith(".p4")):
             raise ValueError("--p4info belongs to a JSON program")
+        if arguments.files_limit < 0:
+            raise ValueError("--files-limit must not be negative")
+        tls = listen.tls_of(arguments)
     except ValueError as error:
         return _fail(2, str(error))
     try:
         with progress.shown("p4lite switch"):
-            server = _start(arguments, ports)
-        return serve_until_signal(server)
-    except (FabricError, ProgramError, BuildError, ServerError) as error:
+            server = _start(arguments, ports, tls)
+        return serve_until_signal(server, "p4lite switch")
+    except (FabricError, GrantError, ProgramError, BuildError, ServerError) as error:
         return _fail(1, str(error))
     except P4RtError as error:
         return _fail(1, f"{arguments.program}: {error.message}")
 
 
-def _start(arguments: argparse.Namespace, ports: dict[int, str]) -> FabricServer:
+def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls | None) -> FabricServer:
+    address = arguments.grpc_server_addr or listen.default_address(f"switch-{arguments.device_id}")
+    listen.check(address, tls)
+    files = None if arguments.files is None else Path(arguments.files)
+    grants = Grants(files, arguments.files_limit, [*ports.values(), *arguments.allow_interface])
     loaded = None
     if arguments.program is not None:
         defines = dict(item.partition("=")[::2] for item in arguments.define)
@@ -101,7 +108,7 @@ def _start(arguments: argparse.Namespace, ports: dict[int, str]) -> FabricServer
             defines={name: value or "1" for name, value in defines.items()},
         )
     fabric = Fabric("real", arguments.seed, realtime=arguments.realtime)
-    server = FabricServer(fabric, arguments.grpc_server_addr)
+    server = FabricServer(fabric, address, tls=tls, grants=grants)
     try:
         switch = server.add_switch(
             arguments.device_id,

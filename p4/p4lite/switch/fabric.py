@@ -365,9 +365,16 @@ class Fabric:
 
     # -- observation ----------------------------------------------------------------------------------
 
-    def trace(self, path: str | os.PathLike[str] | None) -> None:
-        """Write one line per packet event (time_ns what device_id port length CRC-32) to path; None ends it."""
-        if self.lib.pf_trace(self.pointer, None if path is None else file_name(path)) != 0:
+    def set_files_room(self, octets: int) -> None:
+        """So many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
+        self.lib.pf_files_room(self.pointer, octets)
+
+    def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:
+        """Write one line per packet event (time_ns what device_id port length CRC-32) to path; None ends it.
+
+        `limited`: what it takes counts against `set_files_room`, and it ends when there is none left.
+        """
+        if self.lib.pf_trace(self.pointer, None if path is None else file_name(path), int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the trace: {os.strerror(ctypes.get_errno())}")
 
     def lateness(self, *, reset: bool = False) -> Lateness:

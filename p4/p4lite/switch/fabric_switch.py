@@ -435,10 +435,13 @@ class Port:
             raise FabricError(f"{self.name}: {limits}: a capacity cannot be negative (0: no limit)")
         self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
 
-    def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0) -> None:
-        """Write both directions to a pcap-ng file with nanosecond stamps; None ends it."""
+    def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
+        """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
+
+        `limited`: what it takes counts against `Fabric.set_files_room`, and it ends when there is none left.
+        """
         name = None if path is None else file_name(path)
-        if self._lib.pf_port_capture(self.pointer, name, snaplen) != 0:
+        if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
 
     def collect(self, wanted: bool) -> None:

@@ -9,12 +9,11 @@ written to standard output. SIGINT and SIGTERM end the process cleanly.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import logging
-import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -24,10 +23,14 @@ from typing import Any, NoReturn
 
 import grpc
 
+from p4lite.switch import listen
 from p4lite.switch import target_codec as codec
-from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.errors import BuildError, GrantError, ProgramError
 from p4lite.switch.fabric import Fabric, Port, Switch
 from p4lite.switch.fabric_types import FabricError
+from p4lite.switch.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.listen import ServerError, Tls
+from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
@@ -36,9 +39,6 @@ from p4lite.switch.programs import Loaded, load_source
 from p4lite.switch.target_codec import CodecError, boolean, integer, text
 from p4lite.switch.target_service import TargetService
 
-DEFAULT_ADDRESS = "127.0.0.1:9559"
-#: A stream occupies a thread for as long as it is open.
-MAX_THREADS = 1024
 MAX_MESSAGE_BYTES = 64 << 20
 
 #: Keys of a fabric description, by object.
@@ -52,6 +52,9 @@ DESCRIPTION = {
         "realtime",
         "pcap_dir",
         "trace",
+        "files",
+        "files_limit",
+        "interfaces",
         "switches",
         "links",
     ),
@@ -73,27 +76,33 @@ DESCRIPTION = {
 }
 
 
-class ServerError(Exception):
-    """The server cannot start or the description is wrong; one line with the place and the remedy."""
-
-
 class FabricServer:
     """A fabric and its gRPC server. Usable as a context manager; `start` serves, `stop` ends everything."""
 
-    def __init__(self, fabric: Fabric, address: str = DEFAULT_ADDRESS) -> None:
+    def __init__(
+        self, fabric: Fabric, address: str = listen.PRIVATE, *, tls: Tls | None = None, grants: Grants | None = None
+    ) -> None:
+        """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that nobody else can open (PRIVATE);
+        `grants`: what clients of the target API may touch of the machine."""
         self.fabric = fabric
         self.service = P4RuntimeService(fabric)
         self.address = address
+        self.tls = tls
+        self.grants = grants or Grants()
+        self._folder = contextlib.ExitStack()
         self._server: grpc.Server | None = None
+        self._pool: ThreadPoolExecutor | None = None
         #: What was made of each `Loaded`, by identity: switches that run the same share it.
         self._loaded: dict[int, tuple[Loaded, Pipeline | Program]] = {}
         for switch in fabric.switches.values():
             self.service.add_device(switch)
 
     @classmethod
-    def from_description(cls, description: Mapping[str, Any], base: Path = Path()) -> FabricServer:
+    def from_description(
+        cls, description: Mapping[str, Any], base: Path = Path(), *, tls: Tls | None = None
+    ) -> FabricServer:
         """Build what a description asks for; relative paths start at `base`. Raises ServerError."""
-        return _Builder(description, base).server()
+        return _Builder(description, base, tls).server()
 
     def add_switch(self, device_id: int, **options: Any) -> Switch:
         """A new switch (see `Fabric.add_switch`), served at once."""
@@ -120,31 +129,25 @@ class FabricServer:
 
         Returns the address with the port in use. Raises ServerError.
         """
-        _check_free(self.address)
+        if self.address == listen.PRIVATE:
+            self.address = self._folder.enter_context(listen.private_address())
+        target = TargetService(self.service, self.grants)
+        self.service.chores.append(target.measure_files)
+        calls = max(patience.MIN_CALLS_PER_CONNECTION, patience.CALLS_PER_DEVICE * len(self.service.devices()))
+        self._pool = ThreadPoolExecutor(patience.THREADS, thread_name_prefix="p4rt")
         server = grpc.server(
-            ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="p4rt"),
-            handlers=[self.service.handler(), TargetService(self.service).handler()],
+            self._pool,
+            handlers=[self.service.handler(), target.handler()],
             options=[
                 ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", calls),
                 ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
                 ("grpc.http2.min_ping_interval_without_data_ms", 1000),
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        # A unix socket is its owner's, from the first moment.
-        mask = os.umask(0o177) if self.address.startswith("unix:") else None
-        try:
-            port = server.add_insecure_port(self.address)
-        except RuntimeError:
-            port = 0
-        finally:
-            if mask is not None:
-                os.umask(mask)
-        if not port:
-            raise ServerError(f"{self.address}: cannot listen on this address; choose another")
-        if self.address.endswith(":0"):
-            self.address = f"{self.address[:-1]}{port}"
+        self.address = listen.bind(server, self.address, self.tls)
         if self.fabric.clock == "real":
             self.fabric.start()
         self.service.start()
@@ -158,7 +161,11 @@ class FabricServer:
         if self._server is not None:
             self._server.stop(grace=0.5).wait()
             self._server = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
         self.fabric.close()
+        self._folder.close()
 
     def __enter__(self) -> FabricServer:
         return self
@@ -170,9 +177,10 @@ class FabricServer:
 class _Builder:
     """Reads a description; every error names the place in it."""
 
-    def __init__(self, description: Mapping[str, Any], base: Path) -> None:
+    def __init__(self, description: Mapping[str, Any], base: Path, tls: Tls | None) -> None:
         self.description = description
         self.base = base
+        self.tls = tls
         self.programs: dict[str, Loaded] = {}
 
     def server(self) -> FabricServer:
@@ -189,8 +197,9 @@ class _Builder:
                 round_us=integer(given.get("round_us", 0), "round_us", 0, 100_000),
                 realtime=boolean(given.get("realtime", False), "realtime"),
             )
-            server = FabricServer(fabric, text(given.get("grpc_server_addr", DEFAULT_ADDRESS), "grpc_server_addr"))
-        except (CodecError, FabricError, BuildError) as error:
+            address = text(given.get("grpc_server_addr", listen.PRIVATE), "grpc_server_addr")
+            server = FabricServer(fabric, address, tls=self.tls, grants=self.grants(given))
+        except (CodecError, FabricError, BuildError, GrantError) as error:
             raise ServerError(f"{place}: {error}" if isinstance(error, FabricError) else str(error)) from None
         try:
             for index, item in enumerate(_list(given.get("switches", []), "switches")):
@@ -211,6 +220,15 @@ class _Builder:
             raise ServerError(f"{place}: {error}") from None
         return server
 
+    def grants(self, given: dict[str, Any]) -> Grants:
+        files = given.get("files")
+        interfaces = _list(given.get("interfaces", []), "interfaces")
+        return Grants(
+            None if files is None else self.base / text(files, "files"),
+            integer(given.get("files_limit", DEFAULT_LIMIT_BYTES), "files_limit"),
+            [text(name, "interfaces") for name in interfaces],
+        )
+
     def switch(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
         options: dict[str, Any] = {
             key: integer(item[key], f"{place}.{key}", 0, 65535)
@@ -222,7 +240,7 @@ class _Builder:
         switch = server.add_switch(integer(item.get("device_id"), f"{place}.device_id"), **options)
         for index, port in enumerate(_list(item.get("ports", []), f"{place}.ports")):
             where = f"{place}.ports[{index}]"
-            self.port(switch, codec.check_keys(port, where, DESCRIPTION["port"]), where)
+            self.port(server, switch, codec.check_keys(port, where, DESCRIPTION["port"]), where)
         if item.get("program") is not None:
             server.load(switch, self.program(item, place))
 
@@ -245,10 +263,12 @@ class _Builder:
             )
         return self.programs[key]
 
-    def port(self, switch: Switch, item: dict[str, Any], place: str) -> None:
+    def port(self, server: FabricServer, switch: Switch, item: dict[str, Any], place: str) -> None:
         options: dict[str, Any] = {
             key: text(item[key], f"{place}.{key}") for key in ("interface", "name") if item.get(key) is not None
         }
+        if "interface" in options:
+            server.grants.interfaces.add(options["interface"])
         if item.get("pcap") is not None:
             options["pcap"] = self.base / text(item["pcap"], f"{place}.pcap")
         for key in ("to_host", "to_switch"):
@@ -285,22 +305,6 @@ def _tune_gc() -> None:
     gc.set_threshold(200_000, 20, 50)
 
 
-def _check_free(address: str) -> None:
-    """Say in one line what gRPC would say in many: that a TCP address cannot be had."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or address.startswith(("unix:", "vsock:")):
-        return
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        family, kind, protocol, _, target = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(target)
-    except (OSError, OverflowError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ServerError(f"{address}: cannot listen: {reason}; choose another address") from None
-
-
 def capture_all(fabric: Fabric, directory: Path) -> None:
     """Capture every port of the fabric into `directory`/SWITCH-PORT.pcapng. Raises FabricError."""
     try:
@@ -312,12 +316,18 @@ def capture_all(fabric: Fabric, directory: Path) -> None:
             port.capture(directory / f"{switch.name}-{port.number}.pcapng")
 
 
-def serve_until_signal(server: FabricServer) -> int:
-    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; returns the exit code."""
+def serve_until_signal(server: FabricServer, program: str) -> int:
+    """Start, say `ready ADDRESS`, and serve until SIGINT or SIGTERM; returns the exit code.
+
+    Says on standard error, in the name of `program`, who else can command the server.
+    """
     stop = threading.Event()
     previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         address = server.start()
+        warning = listen.warning(address, server.tls)
+        if warning is not None:
+            print(f"{program}: warning: {warning}", file=sys.stderr, flush=True)
         _tune_gc()
         print(f"ready {address}", flush=True)
         stop.wait()
@@ -338,7 +348,7 @@ def run(argv: list[str]) -> int:
     """`python -m p4lite.switch.server`: 0, 1 for a failed run, 2 for usage."""
     parser = argparse.ArgumentParser(prog="p4lite.switch.server", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--fabric", required=True, metavar="FILE", help="fabric description (JSON), '-' for stdin")
-    parser.add_argument("--grpc-server-addr", metavar="HOST:PORT", help="overrides the description's address")
+    listen.add_options(parser, "the description's, else fabric.sock in the run folder")
     parser.add_argument("--log-level", default="warning", choices=["debug", "info", "warning", "error"])
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(name)s: %(message)s")
@@ -350,13 +360,20 @@ def run(argv: list[str]) -> int:
         return _fail(2, f"{path}: cannot read: {error.strerror}")
     except ValueError as error:
         return _fail(2, f"{path}: no JSON: {error}")
-    if arguments.grpc_server_addr is not None and isinstance(description, dict):
-        description["grpc_server_addr"] = arguments.grpc_server_addr
+    try:
+        tls = listen.tls_of(arguments)
+    except ValueError as error:
+        return _fail(2, str(error))
     if isinstance(description, dict) and description.get("clock", "real") != "real":
         return _fail(2, f"{path}: clock: a process of its own runs on the real clock only")
     try:
+        if isinstance(description, dict):
+            if arguments.grpc_server_addr is not None:
+                description["grpc_server_addr"] = arguments.grpc_server_addr
+            elif "grpc_server_addr" not in description:
+                description["grpc_server_addr"] = listen.default_address("fabric")
         base = Path() if arguments.fabric == "-" else path.parent
-        return serve_until_signal(FabricServer.from_description(description, base))
+        return serve_until_signal(FabricServer.from_description(description, base, tls=tls), "p4lite.switch.server")
     except (ServerError, FabricError) as error:
         return _fail(1, f"{path}: {error}")
 

@@ -1,6 +1,6 @@
 """Client of the target API: ports, links, queues, impairments, state and statistics of a running fabric.
 
-    with TargetClient("127.0.0.1:9559") as target:
+    with TargetClient("unix:/run/user/1000/p4lite/switch-0.sock") as target:
         target.set_link_up((1, 3), False)
         print(target.stats()[1].ports[3].drops)
 
@@ -90,10 +90,17 @@ class DeviceStats:
 class TargetClient:
     """A connection to a fabric's server. Every method raises TargetError when the server refuses or is gone."""
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str, *, timeout_s: float = 10.0, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
+        """`credentials` (`grpc.ssl_channel_credentials`) for a server that speaks TLS."""
         self.address = address
         self.timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        options = [("grpc.max_receive_message_length", 64 << 20)]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options=options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options=options)
 
     def close(self) -> None:
         """Close the connection."""
@@ -186,7 +193,7 @@ class TargetClient:
         to_switch: LinkSettings | None = None,
         pcap: str | None = None,
     ) -> PortInfo:
-        """A port on an interface, or one to be linked."""
+        """A port on an interface that the server was told of at start, or one to be linked; `pcap` as in `capture`."""
         return _port_info(
             self.call(
                 "AddPort",
@@ -235,9 +242,12 @@ class TargetClient:
         """Capacity of the whole port over all priorities."""
         self.call("SetBuffer", device_id=device_id, port=port, limits=codec.plain(limits))
 
-    def capture(self, device_id: int, port: int, path: str | None, snaplen: int = 0) -> None:
-        """Write both directions of a port to a pcap-ng file on the server's machine; None ends it."""
-        self.call("Capture", device_id=device_id, port=port, path=path, snaplen=snaplen)
+    def capture(self, device_id: int, port: int, file: str | None, snaplen: int = 0) -> None:
+        """Write both directions of a port to a pcap-ng file; None ends it.
+
+        `file` is a name in the folder for captures and traces that the server was started with.
+        """
+        self.call("Capture", device_id=device_id, port=port, file=file, snaplen=snaplen)
 
     # -- links -------------------------------------------------------------------------------------------
 
@@ -279,9 +289,9 @@ class TargetClient:
         """How far the real clock's loop lags behind."""
         return codec.lateness(self.call("Lateness", reset=reset))
 
-    def trace(self, path: str | None) -> None:
-        """Write one line per packet event to a file on the server's machine; None ends it."""
-        self.call("Trace", path=path)
+    def trace(self, file: str | None) -> None:
+        """Write one line per packet event to a file, named as for `capture`; None ends it."""
+        self.call("Trace", file=file)
 
     def faults(self, device_id: int) -> dict[str, int]:
         """What the program did that BMv2 leaves undefined, counted by kind."""

@@ -2,7 +2,8 @@
 
 One unary method per operation; requests and responses are JSON objects (`target_codec`). `target.TargetClient` is
 its client and documents each operation. Refusals: INVALID_ARGUMENT for a request of the wrong form, NOT_FOUND for
-a switch or port that is not there, FAILED_PRECONDITION for what the fabric refuses.
+a switch or port that is not there, FAILED_PRECONDITION for what the fabric refuses, PERMISSION_DENIED for files and
+interfaces that were not granted at start.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from p4lite.switch import errors as program_errors
 from p4lite.switch import target_codec as codec
 from p4lite.switch.fabric import Link, Port, Switch
 from p4lite.switch.fabric_types import FabricError, LinkSettings, SwitchState
+from p4lite.switch.grants import Grants
 from p4lite.switch.instance import ProgramInstance
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
     INTERNAL,
     INVALID_ARGUMENT,
     NOT_FOUND,
+    PERMISSION_DENIED,
     UNAVAILABLE,
     P4RtError,
     abort,
@@ -49,6 +52,8 @@ def refusals() -> Iterator[None]:
         raise P4RtError(INVALID_ARGUMENT, str(error)) from None
     except FabricError as error:
         raise P4RtError(FAILED_PRECONDITION, str(error)) from None
+    except program_errors.GrantError as error:
+        raise P4RtError(PERMISSION_DENIED, str(error)) from None
     except program_errors.NotFound as error:
         raise P4RtError(NOT_FOUND, str(error)) from None
     except (program_errors.ControlError, program_errors.ProgramError, program_errors.BuildError) as error:
@@ -56,10 +61,11 @@ def refusals() -> Iterator[None]:
 
 
 class TargetService:
-    """The target API on the devices of a P4RuntimeService."""
+    """The target API on the devices of a P4RuntimeService; of the machine it touches what `grants` says."""
 
-    def __init__(self, service: P4RuntimeService) -> None:
+    def __init__(self, service: P4RuntimeService, grants: Grants | None = None) -> None:
         self._service = service
+        self._grants = grants or Grants()
         self._fabric = service.fabric
         self._lock = threading.Lock()  # one request at a time: the fabric's Python side is not for many threads
 
@@ -81,7 +87,7 @@ class TargetService:
             "SetPortUp": (self._set_port_up, ("device_id", "port", "up", "direction")),
             "SetQueue": (self._set_queue, ("device_id", "port", "limits", "priority")),
             "SetBuffer": (self._set_buffer, ("device_id", "port", "limits")),
-            "Capture": (self._capture, ("device_id", "port", "path", "snaplen")),
+            "Capture": (self._capture, ("device_id", "port", "file", "snaplen")),
             "AddLink": (self._add_link, ("a", "b", "settings", "back")),
             "RemoveLink": (self._remove_link, ("a",)),
             "SetLink": (self._set_link, ("a", "settings", "direction")),
@@ -91,7 +97,7 @@ class TargetService:
             "Stats": (self._stats, ("device_ids",)),
             "ResetStats": (self._reset_stats, ("device_ids",)),
             "Lateness": (self._lateness, ("reset",)),
-            "Trace": (self._trace, ("path",)),
+            "Trace": (self._trace, ("file",)),
             "Faults": (self._faults, ("device_id",)),
             "ReadRegister": (self._read_register, ("device_id", "register", "index")),
             "WriteRegister": (self._write_register, ("device_id", "register", "index", "value")),
@@ -101,7 +107,7 @@ class TargetService:
         return grpc.method_handlers_generic_handler(
             codec.SERVICE,
             {
-                name: grpc.unary_unary_rpc_method_handler(self._guarded(method, keys))
+                name: self._service.one_to_one(self._guarded(method, keys), bytes, bytes)
                 for name, (method, keys) in methods.items()
             },
         )
@@ -243,12 +249,21 @@ class TargetService:
     def _add_port(self, request: Request) -> Any:
         switch = self._switch(request)
         options: dict[str, Any] = {
-            key: text(request[key], key) for key in ("interface", "name", "pcap") if request.get(key) is not None
+            key: text(request[key], key) for key in ("interface", "name") if request.get(key) is not None
         }
+        if "interface" in options:
+            self._grants.check_interface(options["interface"])
+        pcap = None if request.get("pcap") is None else text(request["pcap"], "pcap")
         for key in ("to_host", "to_switch"):
             if request.get(key) is not None:
                 options[key] = codec.link_settings(request[key], key)
         port = switch.add_port(integer(request.get("port"), "port", 0, _MAX_PORT), **options)
+        if pcap is not None:
+            try:
+                self._capture_into(port, pcap, 0)
+            except BaseException:
+                switch.remove_port(port.number)
+                raise
         return self._describe_port(port)
 
     def _remove_port(self, request: Request) -> Any:
@@ -293,11 +308,24 @@ class TargetService:
         return {}
 
     def _capture(self, request: Request) -> Any:
-        path = request.get("path")
-        if path is not None:
-            text(path, "path")
-        self._port(request).capture(path, integer(request.get("snaplen", 0), "snaplen"))
+        port, snaplen = self._port(request), integer(request.get("snaplen", 0), "snaplen", 0, (1 << 32) - 1)
+        if request.get("file") is None:
+            port.capture(None)
+        else:
+            self._capture_into(port, text(request["file"], "file"), snaplen)
         return {}
+
+    def _capture_into(self, port: Port, name: str, snaplen: int) -> None:
+        # The old one first: its last bytes are not to be written into the new one, if that is the same file.
+        port.capture(None)
+        with self._grants.opened(name) as path:
+            self.measure_files()
+            port.capture(path, snaplen, limited=True)
+
+    def measure_files(self) -> None:
+        """Let captures and traces grow as far as there is room for them."""
+        if self._grants.folder is not None:
+            self._fabric.set_files_room(self._grants.room())
 
     def _add_link(self, request: Request) -> Any:
         a, b = self._end(request.get("a"), "a"), self._end(request.get("b"), "b")
@@ -351,10 +379,11 @@ class TargetService:
         return codec.plain(self._fabric.lateness(reset=_flag(request, "reset", False)))
 
     def _trace(self, request: Request) -> Any:
-        path = request.get("path")
-        if path is not None:
-            text(path, "path")
-        self._fabric.trace(path)
+        self._fabric.trace(None)
+        if request.get("file") is not None:
+            with self._grants.opened(text(request["file"], "file")) as path:
+                self.measure_files()
+                self._fabric.trace(path, limited=True)
         return {}
 
     @contextmanager

@@ -400,7 +400,7 @@ int pf_switch_packet_out(struct sw *s, const uint8_t *data, uint32_t len)
     return p ? PF_OK : PF_E_MEMORY;
 }
 
-int pf_trace(struct fabric *f, const char *path)
+int pf_trace(struct fabric *f, const char *path, uint32_t limited)
 {
     FILE *file = NULL;
     if (path && !(file = fopen(path, "we")))
@@ -410,8 +410,16 @@ int pf_trace(struct fabric *f, const char *path)
     pf_lock(f);
     FILE *old = f->trace;
     f->trace = file;
+    f->trace_limited = limited != 0;
     pf_unlock(f);
     if (old && fclose(old) != 0)
         return PF_E_SYSTEM;
     return PF_OK;
+}
+
+void pf_files_room(struct fabric *f, uint64_t bytes)
+{
+    pf_lock(f);
+    f->files_room = bytes;
+    pf_unlock(f);
 }

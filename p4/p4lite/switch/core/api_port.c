@@ -201,12 +201,12 @@ int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
     return PF_OK;
 }
 
-int pf_port_capture(struct port *q, const char *path, uint32_t snaplen)
+int pf_port_capture(struct port *q, const char *path, uint32_t snaplen, uint32_t limited)
 {
     int result = PF_OK;
     pf_lock(q->sw->fabric);
     if (path)
-        result = pcap_open(q, path, snaplen);
+        result = pcap_open(q, path, snaplen, limited != 0);
     else
         pcap_close(q);
     pf_unlock(q->sw->fabric);

@@ -190,7 +190,8 @@ int pf_port_is_up(struct port *p, uint32_t outgoing);
 /* priority -1: each; -2: the buffer shared by all. 0: no limit. */
 int pf_port_queue(struct port *p, int32_t priority, uint64_t packets, uint64_t bytes);
 int pf_port_stats(struct port *p, struct pf_port_stats *out, uint32_t reset);
-int pf_port_capture(struct port *p, const char *path, uint32_t snaplen);
+/* limited: what is written counts against pf_files_room, and the file ends when there is none left. */
+int pf_port_capture(struct port *p, const char *path, uint32_t snaplen, uint32_t limited);
 /* What leaves an external port is kept for pf_deliveries (1, default) or only counted (0). */
 int pf_port_collect(struct port *p, uint32_t collect);
 /* free_at: when the host's link is free again; PF_NO_TIME when its queue dropped the frame. */
@@ -209,7 +210,9 @@ int pf_start(struct fabric *f);
 int pf_stop(struct fabric *f);
 void pf_lateness(struct fabric *f, struct pf_lateness *out, uint32_t reset);
 
-int pf_trace(struct fabric *f, const char *path);
+int pf_trace(struct fabric *f, const char *path, uint32_t limited);
+/* So many bytes may be written to limited files from now on, all together. */
+void pf_files_room(struct fabric *f, uint64_t bytes);
 int pf_notify_fd(struct fabric *f);
 /* Copies whole records, returns their bytes. */
 uint64_t pf_notify_take(struct fabric *f, uint8_t *out, uint64_t cap);

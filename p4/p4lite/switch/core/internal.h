@@ -114,6 +114,7 @@ struct port {
     struct source *sources;
     FILE *pcap;
     uint32_t pcap_snaplen;
+    bool pcap_limited;
     struct pf_port_stats stats; /* without the queues and lag */
     struct histogram lag;
 };
@@ -194,6 +195,8 @@ struct fabric {
     clockid_t cpu_clock;
     /* observation */
     FILE *trace;
+    bool trace_limited;
+    uint64_t files_room; /* bytes that limited files may still take */
     /* notifications, under their own lock */
     pthread_mutex_t notify_mutex;
     struct notification_node *notify_head, *notify_tail;
@@ -249,7 +252,7 @@ struct port *switch_port(struct sw *s, uint32_t number);
 /* observe.c */
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p);
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound);
-int pcap_open(struct port *q, const char *path, uint32_t snaplen);
+int pcap_open(struct port *q, const char *path, uint32_t snaplen, bool limited);
 void pcap_close(struct port *q);
 void pcap_flush(struct fabric *f);
 void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident, uint32_t up, const uint8_t *data,

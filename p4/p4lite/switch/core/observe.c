@@ -35,11 +35,28 @@ static uint32_t crc32_of(const uint8_t *data, uint32_t len)
     return ~c;
 }
 
+#define NO_ROOM "the folder of captures and traces is full"
+
+/* Whether limited files may take so many bytes more. */
+static bool take_room(struct fabric *f, uint64_t bytes)
+{
+    if (bytes > f->files_room)
+        return false;
+    f->files_room -= bytes;
+    return true;
+}
+
 /* "time_ns what device_id port length crc32" */
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p)
 {
-    fprintf(f->trace, "%llu %s %u %u %u %08x\n", (unsigned long long)f->now, what, q->sw->config.device_id, q->number,
+    int written =
+        fprintf(f->trace, "%llu %s %u %u %u %08x\n", (unsigned long long)f->now, what, q->sw->config.device_id, q->number,
             p->len, crc32_of(p->data, p->len));
+    if (f->trace_limited && !take_room(f, written < 0 ? UINT64_MAX : (uint64_t)written)) {
+        fprintf(stderr, "p4lite: trace: %s; it ends here\n", written < 0 ? strerror(errno) : NO_ROOM);
+        fclose(f->trace);
+        f->trace = NULL;
+    }
 }
 
 struct pcapng_section {
@@ -68,7 +85,7 @@ struct pcapng_packet_end {
     uint32_t flags, end_of_options, length_again;
 } __attribute__((packed));
 
-int pcap_open(struct port *q, const char *path, uint32_t snaplen)
+int pcap_open(struct port *q, const char *path, uint32_t snaplen, bool limited)
 {
     pcap_close(q);
     FILE *file = fopen(path, "wbe");
@@ -82,6 +99,7 @@ int pcap_open(struct port *q, const char *path, uint32_t snaplen)
         return PF_E_SYSTEM;
     }
     q->pcap = file;
+    q->pcap_limited = limited;
     return PF_OK;
 }
 
@@ -100,10 +118,11 @@ void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint3
     uint32_t length = (uint32_t)(sizeof(struct pcapng_packet) + sizeof(struct pcapng_packet_end)) + captured + padding;
     struct pcapng_packet head = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
     struct pcapng_packet_end end = {2, 4, outbound ? 2 : 1, 0, length};
-    if (fwrite(&head, sizeof head, 1, q->pcap) != 1 || fwrite(p->data, 1, captured, q->pcap) != captured ||
+    bool room = !q->pcap_limited || take_room(f, length);
+    if (!room || fwrite(&head, sizeof head, 1, q->pcap) != 1 || fwrite(p->data, 1, captured, q->pcap) != captured ||
         fwrite(zero, 1, padding, q->pcap) != padding || fwrite(&end, sizeof end, 1, q->pcap) != 1) {
         fprintf(stderr, "p4lite: capture of device %u port %u: %s; it ends here\n", q->sw->config.device_id, q->number,
-                strerror(errno));
+                room ? strerror(errno) : NO_ROOM);
         pcap_close(q);
     }
     f->captures_dirty = true;

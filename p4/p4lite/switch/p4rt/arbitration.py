@@ -22,6 +22,9 @@ from p4lite.switch.p4rt.errors import (
 )
 
 MAX_CLIENTS_PER_ROLE = 64
+#: A role is remembered for its highest election id.
+MAX_ROLES = 64
+MAX_ROLE_NAME = 256
 
 
 class Client(Protocol):
@@ -84,6 +87,11 @@ class Arbiter:
                 )
         if message.HasField("role") and message.role.HasField("config") and message.role.config.ByteSize():
             raise invalid("role.config is not supported: every role has full access to the pipeline")
+        if known is None and name not in self._roles:
+            if len(name) > MAX_ROLE_NAME:
+                raise invalid(f"a role's name has at most {MAX_ROLE_NAME} characters")
+            if len(self._roles) >= MAX_ROLES:
+                raise P4RtError(RESOURCE_EXHAUSTED, f"device {self.device_id} has {MAX_ROLES} roles already")
         role = known[0] if known else self._roles.setdefault(name, _Role(name))
         election_id = election_value(message)
         for other in role.members:

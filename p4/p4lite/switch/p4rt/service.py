@@ -2,6 +2,7 @@
 
 Requests are parsed by our own deserialisers, so that bytes which are no message of the right type are refused
 with INVALID_ARGUMENT and a reason. Streams are threads; what is sent to a controller waits in a bounded queue.
+No client can hold every thread by not saying, or not reading, what it should (`patience`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -19,17 +21,22 @@ from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric import Fabric, Switch
+from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.device import Device, ReadErrors
 from p4lite.switch.p4rt.errors import (
+    CANCELLED,
+    DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
     INTERNAL,
     NOT_FOUND,
+    RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     P4RtError,
     abort,
     abort_batch,
     invalid,
 )
+from p4lite.switch.p4rt.patience import StreamThreads, Waiting
 from p4lite.switch.p4rt.pipeline import PipelineCache
 from p4lite.switch.p4rt.wire import parse_write
 
@@ -68,6 +75,8 @@ class Stream:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.error: P4RtError | None = None
         self.device: Device | None = None
+        #: Among the streams that have not arbitrated.
+        self.silent = -1
 
     def send(self, message: Any) -> None:
         """Queue a message."""
@@ -108,6 +117,13 @@ class P4RuntimeService:
         self.programs = threading.RLock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        #: What is to be done about once a second.
+        self.chores: list[Callable[[], None]] = [self._expire]
+        self.silent = Waiting(patience.SILENT_STREAMS, patience.SILENT_S)
+        self.unsent = Waiting(patience.UNSENT_CALLS, patience.UNSENT_S)
+        self.unread = Waiting(patience.UNREAD_CALLS, patience.UNREAD_S)
+        self._readers = ThreadPoolExecutor(patience.READ_THREADS, thread_name_prefix="p4rt-read")
+        self._stream_threads = StreamThreads()
 
     # -- devices -----------------------------------------------------------------------------------------
 
@@ -160,10 +176,16 @@ class P4RuntimeService:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self._readers.shutdown(wait=False)
+        self._stream_threads.shutdown(wait=False)
 
     def _notify(self) -> None:
         wait = 0.1
+        chores_at = 0.0
         while not self._stop.is_set():
+            if time.monotonic() >= chores_at:
+                self._do_chores()
+                chores_at = time.monotonic() + 1.0
             select.select([self.fabric.notify_fd], [], [], wait)
             by_device: dict[int, list[Any]] = {}
             with self.programs:
@@ -184,6 +206,17 @@ class P4RuntimeService:
                 if due is not None:
                     wait = min(wait, max((due - time.monotonic_ns()) / 1e9, 0.0005))
 
+    def _do_chores(self) -> None:
+        for chore in self.chores:
+            try:
+                chore()
+            except Exception:
+                log.exception("a regular task failed")
+
+    def _expire(self) -> None:
+        for waiting in (self.silent, self.unsent, self.unread):
+            waiting.expire()
+
     # -- RPCs --------------------------------------------------------------------------------------------
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
@@ -191,10 +224,10 @@ class P4RuntimeService:
         pb = p4runtime_pb2
 
         def unary(call: Callable[[Any], Any], request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
-            return grpc.unary_unary_rpc_method_handler(
+            return self.one_to_one(
                 lambda message, context: self._guard(context, call, message),
-                request_deserializer=_parser(request),
-                response_serializer=response.SerializeToString,
+                _parser(request),
+                response.SerializeToString,
             )
 
         methods = {
@@ -209,23 +242,48 @@ class P4RuntimeService:
                 pb.GetForwardingPipelineConfigRequest,
                 pb.GetForwardingPipelineConfigResponse,
             ),
-            "Write": grpc.unary_unary_rpc_method_handler(
+            "Write": self.one_to_one(
                 self._write,
-                request_deserializer=_parser(pb.WriteRequest, parse_write),
-                response_serializer=pb.WriteResponse.SerializeToString,
+                _parser(pb.WriteRequest, parse_write),
+                pb.WriteResponse.SerializeToString,
             ),
-            "Read": grpc.unary_stream_rpc_method_handler(
-                self._read,
+            "Read": grpc.stream_stream_rpc_method_handler(
+                _on(self._readers, self._read_call),
                 request_deserializer=_parser(pb.ReadRequest),
                 response_serializer=bytes,
             ),
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                self._stream_channel,
+                _on(self._stream_threads, self._stream_channel),
                 request_deserializer=_parser(pb.StreamMessageRequest),
                 response_serializer=pb.StreamMessageResponse.SerializeToString,
             ),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def one_to_one(
+        self, call: Callable[[Any, Any], Any], read: Callable[[bytes], Any], write: Callable[[Any], bytes]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """The handler of a method with one request and one response.
+
+        gRPC's own keeps a thread for a call whose request never comes, for ever; this one waits within bounds. What
+        goes over the wire is the same.
+        """
+
+        def answer(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+            yield call(self._request(requests, context), context)
+
+        return grpc.stream_stream_rpc_method_handler(answer, request_deserializer=read, response_serializer=write)
+
+    def _request(self, requests: Iterator[Any], context: Any) -> Any:
+        with self.unsent.wait(context.cancel):
+            for request in requests:
+                return request
+        return abort(context, P4RtError(CANCELLED, "the call has no request"))
+
+    def _read_call(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        for response in self._read(self._request(requests, context), context):
+            with self.unread.wait(context.cancel):
+                yield response
 
     def _guard(self, context: Any, call: Callable[[Any], Any], request: Any) -> Any:
         """Run a call; what it refuses becomes the RPC's status, what it did not foresee INTERNAL."""
@@ -272,7 +330,12 @@ class P4RuntimeService:
     def _stream_channel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         stream = Stream()
         with self._lock:
-            self._streams.add(stream)
+            full = len(self._streams) >= patience.MAX_STREAMS
+            if not full:
+                self._streams.add(stream)
+        if full:
+            abort(context, P4RtError(RESOURCE_EXHAUSTED, f"{patience.MAX_STREAMS} streams are open"))
+        stream.silent = self.silent.add(lambda: stream.close(_SILENT))
         if not context.add_callback(stream.close):
             stream.close()
         reader = threading.Thread(target=self._read_stream, args=(stream, requests), name="p4rt-stream", daemon=True)
@@ -282,6 +345,7 @@ class P4RuntimeService:
         finally:
             with self._lock:
                 self._streams.discard(stream)
+            self.silent.remove(stream.silent)
             if stream.device is not None:
                 with stream.device.lock:
                     stream.device.arbiter.remove(stream)
@@ -309,10 +373,26 @@ class P4RuntimeService:
             with device.lock:
                 device.arbiter.update(stream, message.arbitration)
                 stream.device = device
+            self.silent.remove(stream.silent)
             return
         if stream.device is None:
             raise P4RtError(FAILED_PRECONDITION, "the first message of a stream must be a MasterArbitrationUpdate")
         stream.device.stream_message(stream, message)
+
+
+_SILENT = P4RtError(
+    DEADLINE_EXCEEDED, f"no arbitration within {patience.SILENT_S:g} s, or too many streams without; arbitrate first"
+)
+
+
+def _on(pool: ThreadPoolExecutor, call: Callable[[Iterator[Any], Any], Iterator[Any]]) -> Any:
+    """`call` as a behaviour that gRPC runs in a pool of its own."""
+
+    def behaviour(requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        return call(requests, context)
+
+    behaviour.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return behaviour
 
 
 def _check(request: Any) -> None:

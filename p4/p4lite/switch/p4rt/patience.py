@@ -1,0 +1,108 @@
+"""How long, and for how many, the server waits for its clients: what keeps one client from taking every thread.
+
+A call that waits for its client occupies a thread. `Waiting` bounds such calls in number and in time; when there are
+too many, the one that has waited longest makes room, so that a newcomer is never locked out. `StreamThreads` gives each
+stream a thread that goes with it, apart from those of the other calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+#: Calls other than streams that are worked on at once.
+THREADS = 64
+#: Threads that write the answers of Reads, which last as long as clients like.
+READ_THREADS = 64
+MAX_STREAMS = 1024
+#: So many streams may be open that have not arbitrated, and for so long.
+SILENT_STREAMS, SILENT_S = 256, 10.0
+#: So many calls may be open whose request has not come, and for so long.
+UNSENT_CALLS, UNSENT_S = 32, 10.0
+#: So many Reads may be open whose client takes nothing, and for so long.
+UNREAD_CALLS, UNREAD_S = 48, 30.0
+#: Calls at once on one connection, which HTTP/2 tells the client; it keeps the rest waiting on its side.
+MIN_CALLS_PER_CONNECTION, CALLS_PER_DEVICE = 256, 4
+
+
+class Waiting:
+    """Calls that wait for their client. Each may be ended by a function that its own thread does not call."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most, self.seconds = most, seconds
+        self._lock = threading.Lock()
+        self._tokens = itertools.count()
+        #: In the order in which they began to wait: (since, how to end it).
+        self._calls: dict[int, tuple[float, Callable[[], Any]]] = {}
+
+    def add(self, end: Callable[[], Any]) -> int:
+        """A call begins to wait; returns what `remove` takes. May end another."""
+        with self._lock:
+            token = next(self._tokens)
+            self._calls[token] = (time.monotonic(), end)
+            oldest = self._calls.pop(next(iter(self._calls)))[1] if len(self._calls) > self.most else None
+        if oldest is not None:
+            oldest()
+        return token
+
+    def remove(self, token: int) -> None:
+        """It waits no longer."""
+        with self._lock:
+            self._calls.pop(token, None)
+
+    @contextmanager
+    def wait(self, end: Callable[[], Any]) -> Iterator[None]:
+        """Around what waits."""
+        token = self.add(end)
+        try:
+            yield
+        finally:
+            self.remove(token)
+
+    def expire(self) -> None:
+        """End those whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            over = [token for token, (since, _) in self._calls.items() if now - since > self.seconds]
+            ends = [self._calls.pop(token)[1] for token in over]
+        for end in ends:
+            end()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+class StreamThreads(ThreadPoolExecutor):
+    """A thread for each stream, gone with it. Beyond the limit a few threads do the refusing."""
+
+    def __init__(self, most: int = MAX_STREAMS + 64) -> None:
+        super().__init__(4, thread_name_prefix="p4rt-refuse")
+        self._most = most
+        self._count = 0
+        self._count_lock = threading.Lock()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As an executor's."""
+        with self._count_lock:
+            full = self._count >= self._most
+            self._count += not full
+        if full:
+            return super().submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            # gRPC wants to know when, not what.
+            try:
+                fn(*args, **kwargs)
+            finally:
+                with self._count_lock:
+                    self._count -= 1
+                future.set_result(None)
+
+        threading.Thread(target=run, name="p4rt-stream-out", daemon=True).start()
+        return future
