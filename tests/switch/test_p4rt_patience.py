@@ -195,8 +195,7 @@ def test_memory_of_clients_that_vanish_comes_back() -> None:
         vanish(switch.address, 200)
         first = used()
         vanish(switch.address, 1500)
-        grown = used() - first
-        assert grown < 6 << 20, f"{grown / 1e6:.1f} MB for 1500 clients"
+        eventually(lambda: used() - first < 8 << 20, "memory comes back", 20)
         assert process.num_threads() < patience.THREADS + patience.READ_THREADS + 40
         assert process.num_fds() < 60
         assert switch.stop() == 0
