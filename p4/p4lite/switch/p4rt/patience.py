@@ -21,7 +21,7 @@ THREADS = 64
 READ_THREADS = 64
 MAX_STREAMS = 1024
 #: So many streams may be open that have not arbitrated, and for so long.
-SILENT_STREAMS, SILENT_S = 256, 10.0
+SILENT_STREAMS, SILENT_S = 640, 10.0
 #: So many calls may be open whose request has not come, and for so long.
 UNSENT_CALLS, UNSENT_S = 32, 10.0
 #: So many Reads may be open whose client takes nothing, and for so long.
