@@ -11,6 +11,7 @@ from mrc_control import lifecycle, verdict
 from mrc_control.evidence import Evidence
 from mrc_control.execute import run_on
 from mrc_control.experiment import Expectation, Experiment, Step, Workload
+from mrc_control.lab import inside
 from mrc_control.session import Session
 from mrc_control.session_real import RealSession
 from support.labs import lab_file, session
@@ -31,9 +32,12 @@ def said_by_kernels(made: Session) -> int:
     """What the kernels of the hosts' namespaces sent to link-local groups by themselves."""
     said = 0
     if isinstance(made, RealSession):
-        for host in made.run.read().hosts.values():
-            rows = pathlib.Path(f"/proc/{host['pid']}/net/snmp6").read_text().splitlines()
-            said += sum(int(row.split()[1]) for row in rows if row.split()[0] in TO_GROUPS)
+        for host in made.hosts:
+            table = inside.run(
+                made.state, ["cat", "/proc/net/snmp6"], host=host, capture_output=True, text=True, check=True
+            )
+            rows = [row.split() for row in table.stdout.splitlines()]
+            said += sum(int(count) for name, count in rows if name in TO_GROUPS)
     return said
 
 
