@@ -39,6 +39,12 @@ STATEMENTS = [
         {"a": 7},
         "switch (hdr.h.b) { 1: { hdr.h.a = 1; } 0x33: 0x34: { hdr.h.a = 7; } default: { hdr.h.a = 9; } }",
     ),
+    Case(
+        "an enum with values against a number",
+        {"a": 1, "b": 2},
+        "if (hdr.h.b == 0 || K.two == 2 && (K) hdr.h.b != 0) hdr.h.a = 1; K k = K.two; if (2 == k) hdr.h.b = 2;",
+        top="enum bit<8> K { one = 1, two = 2 }",
+    ),
     Case("switch default", {"a": 9}, "switch (hdr.h.c) { 1: { hdr.h.a = 1; } default: { hdr.h.a = 9; } }"),
     Case("switch without match", {}, "switch (hdr.h.c) { 1: { hdr.h.a = 1; } }"),
     Case("return", {"a": 1}, "hdr.h.a = 1; if (hdr.h.b != 0) return; hdr.h.a = 2;"),

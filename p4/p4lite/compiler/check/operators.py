@@ -183,6 +183,11 @@ class Operators(Coercion):
         lt, rt = e.left.type or ty.UNKNOWN, e.right.type or ty.UNKNOWN
         if isinstance(lt, ty.TypeType | ty.ExternType | ty.VoidType | ty.SetType):
             return self._no_operator(e)
+        # A number takes the type of the enum's values, as in arithmetic; p4c has it so, too.
+        if isinstance(lt, ty.SerEnumType) and isinstance(rt, ty.IntType):
+            e.left, lt = self.coerce(e.left, lt.base), lt.base
+        elif isinstance(rt, ty.SerEnumType) and isinstance(lt, ty.IntType):
+            e.right, rt = self.coerce(e.right, rt.base), rt.base
         if isinstance(rt, ty.TupleType | ty.AnonStructType | ty.IntType) and lt != rt:
             e.right = self._try(e.right, lt)
         elif isinstance(lt, ty.TupleType | ty.AnonStructType | ty.IntType) and lt != rt:
@@ -204,8 +209,6 @@ class Operators(Coercion):
 
     def _try(self, e: ast.Expr, target: Type) -> ast.Expr:
         """Converts one side of a comparison to the type of the other."""
-        if isinstance(e.type, ty.IntType) and isinstance(target, ty.SerEnumType):
-            return e
         if isinstance(e.type, ty.IntType) and not isinstance(target, ty.BitType):
             return e
         return self.coerce(e, target)

@@ -31,7 +31,7 @@ class KeyWords:
 def _hex_value(node: Node, key: Key) -> int:
     value = node.hex()
     # p4c writes the constants of an int<W> with a sign
-    if -(1 << (key.width - 1)) <= value < 0:
+    if -(1 << key.width >> 1) <= value < 0:
         return value + (1 << key.width)
     if not 0 <= value < (1 << key.width):
         node.fail(f"{node.value} does not fit into the {key.width} bits of '{key.name}'")

@@ -234,7 +234,7 @@ def _load_types(m: Model) -> None:
         for item in node["fields"].items():
             name = item[0].str()
             varbit = item[1].value == "*"
-            width = 0 if varbit else item[1].int(1, MAX_FIELD_BITS)
+            width = 0 if varbit else item[1].int(0, MAX_FIELD_BITS)
             # p4c writes the number 0 for the sign of a bool field.
             signed = len(item) > 2 and item[2].value != 0 and item[2].bool()
             saturating = item[3].bool() if len(item) > 3 else False

@@ -365,7 +365,7 @@ class Parsers:
             if i > 0:
                 part = left & ((1 << room) - 1)
                 part -= (part >> (room - 1) << room) if e.lo < 0 else 0
-            if not -(1 << (width - 1)) <= part < 1 << width:
+            if not -(1 << width >> 1) <= part < 1 << width:
                 node.fail(f"the {what} does not fit into the transition key")
             parts.insert(0, (part & ((1 << width) - 1)).to_bytes(room // 8, "big"))
             left = (left - part) >> room
