@@ -35,12 +35,12 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.M)
 MAIN = re.compile(r"\bV1Switch\b[^;]*\)\s*main\s*;", re.S)
 CHILD_FAILED = 3
 INCLUDES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "onos": (("pipelines/basic/src/main/resources",), ("CPU_PORT=255",)),
+    "onos/pipelines/fabric": ((), ("CPU_PORT=255",)),
     "fabric-tna": (("p4src",), ()),
     "sonic-pins": ((".", "sai_p4/instantiations/google"), ()),
     "DASH": (("dash-pipeline/bmv2",), ("TARGET_BMV2_V1MODEL",)),
 }
-"""Include folders and macros by the name of a repository's folder, as its own Makefile or BUILD file gives them."""
+"""Include folders and macros by a repository's folder, or one in it, as its own Makefile or BUILD file gives them."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,32 @@ def closure(path: Path, folders: Sequence[Path], texts: dict[Path, str]) -> str:
 
 def programs(checkout: Path) -> list[Path]:
     """The v1model programs of a checkout: copies, and files that another program includes, left out."""
-    folders = [checkout / f for f in INCLUDES.get(checkout.name, ((), ()))[0]]
     found: dict[str, Path] = {}
     parts: set[Path] = set()
     for path in sorted(p.resolve() for p in checkout.rglob("*.p4") if p.is_file()):
         texts: dict[Path, str] = {}
-        whole = closure(path, folders, texts)
+        whole = closure(path, given(path, checkout)[0], texts)
         if MAIN.search(whole) and any(Path(name).name == "v1model.p4" for name in INCLUDE.findall(whole)):
             found.setdefault(hashlib.sha256(whole.encode()).hexdigest(), path)
             parts |= set(texts) - {path}
     return sorted(path for path in found.values() if path not in parts)
 
 
-def options(checkout: Path) -> list[str]:
-    """-I and -D options for the programs of a checkout."""
-    folders, macros = INCLUDES.get(checkout.name, ((), ()))
-    return [*(f"-I{checkout / f}" for f in folders), *(f"-D{m}" for m in macros)]
+def given(path: Path, checkout: Path) -> tuple[list[Path], list[str]]:
+    """The include folders and the macros for a program of a checkout."""
+    folders: list[Path] = []
+    macros: list[str] = []
+    for where, (names, definitions) in INCLUDES.items():
+        if f"{checkout.name}/{path.relative_to(checkout)}".startswith(f"{where}/"):
+            folders += [checkout / name for name in names]
+            macros += definitions
+    return folders, macros
+
+
+def options(path: Path, checkout: Path) -> list[str]:
+    """They as options -I and -D."""
+    folders, macros = given(path, checkout)
+    return [*(f"-I{folder}" for folder in folders), *(f"-D{macro}" for macro in macros)]
 
 
 def child(argv: Sequence[str]) -> int:
@@ -113,7 +123,7 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
     name = str(path.relative_to(checkout))
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "ours.txtpb", Path(folder) / "theirs.txtpb"
-        command = [sys.executable, __file__, "--child", str(path), str(ours), *options(checkout)]
+        command = [sys.executable, __file__, "--child", str(path), str(ours), *options(path, checkout)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
         except subprocess.TimeoutExpired:
@@ -125,7 +135,16 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
                 outcome, message = "wrong", (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
         if p4c is None:
             return Outcome(name, outcome, message)
-        command = [str(p4c), "--std", "p4-16", *options(checkout), "-o", os.devnull, "--p4runtime-files", str(theirs)]
+        command = [
+            str(p4c),
+            "--std",
+            "p4-16",
+            *options(path, checkout),
+            "-o",
+            os.devnull,
+            "--p4runtime-files",
+            str(theirs),
+        ]
         try:
             taken = subprocess.run([*command, str(path)], capture_output=True, timeout=timeout, check=False)
             accepted = taken.returncode == 0
@@ -182,9 +201,9 @@ def report(results: dict[str, list[Outcome]], *, asked: bool, markdown: bool, ve
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    if given[:1] == ["--child"]:
-        return child(given[1:])
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--child"]:
+        return child(words[1:])
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -192,16 +211,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--p4c", type=Path, metavar="PATH", help="p4c-bm2-ss, to compare with")
     parser.add_argument("--markdown", action="store_true", help="tables for docs/conformance.md")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every program that does not compile")
-    arguments = parser.parse_args(given)
-    checkouts = sorted(p for p in arguments.folder.iterdir() if p.is_dir()) if arguments.folder.is_dir() else []
-    work = {c: programs(c.resolve()) for c in checkouts}
+    arguments = parser.parse_args(words)
+    checkouts = (
+        sorted(p.resolve() for p in arguments.folder.iterdir() if p.is_dir()) if arguments.folder.is_dir() else []
+    )
+    work = {c: programs(c) for c in checkouts}
     if not any(work.values()):
         print(f"{arguments.folder}: no checkouts with v1model programs there", file=sys.stderr)
         return 2
     results: dict[str, list[Outcome]] = {}
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for checkout, paths in work.items():
-            runs = [pool.submit(run, p, checkout.resolve(), arguments.timeout, arguments.p4c) for p in paths]
+            runs = [pool.submit(run, p, checkout, arguments.timeout, arguments.p4c) for p in paths]
             if runs:
                 results[checkout.name] = [r.result() for r in runs]
     report(results, asked=arguments.p4c is not None, markdown=arguments.markdown, verbose=arguments.verbose)
