@@ -6,14 +6,17 @@ start of the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Series = npt.NDArray[np.float64]
+from mrc_control.results.series import TIME, Series
+
+Curve = npt.NDArray[np.float64]
 
 BIN_S = 0.1
 #: Goodput counts as recovered when its mean over this time reaches the bound.
@@ -40,54 +43,66 @@ class Recovery:
     recovery_s: float | None
 
 
-def grid(document: Mapping[str, Any], bin_s: float = BIN_S) -> Series:
+def grid(document: Mapping[str, Any], bin_s: float = BIN_S) -> Curve:
     """Bin edges in seconds from the start of the run to its end."""
     length = (document["finished_ns"] - document["started_ns"]) / 1e9
     return np.arange(0.0, max(length, 2 * bin_s), bin_s)
 
 
-def rates(
-    document: Mapping[str, Any],
-    host: str,
-    value: Callable[[Mapping[str, Any]], float],
-    edges: Series,
-) -> Series:
+def samples_of(document: Mapping[str, Any], host: str) -> Series:
+    """The samples of a host; none at all if it never sent any."""
+    found = document["samples"].get(host, [])
+    return found if isinstance(found, Series) else Series.of(found)
+
+
+def fabric_of(document: Mapping[str, Any]) -> Series:
+    """The counters of the fabric."""
+    found = document["fabric"]
+    return found if isinstance(found, Series) else Series.of(found)
+
+
+def _at(document: Mapping[str, Any], second: float) -> int:
+    """A time after the start, on the session's clock (ns)."""
+    return int(document["started_ns"]) + round(second * 1e9)
+
+
+def rates(document: Mapping[str, Any], host: str, column: str, edges: Curve) -> Curve:
     """Rate per second of a cumulative counter of one host, one number per bin."""
-    samples = document["samples"].get(host, [])
-    if len(samples) < 2:
+    samples = samples_of(document, host)
+    if len(samples) < 2 or column not in samples.columns:
         return np.zeros(len(edges) - 1)
-    times = np.array([(each["t_ns"] - document["started_ns"]) / 1e9 for each in samples])
-    totals = np.array([value(each) for each in samples], dtype=np.float64)
-    return np.diff(np.interp(edges, times, totals)) / np.diff(edges)
+    span = _at(document, float(edges[0])), _at(document, float(edges[-1]))
+    times, totals = samples.take([TIME, column], *span)
+    return np.diff(np.interp(edges, (times - document["started_ns"]) / 1e9, totals)) / np.diff(edges)
 
 
-def goodput_bps(document: Mapping[str, Any], edges: Series) -> Series:
+def goodput_bps(document: Mapping[str, Any], edges: Curve) -> Curve:
     """Payload placed at all responders, bits per second."""
     total = np.zeros(len(edges) - 1)
     for host in document["ranks"]:
-        total += 8 * rates(document, host, lambda sample: sample["delivered_bytes"], edges)
+        total += 8 * rates(document, host, "delivered_bytes", edges)
     return total
 
 
-def plane_load_bps(document: Mapping[str, Any], edges: Series, planes: int) -> list[Series]:
+def plane_load_bps(document: Mapping[str, Any], edges: Curve, planes: int) -> list[Curve]:
     """Bits per second that all hosts send into each plane."""
     loads = []
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
         for host in document["ranks"]:
-            total += 8 * rates(document, host, lambda sample, port=plane: sample["tx_bytes"][port], edges)  # type: ignore[misc]
+            total += 8 * rates(document, host, f"tx_bytes.{plane}", edges)
         loads.append(total)
     return loads
 
 
-def levels(document: Mapping[str, Any], hosts: Sequence[str], key: str, name: str, edges: Series) -> Series:
+def levels(document: Mapping[str, Any], hosts: Sequence[str], key: str, name: str, edges: Curve) -> Curve:
     """Sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the bin edges."""
     total = np.zeros(len(edges))
     for host in hosts:
-        samples = document["samples"].get(host, [])
-        if samples:
-            times = [(each["t_ns"] - document["started_ns"]) / 1e9 for each in samples]
-            total += np.interp(edges, times, [each[key][name] for each in samples])
+        samples = samples_of(document, host)
+        if len(samples) and f"{key}.{name}" in samples.columns:
+            times, values = samples.take([TIME, f"{key}.{name}"])
+            total += np.interp(edges, (times - document["started_ns"]) / 1e9, values)
     return total
 
 
@@ -115,7 +130,7 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
     return found
 
 
-def window_mean(series: Series, edges: Series, begin: float, end: float) -> float:
+def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
     """Mean of the bins that lie inside; 0 when there is none."""
     inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
     return float(series[inside].mean()) if inside.any() else 0.0
@@ -123,8 +138,8 @@ def window_mean(series: Series, edges: Series, begin: float, end: float) -> floa
 
 def _recovery(
     happening: Mapping[str, Any],
-    series: Series,
-    edges: Series,
+    series: Curve,
+    edges: Curve,
     span: tuple[float, float],
     before: float,
     expected: float,
@@ -158,8 +173,22 @@ def totals(document: Mapping[str, Any]) -> dict[str, int]:
     """Sums over hosts between the first and the last sample of the run."""
     keys = ("retransmissions", "trims", "marks", "timeouts", "losses")
     result = dict.fromkeys(keys, 0)
-    for samples in document["samples"].values():
+    for host in document["samples"]:
+        samples = samples_of(document, host)
         for key in keys:
             if len(samples) > 1:
-                result[key] += samples[-1][key] - samples[0][key]
+                result[key] += samples.last[key] - samples.first[key]
     return result
+
+
+def thinned(x: Curve, y: Curve, most: int) -> tuple[Curve, Curve]:
+    """At most so many points of a curve: the lowest and the highest of every stretch, so that no dip vanishes, and
+    both ends."""
+    if len(x) <= most:
+        return x, y
+    bounds = np.linspace(0, len(x), (most - 2) // 2 + 1).astype(int)
+    kept = {0, len(x) - 1}
+    for low, high in itertools.pairwise(bounds):
+        kept |= {low + int(np.argmin(y[low:high])), low + int(np.argmax(y[low:high]))}
+    index = np.array(sorted(kept))
+    return x[index], y[index]

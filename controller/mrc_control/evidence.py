@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mrc_control import analysis
+from mrc_control.results.recording import Events
 from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
@@ -131,15 +132,12 @@ class _Found:
 
     def _counted(self, key: str, begin: int, end: int) -> int:
         """Increase of a counter over the element's ports, between the last samples at or before both times."""
-        rows = self.document["fabric"]
-        first, last = (
-            max((row for row in rows if row["t_ns"] <= time), key=_time, default=None) for time in (begin, end)
-        )
+        fabric = analysis.fabric_of(self.document)
+        first, last = fabric.at(begin), fabric.at(end)
         if last is None:
             return 0
-        return sum(
-            last["ports"][port][key] - (first["ports"][port][key] if first else 0) for port in self._switch_ports()
-        )
+        columns = [f"ports.{port}.{key}" for port in self._switch_ports()]
+        return sum(last[column] - (first[column] if first else 0) for column in columns)
 
     def dropped(self) -> int:
         return self._counted("lost", self.begin, self.end)
@@ -151,20 +149,22 @@ class _Found:
 
     def losses(self) -> float:
         total = 0.0
-        for samples in self.document["samples"].values():
-            first, last = (
-                max((each for each in samples if each["t_ns"] <= time), key=_time, default=None)
-                for time in (self.begin, self.end)
-            )
+        for host in self.document["samples"]:
+            samples = analysis.samples_of(self.document, host)
+            first, last = samples.at(self.begin), samples.at(self.end)
             if first is not None and last is not None:
                 total += last["losses"] - first["losses"]
         return total
 
     def _events(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for host, rows in self.document["events"].items():
-            for row in rows:
-                if row["kind"] == kind and self.begin <= row["t_ns"] <= self.end:
-                    yield host, row
+        events = self.document["events"]
+        if isinstance(events, Events):
+            found = events.between(self.begin, self.end)
+        else:
+            found = ((host, row) for host, rows in events.items() for row in rows)
+        for host, row in found:
+            if row["kind"] == kind and self.begin <= row["t_ns"] <= self.end:
+                yield host, row
 
     def evs_lost(self) -> int:
         topology, paths = self.topology, Paths(self.topology)
@@ -201,15 +201,15 @@ class _Found:
         )
 
     def goodput(self) -> float | None:
-        edges = analysis.grid(self.document)
-        series = analysis.goodput_bps(self.document, edges)
         start = self.document["started_ns"]
         times = [(each - start) / 1e9 for each in (self.start, self.begin, self.end)]
+        edges = analysis.grid(self.document)
+        # All of a long run for each of many failures would take longer than the run.
+        edges = edges[(edges >= times[0] - 2 * analysis.BIN_S) & (edges <= times[2] + 2 * analysis.BIN_S)]
+        if len(edges) < 2:
+            return None
+        series = analysis.goodput_bps(self.document, edges)
         before = analysis.window_mean(series, edges, times[0], times[1])
         # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
         inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)
         return float(series[inside].mean()) / before if before and inside.any() else None
-
-
-def _time(row: Mapping[str, Any]) -> int:
-    return int(row["t_ns"])

@@ -14,6 +14,7 @@ from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.hostclient import HostControl, HostError
 from mrc_control.live import LiveView
+from mrc_control.results.recording import Recording
 from mrc_control.rundir import RunDir, RunError
 from mrc_control.runner import Observer, Run, RunResult
 from mrc_control.session import Session
@@ -87,7 +88,9 @@ def check(experiment: Experiment, topology: Topology) -> None:
             raise ExperimentError(f"experiment {experiment.name}: {action.describe()}: {error}") from error
 
 
-def run_on(session: Session, experiment: Experiment, observe: Observer | None = None) -> RunResult:
+def run_on(
+    session: Session, experiment: Experiment, observe: Observer | None = None, recording: Recording | None = None
+) -> RunResult:
     """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
     def watch(result: RunResult) -> None:
@@ -96,7 +99,7 @@ def run_on(session: Session, experiment: Experiment, observe: Observer | None = 
             observe(result)
 
     with _profiles(session, experiment):
-        return Run(session, experiment.workload.spec(), experiment.actions(), watch).go()
+        return Run(session, experiment.workload.spec(), experiment.actions(), watch, recording).go()
 
 
 @contextlib.contextmanager
@@ -149,13 +152,13 @@ def execute(
     workload = experiment.workload
     folder = folder or resultdir.default_folder(experiment.name, clock)
     hosts = len(workload.hosts or topology.hosts)
-    with resultdir.prepared(folder, hosts * (workload.duration or 0.0)):
+    with resultdir.prepared(folder, hosts * (workload.duration or 0.0)), Recording(folder) as recording:
         with session_for(experiment.lab, clock, experiment.transport, progress) as session:
             progress("running")
             with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-                result = run_on(session, experiment, view)
+                result = run_on(session, experiment, view, recording)
             document = result.document()
             document["program_counters"] = session.program_counters()
         judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
-        resultdir.write(folder, document, topology, judged, experiment.title)
+        resultdir.write(folder, document, topology, judged, experiment.title, recording)
     return Outcome(experiment, topology, document, judged, folder)

@@ -64,13 +64,11 @@ class LiveView:
     def _rate(result: RunResult, key: str, port: int | None = None) -> float:
         """Bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
         total = 0.0
-        for samples in result.samples.values():
+        for samples in result.recording.recent.values():
             if len(samples) < 2:
                 continue
             last = samples[-1]
-            first = next(
-                (each for each in reversed(samples[:-1]) if last["t_ns"] - each["t_ns"] >= WINDOW_NS), samples[0]
-            )
+            first = next((each for each in reversed(samples) if last["t_ns"] - each["t_ns"] >= WINDOW_NS), samples[0])
             values = [each[key] if port is None else each[key][port] for each in (first, last)]
             total += 8e9 * (values[1] - values[0]) / max(last["t_ns"] - first["t_ns"], 1)
         return total
@@ -83,7 +81,8 @@ class LiveView:
         capacity = lab.host_rate_bps * len(result.ranks)
         top = max([*self.history, 1.0])
         spark = "".join(BARS[min(int(value / top * 8), 8)] for value in self.history)
-        elapsed = (result.fabric[-1]["t_ns"] - result.started_ns) / 1e9 if result.fabric else 0.0
+        fabric = result.recording.fabric.last
+        elapsed = (fabric["t_ns"] - result.started_ns) / 1e9 if fabric else 0.0
         iterations = min((each["iterations"] for each in result.progress.values() if each["takes_part"]), default=0)
         head = Text(f"{elapsed:6.1f} s   goodput {format_rate(round(self.history[-1]))}   iterations {iterations}\n")
         head.append(spark, style="green")
@@ -93,7 +92,7 @@ class LiveView:
             rate = self._rate(result, "tx_bytes", plane)
             planes.add_row(f"plane {plane}", Text(bar(rate / share), style="blue"), format_rate(round(rate)))
         states: dict[str, int] = {}
-        for samples in result.samples.values():
+        for samples in result.recording.recent.values():
             for state, count in samples[-1]["ev"].items() if samples else ():
                 states[state] = states.get(state, 0) + count
         evs = Text("EVs: " + "   ".join(f"{state} {count}" for state, count in states.items()))

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from mrc_control import analysis, labbuild, performance
+from mrc_control.results.series import TIME
 from mrc_control.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
@@ -27,6 +28,11 @@ border-bottom: 1px solid #ddd; vertical-align: top; } td.n { text-align: right; 
 """
 PALETTE = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
 EV_COLOURS = {"GOOD": "#059669", "SKIP": "#d97706", "ASSUMED_BAD": "#dc2626", "DENIED": "#525252"}
+
+#: Of a curve; more than a screen is wide would only make the file large.
+POINTS = 2000
+#: Above so many, what was done to the fabric is lines without words.
+LABELLED = 60
 
 
 def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> str:
@@ -146,15 +152,10 @@ def _recoveries(verdict: Verdict) -> str:
 
 def _plot(name: str, traces: Sequence[Any], document: Mapping[str, Any], unit: str) -> str:
     figure = go.Figure(data=list(traces))
-    for happening in document["happenings"]:
-        at = (happening["done_ns"] - document["started_ns"]) / 1e9
-        broke = happening["action"]["verb"] == "fail"
-        figure.add_vline(
-            x=at,
-            line={"dash": "dash", "width": 1, "color": "#b3261e" if broke else "#0a7a3d"},
-            annotation={"text": happening["action"]["text"], "textangle": -90, "font": {"size": 10}, "yanchor": "top"},
-        )
+    lines, words = _marks(document)
     figure.update_layout(
+        shapes=lines,
+        annotations=words,
         margin={"l": 60, "r": 20, "t": 10, "b": 40},
         xaxis_title="s",
         yaxis_title=unit,
@@ -166,16 +167,31 @@ def _plot(name: str, traces: Sequence[Any], document: Mapping[str, Any], unit: s
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, default_height="330px"))
 
 
+def _marks(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was done to the fabric: lines across the plot at its times, and the words at them."""
+    lines, words = [], []
+    happenings = document["happenings"]
+    for happening in happenings:
+        at = (happening["done_ns"] - document["started_ns"]) / 1e9
+        colour = "#b3261e" if happening["action"]["verb"] == "fail" else "#0a7a3d"
+        stroke = {"dash": "dash", "width": 1, "color": colour}
+        lines.append({"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": stroke})
+        text = {"text": happening["action"]["text"], "textangle": -90, "font": {"size": 10}, "showarrow": False}
+        words.append({"x": at, "y": 1, "yref": "y domain", "xanchor": "left", "yanchor": "top", **text})
+    return lines, words if len(happenings) <= LABELLED else []
+
+
 def _line(name: str, x: Any, y: Any, colour: str, **more: Any) -> Any:
-    points = {"x": [round(float(each), 4) for each in x], "y": [round(float(each), 4) for each in y]}
+    x, y = analysis.thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
+    points = {"x": x.round(4).tolist(), "y": y.round(4).tolist()}
     return go.Scatter(name=name, mode="lines", line={"color": colour, "width": 1.6}, **points, **more)
 
 
-def _goodput(document: Mapping[str, Any], edges: analysis.Series) -> list[Any]:
+def _goodput(document: Mapping[str, Any], edges: analysis.Curve) -> list[Any]:
     return [_line("all hosts", edges[:-1], analysis.goodput_bps(document, edges) / 1e6, PALETTE[0])]
 
 
-def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Series) -> list[Any]:
+def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Curve) -> list[Any]:
     loads = analysis.plane_load_bps(document, edges, topology.lab.planes)
     return [
         _line(f"plane {plane}", edges[:-1], load / 1e6, PALETTE[plane % len(PALETTE)])
@@ -183,9 +199,14 @@ def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Ser
     ]
 
 
-def _evs(document: Mapping[str, Any], edges: analysis.Series) -> list[Any]:
+def _hosts_with(document: Mapping[str, Any], column: str) -> list[str]:
+    """Hosts that have samples of this."""
+    return [name for name in document["samples"] if column in analysis.samples_of(document, name).columns]
+
+
+def _evs(document: Mapping[str, Any], edges: analysis.Curve) -> list[Any]:
     traces = []
-    hosts = [name for name, samples in document["samples"].items() if samples and samples[0]["ev"]]
+    hosts = _hosts_with(document, "ev.GOOD")
     for state, colour in EV_COLOURS.items():
         counts = analysis.levels(document, hosts, "ev", state, edges)
         traces.append(_line(state, edges, counts, colour))
@@ -194,19 +215,28 @@ def _evs(document: Mapping[str, Any], edges: analysis.Series) -> list[Any]:
 
 def _queues(document: Mapping[str, Any], topology: Topology) -> list[Any]:
     plane_of = {switch.name: switch.plane for switch in topology.switches}
-    times = [(each["t_ns"] - document["started_ns"]) / 1e9 for each in document["fabric"]]
+    fabric = analysis.fabric_of(document)
+    (stamps,) = fabric.take([TIME])
+    times = (stamps - document["started_ns"]) / 1e9
     depths = np.zeros((topology.lab.planes, len(times)))
-    for index, sample in enumerate(document["fabric"]):
-        for port, values in sample["ports"].items():
-            depths[plane_of[port.rpartition(":")[0]], index] += values["depth_bytes"] / 1024
+    columns = {
+        number: plane_of[name.removeprefix("ports.").rpartition(":")[0]]
+        for name, number in fabric.columns.items()
+        if name.endswith(".depth_bytes")
+    }
+    begin = 0
+    for chunk in fabric.chunks():
+        for number, plane in columns.items():
+            depths[plane, begin : begin + chunk.shape[1]] += chunk[number] / 1024
+        begin += chunk.shape[1]
     return [
         _line(f"plane {plane}", times, depths[plane], PALETTE[plane % len(PALETTE)])
         for plane in range(topology.lab.planes)
     ]
 
 
-def _levels(document: Mapping[str, Any], edges: analysis.Series, key: str, scale: float) -> list[Any]:
-    hosts = [name for name, samples in document["samples"].items() if samples and key in samples[0]["cc"]]
+def _levels(document: Mapping[str, Any], edges: analysis.Curve, key: str, scale: float) -> list[Any]:
+    hosts = _hosts_with(document, f"cc.{key}")
     if not hosts:
         return []
     total = analysis.levels(document, hosts, "cc", key, edges)
@@ -217,11 +247,11 @@ def _hosts(document: Mapping[str, Any]) -> str:
     rows = []
     for name in document["ranks"]:
         progress = document["progress"].get(name)
-        samples = document["samples"].get(name, [])
-        if progress is None or not samples:
+        samples = analysis.samples_of(document, name)
+        if progress is None or not len(samples):
             rows.append([html.escape(name), "<span class=bad>no word</span>", "", "", "", ""])
             continue
-        last = samples[-1]
+        last = samples.last
         rows.append(
             [
                 html.escape(name),

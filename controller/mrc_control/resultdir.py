@@ -7,10 +7,13 @@ import json
 import os
 import pathlib
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mrc_control import report
+from mrc_control.results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
+from mrc_control.runner import FORMAT
 from mrc_control.verdict import Verdict
 from mrc_topo.document import printable
 from mrc_topo.topology import Topology
@@ -18,10 +21,11 @@ from mrc_topo.units import format_size
 from p4lite.files import write_whole
 
 RESULTS = pathlib.Path("results")
+RESULT = "result.json"
 #: A report with its plotting library, and room for what the samples of a short run need.
 LEAST_BYTES = 16 << 20
-#: Samples, events and their share of the report, per host and second; measured: 11 KB.
-BYTES_PER_HOST_SECOND = 20_000
+#: Samples and events, per host and second; the share of the fabric's ports is in it.
+BYTES_PER_HOST_SECOND = 2_000
 
 
 class FolderError(Exception):
@@ -91,19 +95,48 @@ def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
 
 
 def write(
-    folder: pathlib.Path, document: Mapping[str, Any], topology: Topology, judged: Verdict, title: str
+    folder: pathlib.Path,
+    document: Mapping[str, Any],
+    topology: Topology,
+    judged: Verdict,
+    title: str,
+    recording: Recording,
 ) -> pathlib.Path:
-    """Writes verdict.json, result.json and report.html, the smallest first; returns the folder.
+    """Writes verdict.json, samples and events, result.json and report.html, in this order; returns the folder.
+
+    Args:
+        recording: in this folder.
 
     Raises:
         WriteError: one could not be written; those before it are complete, it and those after it are absent.
     """
-    names = ("verdict.json", "result.json", "report.html")
+    names = ("verdict.json", RESULT, "report.html")
     # What an earlier run left would be taken for this one's, should a file of this one not fit.
-    for name in names:
+    for name in (*names, SAMPLES, EVENTS):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
     write_whole(folder / names[0], json.dumps(judged.document(), indent=1))
-    write_whole(folder / names[1], json.dumps(document))
+    recording.keep()
+    stored = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
+    write_whole(folder / names[1], json.dumps({**document, **stored}))
     write_whole(folder / names[2], report.render(document, topology, judged, title))
     return folder
+
+
+def load(folder: pathlib.Path) -> dict[str, Any]:
+    """The document of an earlier run (`runner.RunResult.document`), to be judged or rendered anew.
+
+    Raises:
+        FolderError: there is none, or its format is a later one.
+    """
+    try:
+        document: dict[str, Any] = json.loads((folder / RESULT).read_text())
+        version = document.get("format", 1)
+        if version == FORMAT:
+            document["samples"], document["fabric"] = load_samples(folder)
+            document["events"] = load_events(folder)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise FolderError(f"{printable(str(folder))}: no results that can be read: {error}") from error
+    if version not in (1, FORMAT):
+        raise FolderError(f"{printable(str(folder))}: results of format {version}; this version reads up to {FORMAT}")
+    return document

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mrc_control import denylist
 from mrc_control.faults.action import Action
 from mrc_control.hostclient import HostError
+from mrc_control.results.recording import Events, Recording
 from mrc_control.session import Session
 from mrc_topo import addressing
 
 POLL_S = 0.1
 GRACE_S = 30.0
+#: Of `RunResult.document`. Format 1 held all samples and events itself (`resultdir.load` reads both).
+FORMAT = 2
 #: After a host is lost its peers' QPs must end in an error by themselves within this time.
 LOSS_GRACE_S = 20.0
 
@@ -51,7 +54,7 @@ class Happening:
 
 @dataclass
 class RunResult:
-    """Everything about a run, as plain data (JSON)."""
+    """Everything about a run: plain data, and the recording of what grows with its length."""
 
     lab: str
     clock: str
@@ -63,16 +66,28 @@ class RunResult:
     finished_ns: int = 0
     happenings: list[Happening] = field(default_factory=list)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    fabric: list[dict[str, Any]] = field(default_factory=list)
-    events: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
     fidelity: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    recording: Recording = field(default_factory=Recording, repr=False)
+
+    @property
+    def events(self) -> Events:
+        """What the hosts logged."""
+        return self.recording.events
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+        """Plain data, but `samples` (by host) and `fabric` are `Series`, and `events` are `recording.Events`."""
+        document = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "recording"}
+        document["happenings"] = [asdict(each) for each in self.happenings]
+        record = self.recording
+        return {
+            "format": FORMAT,
+            **document,
+            "samples": record.samples,
+            "fabric": record.fabric,
+            "events": record.events,
+        }
 
 
 Observer = Callable[[RunResult], None]
@@ -87,6 +102,7 @@ class Run:
         spec: what runs.
         schedule: actions with their times in seconds after the start, in order.
         observe: called after every poll with the result so far (for a live view).
+        recording: takes samples and events; one that leaves no files if left out.
     """
 
     def __init__(
@@ -95,6 +111,7 @@ class Run:
         spec: WorkloadSpec,
         schedule: Sequence[tuple[float, Action]] = (),
         observe: Observer | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self.session = session
         self.spec = spec
@@ -107,6 +124,8 @@ class Run:
                 raise HostError(f"no host '{name}' in this lab; it has: {', '.join(session.hosts)}")
         lab = session.topology.lab
         self.result = RunResult(lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names)
+        if recording is not None:
+            self.result.recording = recording
         self.gone: set[str] = set()
         self._lost_ns = 0
         self._cursors: dict[str, int] = {}
@@ -239,7 +258,7 @@ class Run:
         self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error, broken))
 
     def _collect(self) -> None:
-        result = self.result
+        result, record = self.result, self.result.recording
         for name in result.ranks:
             progress = self._ask(name, "progress", job=self.job)
             if progress:
@@ -249,9 +268,11 @@ class Run:
             fresh = self._ask(name, "samples", since=self._sample_ns[name] + 1).get("samples", [])
             if fresh:
                 self._sample_ns[name] = fresh[-1]["t_ns"]
-                result.samples.setdefault(name, []).extend(fresh)
+                for row in fresh:
+                    record.sample(name, row)
             events = self._ask(name, "events", since=self._cursors[name])
             if events:
                 self._cursors[name] = events["next"]
-                result.events.setdefault(name, []).extend(events["events"])
-        result.fabric.append({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
+                for row in events["events"]:
+                    record.events.append(name, row)
+        record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})

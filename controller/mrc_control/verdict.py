@@ -175,9 +175,10 @@ def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectatio
 
 def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks: list[Check]) -> None:
     loads = [0] * topology.lab.planes
-    for samples in filter(None, document["samples"].values()):
-        for plane in range(len(loads)):
-            loads[plane] += samples[-1]["tx_bytes"][plane] - samples[0]["tx_bytes"][plane]
+    for host in document["samples"]:
+        samples = analysis.samples_of(document, host)
+        for plane in range(len(loads) if len(samples) else 0):
+            loads[plane] += samples.last[f"tx_bytes.{plane}"] - samples.first[f"tx_bytes.{plane}"]
     mean = sum(loads) / len(loads)
     spread = (max(loads) - min(loads)) / mean if mean else math.inf
     checks.append(

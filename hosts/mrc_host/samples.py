@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any, Protocol
 
-MAX_SAMPLES = 20_000
+#: A minute at the usual interval; whoever records a run fetches them many times a second.
+MAX_SAMPLES = 1_200
 
 
 class Source(Protocol):
@@ -70,7 +73,7 @@ class Sampler:
     def __init__(self, source: Source, interval_ns: int) -> None:
         self.source = source
         self.interval_ns = interval_ns
-        self.samples: list[dict[str, Any]] = []
+        self.samples: deque[dict[str, Any]] = deque(maxlen=MAX_SAMPLES)
         self.due: int | None = None
 
     def start(self, now: int) -> None:
@@ -80,8 +83,6 @@ class Sampler:
     def take(self, now: int) -> None:
         """Takes a sample now."""
         self.samples.append(condense(self.source.statistics(), now))
-        if len(self.samples) > MAX_SAMPLES:
-            del self.samples[: MAX_SAMPLES // 2]
         self.due = now + self.interval_ns
 
     def stop(self) -> None:
@@ -90,7 +91,5 @@ class Sampler:
 
     def since(self, time_ns: int) -> list[dict[str, Any]]:
         """Samples taken at `time_ns` or later, oldest first."""
-        first = len(self.samples)
-        while first and self.samples[first - 1]["t_ns"] >= time_ns:
-            first -= 1
-        return self.samples[first:]
+        newest = list(takewhile(lambda sample: sample["t_ns"] >= time_ns, reversed(self.samples)))
+        return newest[::-1]

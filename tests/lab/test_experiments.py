@@ -17,6 +17,7 @@ from mrc_control.session_virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import load_lab
 
+KEPT = {"verdict.json", "samples.npz", "events.jsonl.gz", "result.json", "report.html"}
 MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
 
 
@@ -27,7 +28,7 @@ def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed
     assert outcome.document["failures"] == []
-    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "verdict.json", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == KEPT
     assert (FOLDER / name / "README.md").is_file()
 
 

@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 
+from mrc_control import resultdir
 from p4lite.files import WriteError, write_whole
 
 OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
@@ -83,11 +84,45 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
     ]
     assert done.stdout == ""
     left = sorted(os.listdir(kept))
-    assert left == ([] if leave == 0 else ["result.json", "verdict.json"])
+    assert left == ([] if leave == 0 else ["events.jsonl.gz", "result.json", "samples.npz", "verdict.json"])
     for name in left:
-        json.loads((kept / name).read_text())
+        if name.endswith(".json"):
+            json.loads((kept / name).read_text())
     if left:
+        assert len(resultdir.load(kept)["samples"]) == 4
         assert json.loads((kept / "verdict.json").read_text())["passed"] is True
+
+
+RECORD = """
+    import json, os, pathlib, sys
+    from mrc_control.results.recording import Recording
+    folder = sys.argv[1]
+    fill(folder, 1 << 20)
+    with Recording(pathlib.Path(folder)) as recording:
+        try:
+            for tick in range(10**6):
+                row = {"t_ns": tick, "noise": [hash((tick, number)) for number in range(100)]}
+                EVERY
+        except OSError as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("every", "name"),
+    [
+        ('recording.sample("h0", row)', "samples.npz"),
+        ("recording.fabric_sample(row)", "samples.npz"),
+        ('recording.events.append("h0", row)', "events.jsonl.gz"),
+    ],
+)
+def test_a_disk_that_fills_up_while_samples_are_recorded(every: str, name: str, tmp_path: pathlib.Path) -> None:
+    done = on_a_small_disk(tmp_path / "disk", 8, RECORD.replace("EVERY", every), 'ls -A "$1"')
+    assert done.returncode == 0, done.stderr
+    told, *left = done.stdout.splitlines()
+    assert told == f"WriteError {tmp_path}/disk/{name}: cannot be written: {os.strerror(errno.ENOSPC)}"
+    assert left == ["filler"]
+    assert done.stderr == ""
 
 
 @pytest.mark.slow

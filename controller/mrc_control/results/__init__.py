@@ -1,0 +1,1 @@
+"""What a run leaves: its records on disk and in memory."""

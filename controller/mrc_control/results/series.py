@@ -1,0 +1,175 @@
+"""Time series in columns: whole numbers over time, in chunks that leave memory as soon as they are full.
+
+A chunk is an int64 array of shape (columns, rows), stored as the differences along its rows:
+`np.cumsum(chunk, axis=1)` gives it back. Columns are only ever added; a chunk from before a column came has fewer of
+them, and zeros are meant. Column 0 is `t_ns`, which never falls.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+CHUNK_BYTES = 1 << 20
+LEAST_ROWS, MOST_ROWS = 64, 4096
+TIME = "t_ns"
+
+
+class Store(Protocol):
+    """Where chunks go."""
+
+    def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
+        """Keeps an array under a new name."""
+
+    def get(self, name: str) -> npt.NDArray[Any]:
+        """An array that was put."""
+
+
+class MemoryStore:
+    """Chunks that stay in memory."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[str, npt.NDArray[Any]] = {}
+
+    def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
+        """See `Store`."""
+        self._chunks[name] = chunk
+
+    def get(self, name: str) -> npt.NDArray[Any]:
+        """See `Store`."""
+        return self._chunks[name]
+
+
+def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, int]:
+    """A row of nested mappings and lists as columns: `{"cc": {"cwnd": 1}, "tx": [2]}` is `cc.cwnd` and `tx.0`."""
+    found: dict[str, int] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif isinstance(value, (list, tuple)):
+            found |= {f"{prefix}{key}.{number}": int(each) for number, each in enumerate(value)}
+        else:
+            found[prefix + key] = int(value)
+    return found
+
+
+class Series:
+    """The series of one element; rows come in by `append` and are read by column and time.
+
+    Args:
+        name: what its chunks are stored under, `NAME/000000` and so on.
+        store: where full chunks go.
+    """
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self.store = store
+        self.columns: dict[str, int] = {TIME: 0}
+        self.first: dict[str, int] = {}
+        self.last: dict[str, int] = {}
+        self._begins, self._ends, self._rows = array("q"), array("q"), array("q")
+        self._open: Numbers = np.empty((1, 0), np.int64)
+        self._filled = 0
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Series:
+        """In memory, from nested rows (the results format 1)."""
+        made = cls("", MemoryStore())
+        for row in rows:
+            made.append(flat(row))
+        return made
+
+    def append(self, row: Mapping[str, int]) -> None:
+        """One row of `flat`; a column that it lacks is 0.
+
+        Raises:
+            OSError: a full chunk could not be stored.
+        """
+        fresh = [key for key in row if key not in self.columns]
+        if fresh:
+            self.flush()
+            self.columns |= {key: len(self.columns) + number for number, key in enumerate(fresh)}
+        if self._filled == self._open.shape[1]:
+            self.flush()
+        if fresh or not self._open.shape[1]:
+            rows = min(max(CHUNK_BYTES // (8 * len(self.columns)), LEAST_ROWS), MOST_ROWS)
+            self._open = np.empty((len(self.columns), rows), np.int64)
+        self._open[:, self._filled] = [row.get(key, 0) for key in self.columns]
+        self._filled += 1
+        self.first = self.first or dict(row)
+        self.last = dict(row)
+
+    def flush(self) -> None:
+        """Stores the rows that are in memory only."""
+        if not self._filled:
+            return
+        rows = self._open[:, : self._filled]
+        self.store.put(f"{self.name}/{len(self._begins):06d}", np.diff(rows, axis=1, prepend=0))
+        for index, value in ((self._begins, rows[0, 0]), (self._ends, rows[0, -1]), (self._rows, self._filled)):
+            index.append(int(value))
+        self._filled = 0
+
+    def index(self) -> Numbers:
+        """First time, last time and rows of every stored chunk, in three rows."""
+        return np.array([self._begins, self._ends, self._rows], np.int64)
+
+    def restore(self, columns: Sequence[str], index: Numbers) -> None:
+        """Takes over what is stored already."""
+        self.columns = {name: number for number, name in enumerate(columns)}
+        self._begins, self._ends, self._rows = (array("q", row.tolist()) for row in index)
+        if len(self._begins):
+            self.first = self._row(self._chunk(0), 0)
+            self.last = self._row(self._chunk(len(self._begins) - 1), -1)
+
+    def __len__(self) -> int:
+        return sum(self._rows) + self._filled
+
+    def _chunk(self, number: int) -> Numbers:
+        if number == len(self._begins):
+            return self._open[:, : self._filled]
+        stored = self.store.get(f"{self.name}/{number:06d}")
+        return np.cumsum(stored, axis=1, dtype=np.int64)
+
+    def _row(self, chunk: Numbers, at: int) -> dict[str, int]:
+        values = chunk[:, at].tolist()
+        return dict(zip(self.columns, values + [0] * (len(self.columns) - len(values)), strict=True))
+
+    def chunks(self, begin: int | None = None, end: int | None = None) -> Iterator[Numbers]:
+        """Chunks in order, one in memory at a time; of those within `begin` to `end` (ns), and the row before and the
+        one after."""
+        count = len(self._begins) + (1 if self._filled else 0)
+        low = 0 if begin is None else bisect_left(self._ends, begin)
+        high = count if end is None else bisect_right(self._begins, end)
+        # A time between two chunks needs both.
+        for number in range(max(low - 1, 0), min(high + 1, count)):
+            yield self._chunk(number)
+
+    def take(self, names: Sequence[str], begin: int | None = None, end: int | None = None) -> list[Numbers]:
+        """Some columns, from `chunks(begin, end)`.
+
+        Raises:
+            KeyError: there is no such column.
+        """
+        wanted = [self.columns[name] for name in names]
+        parts: list[list[Numbers]] = [[] for _ in wanted]
+        for chunk in self.chunks(begin, end):
+            for part, column in zip(parts, wanted, strict=True):
+                part.append(chunk[column].copy() if column < len(chunk) else np.zeros(chunk.shape[1], np.int64))
+        return [np.concatenate(part) if part else np.zeros(0, np.int64) for part in parts]
+
+    def at(self, time_ns: int) -> dict[str, int] | None:
+        """The last row at or before a time; None if there is none."""
+        number = bisect_right(self._begins, time_ns) - 1
+        if self._filled and self._open[0, 0] <= time_ns:
+            number = len(self._begins)
+        if number < 0:
+            return None
+        chunk = self._chunk(number)
+        return self._row(chunk, int(np.searchsorted(chunk[0], time_ns, side="right")) - 1)
