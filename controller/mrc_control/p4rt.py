@@ -159,8 +159,10 @@ class Device:
 
     def _read(self) -> None:
         try:
-            for message in self._stream:
-                self._answers.put(message)
+            for number, message in enumerate(self._stream):
+                # Later ones tell of other controllers; nobody reads them, and over days they are many.
+                if number == 0:
+                    self._answers.put(message)
         except grpc.RpcError as error:
             self._answers.put(error)
 

@@ -6,6 +6,7 @@ It is a simulation: the same programs, tables, packets and protocol core as on t
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import grpc
@@ -63,9 +64,6 @@ class VirtualSession(Session):
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         self._devices: dict[str, Device] = {}
         for switch in topology.switches:
-            device = Device(self._channel, switch.device_id, switch.name, self._program.p4info)
-            device.become_primary()
-            self._devices[switch.name] = device
             self._refill(switch.name)
         self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
         ports = {
@@ -91,9 +89,15 @@ class VirtualSession(Session):
         return NodePort(fabric_port, (switch.device_id, port.t0_port), header)
 
     def _refill(self, name: str) -> None:
-        device = self._devices[name]
+        switch = self.topology.switch(name)
+        device = Device(self._channel, switch.device_id, name, self._program.p4info)
+        # Anew: another controller may have been primary since, and only a higher election is one after it.
+        device.become_primary(election_id=time.time_ns())
+        if name in self._devices:
+            self._devices.pop(name).close()
+        self._devices[name] = device
         device.set_pipeline(self._program.bmv2)
-        labbuild.push_rules(self.topology, self.topology.switch(name), device)
+        labbuild.push_rules(self.topology, switch, device)
 
     def now_ns(self) -> int:
         return self.driver.now

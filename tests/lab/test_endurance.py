@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+import time
 
+import grpc
 import pytest
 
+from mrc_control.faults.action import Action
+from mrc_control.p4rt import Device
+from mrc_control.program import fabric_program
+from mrc_control.session_virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from support import endurance
+from support.labs import session
 
 MIB = 1 << 20
 
@@ -27,6 +34,34 @@ def test_failures_are_one_at_a_time_and_all_are_restored() -> None:
         assert [at for at, _ in steps] == sorted(at for at, _ in steps)
         assert all(one.target == two.target for (_, one), (_, two) in zip(steps[::2], steps[1::2], strict=True))
         assert all(0 < at < 60 for at, _ in steps)
+
+
+def test_a_switch_is_refilled_after_another_controller_was_primary_and_left() -> None:
+    with session("tiny", "virtual") as made:
+        assert isinstance(made, VirtualSession)
+        switch = made.topology.switch("p1-t1.0")
+        with grpc.insecure_channel(made.server.address) as channel:
+            guest = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
+            guest.become_primary(election_id=time.time_ns())
+            guest.close()
+        entries = made._devices[switch.name].count_entries()
+        made.failures.perform(made, Action("fail", switch.name, "reboot"))
+        made.failures.perform(made, Action("restore", switch.name))
+        assert made.failures.broken == {}
+        assert made._devices[switch.name].count_entries() == entries > 0
+
+
+def test_a_client_keeps_nothing_of_what_it_hears_of_others() -> None:
+    with session("tiny", "virtual") as made:
+        assert isinstance(made, VirtualSession)
+        switch = made.topology.switches[0]
+        for _ in range(3):
+            with grpc.insecure_channel(made.server.address) as channel:
+                guest = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
+                guest.become_primary(election_id=time.time_ns())
+                guest.close()
+        time.sleep(0.2)
+        assert made._devices[switch.name]._answers.qsize() == 0
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plotly.offline import get_plotlyjs
 
 from mrc_control import analysis, report, resultdir, verdict
 from mrc_control.experiment import Expectation
@@ -230,14 +231,15 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         _, shown = analysis.thinned(edges[:-1], full, report.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, document, TOPOLOGY, judged, "long", result.recording)
-        sizes.append([(folder / name).stat().st_size for name in ("result.json", "report.html")])
+        sizes.append([(folder / "result.json").stat().st_size])
+        sizes[-1].append((folder / "report.html").stat().st_size - len(get_plotlyjs().encode()))
         result.recording.close()
         assert sorted(path.name for path in folder.iterdir()) == sorted(
             [EVENTS, "report.html", "result.json", SAMPLES, "verdict.json"]
         )
     assert sizes[0][0] < 20_000
     for short, twice in zip(*sizes, strict=True):
-        assert twice < 1.02 * short, sizes
+        assert twice < 1.1 * short, sizes
 
 
 # -- reading what was kept ------------------------------------------------------------------------------------
