@@ -40,6 +40,7 @@ from p4lite.switch.target_codec import CodecError, boolean, integer, text
 from p4lite.switch.target_service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
+SIGNAL_POLL_S = 0.5
 
 #: Keys of a fabric description, by object.
 DESCRIPTION = {
@@ -330,7 +331,9 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
             print(f"{program}: warning: {warning}", file=sys.stderr, flush=True)
         _tune_gc()
         print(f"ready {address}", flush=True)
-        stop.wait()
+        # A signal that one of gRPC's threads takes does not wake this one: look again now and then.
+        while not stop.wait(SIGNAL_POLL_S):
+            pass
     finally:
         server.stop()
         for number, handler in previous.items():
