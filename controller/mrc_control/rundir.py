@@ -80,15 +80,17 @@ def check_ours(path: pathlib.Path) -> bool:
     """
     remedy = "remove it, or set MRCLAB_RUN to a folder of yours"
     uid = os.geteuid()
+    # In a user namespace the machine's root, who could do anything anyhow, has another number.
+    roots = {0, os.lstat("/").st_uid}
     for parent in reversed(path.parents):
         try:
             found = os.lstat(parent)
         except FileNotFoundError:
             return False
-        if found.st_uid not in (0, uid):
+        if found.st_uid not in roots | {uid}:
             raise RunError(f"run directory {path}: {parent} belongs to user {found.st_uid}; set MRCLAB_RUN to another")
         if stat.S_ISLNK(found.st_mode):
-            if found.st_uid != 0:
+            if found.st_uid not in roots:
                 raise RunError(f"run directory {path}: {parent} is a link; {remedy}")
             found = os.stat(parent)
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:

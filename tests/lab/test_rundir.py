@@ -223,3 +223,18 @@ def test_a_path_too_long_for_sockets_is_refused(folder: pathlib.Path, monkeypatc
 
 def test_addresses_are_quoted(tmp_path: pathlib.Path) -> None:
     assert LabFolder(tmp_path / "a b%").address("fabric") == f"unix:{tmp_path}/a%20b%25/fabric.sock"
+
+
+@pytest.mark.lab
+def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> None:
+    """Also in a user namespace, where the machine's root has the number of nobody; a link of root's is one to follow."""
+    shown = ["sh", "-c", 'MRCLAB_RUN=/run/mrclab-test/run; export MRCLAB_RUN; exec "$@"', "sh", *COMMAND, "list"]
+    inside = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--run"]
+    for command in (shown, [*inside, *shown]):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr
+    linked = pathlib.Path("/var/run")
+    if linked.is_symlink():
+        environment = {**os.environ, "MRCLAB_RUN": str(linked / "mrclab-test" / "run")}
+        done = subprocess.run([*COMMAND, "list"], env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr
