@@ -227,7 +227,7 @@ def test_addresses_are_quoted(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.lab
 def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> None:
-    """Also in a user namespace, where the machine's root has the number of nobody; a link of root's is one to follow."""
+    """Also in a user namespace, where the machine's root has the number of nobody; a link of root's is followed."""
     shown = ["sh", "-c", 'MRCLAB_RUN=/run/mrclab-test/run; export MRCLAB_RUN; exec "$@"', "sh", *COMMAND, "list"]
     inside = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--run"]
     for command in (shown, [*inside, *shown]):
