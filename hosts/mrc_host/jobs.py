@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_host.config import NodeConfig
+from mrc_host.proto import waiting
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import CcConfig, EvConfig
 from mrc_host.proto.endpoint import Endpoint
@@ -160,6 +161,44 @@ class Job:
             "done": self.workload.done,
             "qps": len(states),
             "qps_in_rts": sum(states),
+            "moved": self.moved(),
+        }
+
+    def moved(self) -> int:
+        """A number that changes when anything of this job gets on: a packet placed or acknowledged, an iteration."""
+        progress = self.workload.progress
+        total = progress.iterations + progress.bytes_sent + progress.bytes_verified + progress.mismatches
+        for qps in self.qps.values():
+            for qp in qps:
+                if isinstance(qp, QueuePair):
+                    total += qp.requestor.board.una + qp.responder.counters.payload_bytes_placed
+                else:
+                    total += qp.una + qp.epsn
+        return total
+
+    def waiting(self, now: int) -> dict[str, Any]:
+        """What this rank waits for: `qps`, those with unfinished requests, longest first, and what its workload needs
+        of which ranks (`awaits`). JSON; durations in ns."""
+        rows = []
+        for peer, qps in self.qps.items():
+            for qp in qps:
+                if isinstance(qp, QueuePair):
+                    found = waiting.of_qp(qp, now)
+                else:
+                    assert isinstance(self.endpoint, RoceEndpoint)
+                    found = waiting.of_roce(qp, (self.endpoint.config.retry_cnt + 1) * qp.timeout_ns)
+                if found is not None:
+                    row = dataclasses.asdict(found) | {"qpn": qp.number, "peer": self.names[peer]}
+                    row["for_ns"] = now - row.pop("since_ns")
+                    rows.append(row)
+        workload = self.workload
+        return {
+            "qps": sorted(rows, key=lambda row: -row["for_ns"]),
+            "done": workload.done,
+            "puts": workload.outstanding,
+            "what": workload.waits_for(),
+            "awaits": [self.names[rank] for rank in sorted(workload.awaits())],
+            "failure": workload.progress.failure,
         }
 
     def close(self, now: int) -> None:

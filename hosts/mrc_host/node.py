@@ -73,6 +73,7 @@ class HostNode:
             "wind_down": self._wind_down,
             "stop_after": self._stop_after,
             "progress": self._progress,
+            "waiting": self._waiting,
             "finish": self._finish,
             "statistics": self._statistics,
             "summary": self._summary,
@@ -299,6 +300,9 @@ class HostNode:
 
     def _progress(self, now: int, job: str) -> dict[str, Any]:
         return self._job(job).progress()
+
+    def _waiting(self, now: int, job: str) -> dict[str, Any]:
+        return self._job(job).waiting(now)
 
     def _finish(self, now: int, job: str) -> dict[str, Any]:
         made = self._job(job)

@@ -46,8 +46,8 @@ class WriteRequest:
     """One posted WRITE or WriteIMM. `first` and `last` are its PSNs."""
 
     __slots__ = (
-        "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "rkey", "rqmsn",
-        "va", "view", "wr_id",
+        "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "posted_ns", "rkey",
+        "rqmsn", "va", "view", "wr_id",
     )  # fmt: skip
 
     def __init__(self, wr_id: int, view: memoryview, va: int, rkey: int, immediate: int | None) -> None:
@@ -61,6 +61,7 @@ class WriteRequest:
         self.last_opcode = int(Opcode.WRITE_LAST_IMM if self.is_imm else Opcode.WRITE_LAST)
         self.only_opcode = int(Opcode.WRITE_ONLY_IMM if self.is_imm else Opcode.WRITE_ONLY)
         self.first = self.last = self.msn = self.rqmsn = 0
+        self.posted_ns = 0
 
     @property
     def kind(self) -> CompletionKind:
@@ -153,6 +154,7 @@ class Requestor:
             self.wimm_in_flight += 1
         request.msn = self.msn & 0xFFFF
         request.rqmsn = self.rqmsn & 0xFFFF
+        request.posted_ns = self.qp.context.now
         request.first = self._next_psn
         request.last = request.first + packets - 1
         self._next_psn = request.last + 1
@@ -383,6 +385,8 @@ class Requestor:
                 return
             triggered = board.outstanding.get(trigger)
         acked = board.acknowledge(cack, trigger, cack + sack.sack_offset, sack.sack_bitmap)
+        if acked:
+            board.progress_ns = now
 
         # RTT: only when it is clear which transmission was answered.
         rtt = 0

@@ -90,6 +90,7 @@ class RoceQueuePair:
         "paced_until",
         "peer_qp",
         "port",
+        "progress_ns",
         "receives",
         "recv_cq",
         "region",
@@ -143,6 +144,7 @@ class RoceQueuePair:
         self.cursor = 0  # index in `messages` of the one that next_psn belongs to
         self.deadline: int | None = None  # local ACK timeout
         self.retries = 0
+        self.progress_ns = 0  # since when the oldest packet on its way is waited for
         self.paced_until = 0
         self.not_before = 0  # after an RNR NAK
         self.sent_packets = self.retransmitted = 0
@@ -210,6 +212,8 @@ class RoceQueuePair:
         if psn < self.sent_psn:
             self.retransmitted += 1
         else:
+            if psn == self.una:  # nothing else is on its way: the waiting begins
+                self.progress_ns = now
             self.sent_psn = psn + 1
         if self.deadline is None:
             self.deadline = now + self.timeout_ns
@@ -226,6 +230,7 @@ class RoceQueuePair:
             return done
         self.una = psn
         self.retries = 0
+        self.progress_ns = now
         messages = self.messages
         while messages and messages[0].last_psn < psn:
             done.append(messages.popleft())

@@ -77,6 +77,7 @@ class Scoreboard:
         "nxt",
         "order",
         "outstanding",
+        "progress_ns",
         "sacked",
         "slow",
         "timeout_ns",
@@ -94,6 +95,7 @@ class Scoreboard:
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
         self.last_on_ev: dict[int, Transmission] = {}
         self.newest_ns = -1  # send time of the newest packet known to have arrived
+        self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
     def proven(self) -> int:
         """The highest PSN up to which everything has been acknowledged, one way or the other."""

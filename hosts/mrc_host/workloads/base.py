@@ -213,6 +213,16 @@ class Workload(abc.ABC):
         times = self.iteration_times.summary()
         return {"iteration_ns": times} if times else {}
 
+    def awaits(self) -> set[int]:
+        """The ranks without whose next message this one cannot go on; those of a running workload only."""
+        return set()
+
+    def waits_for(self) -> str:
+        """What the workload itself waits for, beside its own puts."""
+        if self._between:
+            return "word after how many iterations to end"
+        return f"a message of iteration {self.progress.iterations}"
+
     def finish(self, now: int) -> None:
         """The last word of a workload."""
         self.progress.finished_ns = now

@@ -63,9 +63,16 @@ class AllToAll(Workload):
         if self.running:
             self.advance(now)
 
-    def advance(self, now: int) -> None:
+    def _wanted(self) -> set[tuple[int, int]]:
+        """Who must have sent what before the iteration can end."""
         iteration = self.progress.iterations
-        wanted = {(peer, immediate(iteration, peer)) for peer in range(self.size) if peer != self.rank}
+        return {(peer, immediate(iteration, peer)) for peer in range(self.size) if peer != self.rank}
+
+    def awaits(self) -> set[int]:
+        return {peer for peer, _ in self._wanted() - self.ready} if self.running else set()
+
+    def advance(self, now: int) -> None:
+        wanted = self._wanted()
         if self.outstanding or not wanted <= self.ready:
             return
         self.ready -= wanted

@@ -67,6 +67,9 @@ class WriteLat(Workload):
         if self.running:
             self.advance(now)
 
+    def awaits(self) -> set[int]:
+        return {self.peer} if self.running and self.arrivals <= self.progress.iterations else set()
+
     def advance(self, now: int) -> None:
         number = self.progress.iterations
         if self.role == 0 and not self.waiting:

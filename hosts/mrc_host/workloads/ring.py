@@ -124,6 +124,12 @@ class Ring(Workload):
             self._verify(iteration)
             self.end_iteration(now)
 
+    def awaits(self) -> set[int]:
+        return {(self.rank - 1) % self.size} if self.running and self.step < self.steps else set()
+
+    def waits_for(self) -> str:
+        return super().waits_for() if self._between else f"step {self.step} of iteration {self.progress.iterations}"
+
     def _verify(self, iteration: int) -> None:
         mine = (self.rank + 1) % self.size
         for index in range(self.size) if self.gathers else [mine]:

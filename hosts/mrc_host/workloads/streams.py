@@ -127,6 +127,15 @@ class Streams(Workload):
         if ended and not self.outstanding:
             self.finish(now)
 
+    def awaits(self) -> set[int]:
+        if not self.running:
+            return set()
+        behind = {peer for peer, number in self.out.items() if self.credited[peer] < min(number, self.out_ends[peer])}
+        return behind | {peer for peer, number in self.incoming.items() if number < self.in_ends[peer]}
+
+    def waits_for(self) -> str:
+        return "messages or credits"
+
     def wind_down(self, now: int) -> int:
         """Ends each stream that this rank sends with the message it is at, and tells the receiver."""
         if not self.running:

@@ -95,6 +95,11 @@ class TreeAllReduce(Workload):
             self._verify()
             self.end_iteration(now)
 
+    def awaits(self) -> set[int]:
+        if not self.running or self.complete_here:
+            return set()
+        return {self.parent} if self.sent_up else set(self.children)
+
     def _come_down(self) -> None:
         self.complete_here = True
         for child in self.children:
