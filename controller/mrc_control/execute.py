@@ -15,8 +15,8 @@ from mrc_control.faults.action import FailureError
 from mrc_control.hostclient import HostControl, HostError
 from mrc_control.live import LiveView
 from mrc_control.results.recording import Recording
-from mrc_control.rundir import RunDir, RunError
-from mrc_control.runner import Observer, Run, RunResult
+from mrc_control.rundir import LabDied, Process, RunDir, RunError
+from mrc_control.runner import LOST, Observer, Run, RunResult
 from mrc_control.session import Session
 from mrc_control.session_real import RealSession
 from mrc_control.session_virtual import VirtualSession
@@ -59,18 +59,41 @@ def session_for(
     ours = not run.exists() or lifecycle.is_dead(run)
     if ours:
         lifecycle.up(lab, transport, progress)
-    elif run.read().transport != transport:
-        raise RunError(f"lab '{run.name}' is up with transport {run.read().transport}; `mrclab down {run.name}` first")
+    else:
+        _check_usable(run, transport)
+    first = None
     try:
         session = RealSession(topology.lab.name)
+        first = session.first
         try:
             yield session
         finally:
-            session.failures.restore_own(session)
+            try:
+                session.failures.restore_own(session)
+            except LOST:
+                if not session.deaths():
+                    raise
             session.close()
     finally:
         if ours:
-            lifecycle.down(topology.lab.name)
+            _down(run, first)
+
+
+def _check_usable(run: RunDir, transport: str) -> None:
+    """Raises RunError when a lab that is up cannot carry a run."""
+    state = run.read()
+    if state.transport != transport:
+        raise RunError(f"lab '{run.name}' is up with transport {state.transport}; `mrclab down {run.name}` first")
+    for death in state.deaths:
+        if death.role not in state.hosts:
+            raise RunError(f"lab '{run.name}' is damaged: {death.text()}; `mrclab down {run.name}` first")
+
+
+def _down(run: RunDir, first: Process | None) -> None:
+    """Takes the lab with this first process down, unless somebody else was quicker."""
+    with contextlib.suppress(RunError):
+        if first is None or run.read().first == first:
+            lifecycle.down(run.name)
 
 
 def check(experiment: Experiment, topology: Topology) -> None:
@@ -98,8 +121,12 @@ def run_on(
         if observe is not None:
             observe(result)
 
-    with _profiles(session, experiment):
-        return Run(session, experiment.workload.spec(), experiment.actions(), watch, recording).go()
+    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording)
+    try:
+        with _profiles(session, experiment):
+            return run.go()
+    except LOST as error:
+        return run.cut_short(error)
 
 
 @contextlib.contextmanager
@@ -132,6 +159,16 @@ def _note_findings(session: Session, result: RunResult) -> None:
     latest.localised = sorted(found)
 
 
+def _counters(session: Session) -> dict[str, int]:
+    """What the P4 program counted; nothing, where switches died."""
+    try:
+        return session.program_counters()
+    except LOST:
+        if not session.deaths():
+            raise
+        return {}
+
+
 def execute(
     experiment: Experiment,
     clock: str | None = None,
@@ -153,12 +190,17 @@ def execute(
     folder = folder or resultdir.default_folder(experiment.name, clock)
     hosts = len(workload.hosts or topology.hosts)
     with resultdir.prepared(folder, hosts * (workload.duration or 0.0)), Recording(folder) as recording:
-        with session_for(experiment.lab, clock, experiment.transport, progress) as session:
-            progress("running")
-            with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-                result = run_on(session, experiment, view, recording)
-            document = result.document()
-            document["program_counters"] = session.program_counters()
+        document = None
+        try:
+            with session_for(experiment.lab, clock, experiment.transport, progress) as session:
+                progress("running")
+                with LiveView(topology) if live else contextlib.nullcontext(None) as view:
+                    result = run_on(session, experiment, view, recording)
+                document = result.document() | {"program_counters": _counters(session)}
+        except LabDied as error:
+            if document is None:
+                result = RunResult.stillborn(topology, clock, workload.spec(), str(error), recording)
+                document = result.document() | {"program_counters": {}}
         judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
         resultdir.write(folder, document, topology, judged, experiment.title, recording)
     return Outcome(experiment, topology, document, judged, folder)

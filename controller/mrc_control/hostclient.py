@@ -6,6 +6,7 @@ import json
 import pathlib
 import socket
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 TIMEOUT_S = 30.0
@@ -14,6 +15,10 @@ RECV_BYTES = 1 << 16
 
 class HostError(Exception):
     """A host refused a command or is gone; the text names the host."""
+
+
+class HostGone(HostError):
+    """A host that does not answer any more."""
 
 
 class HostControl(Protocol):
@@ -38,8 +43,8 @@ class HostClient:
         self._socket: socket.socket | None = None
         self._buffer = b""
 
-    def connect(self, wait_s: float = 0.0) -> None:
-        """Connects, waiting for the agent to appear.
+    def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:
+        """Connects, waiting for the agent to appear; `check` is called while waiting, to raise if that is in vain.
 
         Raises:
             HostError: it does not.
@@ -53,7 +58,10 @@ class HostClient:
             except OSError as error:
                 made.close()
                 if time.monotonic() >= deadline:
-                    raise HostError(f"host {self.name}: its agent does not answer ({error.strerror})") from error
+                    raise HostGone(
+                        f"host {self.name}: its agent does not answer ({error.strerror or error})"
+                    ) from error
+                check()
                 time.sleep(0.02)
             else:
                 self._socket = made
@@ -73,7 +81,7 @@ class HostClient:
                 self._buffer += data
         except OSError as error:
             self.close()
-            raise HostError(f"host {self.name}: its agent is gone ({error})") from error
+            raise HostGone(f"host {self.name}: its agent is gone ({error})") from error
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if not answer.pop("ok"):

@@ -28,6 +28,7 @@ import grpc
 from mrc_control import labbuild
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import HostNet, HostNetError
+from mrc_control.lab.death import Death, cause
 from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
 from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError
@@ -37,6 +38,8 @@ from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
 
 READY_S = 90.0
+#: A child's death is known after so long, at most.
+WATCH_S = 0.1
 #: What may end by itself has so long, all together.
 GRACE_S = 2.0
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
@@ -114,12 +117,37 @@ class Daemon:
         self.write()
         self.starting = False
 
-    def end(self) -> None:
+    def end(self, number: int) -> None:
         """What SIGTERM and SIGINT do: end a running lab, or give up starting one at once."""
+        if not self.ended.is_set():
+            self.record.deaths.append(Death.now("labd", f"was told to end by {signal.Signals(number).name}"))
         self.ended.set()
         if self.starting:
             self.starting = False
             raise Stopped
+
+    def bury(self) -> None:
+        """Records which children have died since the last time, and of what."""
+        known = {death.role for death in self.record.deaths}
+        fresh = [
+            Death.now(role, cause(process.returncode))
+            for role, process in self.children.items()
+            if role not in known and process.poll() is not None
+        ]
+        if fresh:
+            self.record.deaths += fresh
+            self.write()
+
+    def _check_alive(self, role: str) -> Callable[[], None]:
+        """What raises RunError when a child that is being started has died."""
+
+        def check() -> None:
+            self.bury()
+            for death in self.record.deaths:
+                if death.role == role:
+                    raise RunError(self._last(role) or death.text())
+
+        return check
 
     def _spawn(self, role: str, process: subprocess.Popen[bytes]) -> None:
         self.children[role] = process
@@ -169,7 +197,7 @@ class Daemon:
         for host in self.topology.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:
-                client.connect(wait_s=READY_S / 3)
+                client.connect(wait_s=READY_S / 3, check=self._check_alive(host.name))
             except HostError as error:
                 raise RunError(self._last(host.name) or str(error)) from error
             client.close()
@@ -179,9 +207,9 @@ class Daemon:
 
         A child that dies is left dead: an experiment must see that.
         """
-        while not self.ended.wait(0.5) and self.folder.record_file.exists():
-            for process in self.children.values():
-                process.poll()
+        while not self.ended.wait(WATCH_S) and self.folder.record_file.exists():
+            with contextlib.suppress(OSError):
+                self.bury()
 
     def stop(self) -> None:
         """Lets everything end by itself that has files to finish; the rest ends with the namespace."""
@@ -211,7 +239,7 @@ def main(argv: list[str]) -> int:
     try:
         daemon = Daemon(folder, load_lab(folder.path / f"{name}.yaml"), transport, links)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: daemon.end() if daemon else None)
+            signal.signal(number, lambda got, _: daemon.end(got) if daemon else None)
         daemon.start()
         daemon.wait()
         code = 0

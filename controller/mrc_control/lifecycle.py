@@ -20,6 +20,7 @@ from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, us
 from mrc_control.rundir import (
     KILL_AFTER_S,
     LAB_FOLDER,
+    LabDied,
     Process,
     RunDir,
     RunError,
@@ -117,18 +118,28 @@ def up(lab: str, transport: str = "mrc", progress: Progress = _quiet, links: str
             stack.enter_context(locked(run.path / "starting"))
         try:
             _start(run, lab_path(lab), transport, links, owner)
+        except FileNotFoundError:
+            if run.exists():
+                raise
+            raise LabDied(f"lab '{run.name}' did not start: it was ended and removed before") from None
         except BaseException:
-            down(run.name)
+            _give_up(run)
             raise
     # From here on the lab comes up by itself, even if we are killed.
     try:
         _wait_up(run, progress)
     except BaseException:
-        down(run.name)
+        _give_up(run)
         raise
     if owner is not None:
         scheduling.grant(run)
     return run.name, topology
+
+
+def _give_up(run: RunDir) -> None:
+    """Ends what did not come up, unless somebody else has."""
+    with contextlib.suppress(RunError):
+        down(run.name)
 
 
 @contextlib.contextmanager
@@ -212,13 +223,13 @@ def _start(run: RunDir, source: pathlib.Path, transport: str, links: str, owner:
         if error is not None:
             raise NamespaceError(error)
         if pid is None or "ready" not in answers:
-            raise RunError(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'no word from the launcher'}")
+            raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'no word from the launcher'}")
         with run.change() as changed:
             changed.first = Process.of("lab", pid)
         launcher.stdin.write(b"go\n")
         launcher.stdin.flush()
     except (BrokenPipeError, ProcessLookupError):
-        raise RunError(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'it died'}") from None
+        raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'it died'}") from None
     finally:
         with contextlib.suppress(BrokenPipeError):
             launcher.stdin.close()
@@ -243,16 +254,25 @@ def _answers(pipe: Any, count: int) -> list[str]:
 def _wait_up(run: RunDir, progress: Progress) -> None:
     deadline = time.monotonic() + UP_S
     seen = 0
+    first = run.read().first
+    assert first is not None
     while True:
         dead = is_dead(run)
-        state = run.read()
+        try:
+            state = run.read()
+        except RunError:
+            if run.exists():
+                raise
+            raise LabDied(f"lab '{run.name}' did not come up: it was ended and removed before") from None
         if len(state.roles) > seen:
             seen = len(state.roles)
             progress(f"starting: {list(state.roles)[-1]}")
         if state.phase == "up":
             return
-        if state.phase == "failed" or dead:
-            raise RunError(f"lab '{run.name}' did not come up: {state.error or last_line(run.log_file) or 'it died'}")
+        if state.phase == "failed" or state.ending or dead:
+            deaths = "; ".join(death.text() for death in run.deaths(first))
+            reason = state.error or deaths or last_line(run.log_file) or "it died"
+            raise LabDied(f"lab '{run.name}' did not come up: {reason}")
         if time.monotonic() > deadline:
             raise RunError(
                 f"lab '{run.name}' did not come up in {UP_S:.0f} s; see {run.folder.path}/*.log before `mrclab down`"

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 import psutil
 
+from mrc_control.lab.death import LAST_WORD, Death
 from p4lite.files import write_whole
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
@@ -46,6 +47,10 @@ RECORD_BYTES = 8 << 20
 
 class RunError(Exception):
     """A lab that cannot be started, found or cleaned; the text says what to do."""
+
+
+class LabDied(RunError):
+    """A lab that died while something was done with it."""
 
 
 # -- where ---------------------------------------------------------------------------------------------------
@@ -207,13 +212,14 @@ def wait_dead(process: Process, seconds: float) -> bool:
 @dataclass
 class Record:
     """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
-    each; `roles`: PIDs of its processes; all PIDs as inside."""
+    each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first."""
 
     phase: str = "starting"
     error: str = ""
     roles: dict[str, int] = field(default_factory=dict)
     fabric: dict[str, list[int]] = field(default_factory=dict)
     hosts: dict[str, int] = field(default_factory=dict)
+    deaths: list[Death] = field(default_factory=list)
 
 
 class LabFolder:
@@ -252,13 +258,27 @@ class LabFolder:
             record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
             record.roles = {role: int(pid) for role, pid in record.roles.items()}
             record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
-        except (TypeError, AttributeError) as error:
+            record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
+        except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{self.record_file}: {error}") from error
         return record
+
+    def last_word(self) -> Death | None:
+        """How the daemon died, where the lab's first process could still tell."""
+        try:
+            return _checked(Death.parse(json.loads(read_untrusted(self.path / LAST_WORD))))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def write(self, record: Record) -> None:
         """Records, whole or not at all. There is one writer, inside the lab."""
         write_whole(self.record_file, json.dumps(asdict(record), indent=1))
+
+
+def _checked(death: Death) -> Death:
+    if not ROLE.match(death.role):
+        raise ValueError("a name that is none")
+    return death
 
 
 @dataclass
@@ -285,10 +305,11 @@ class State:
     fabric: dict[str, list[int]] = field(default_factory=dict)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
+    deaths: list[Death] = field(default_factory=list)
 
 
 #: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
-INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles")
+INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles", "deaths")
 
 
 class RunDir:
@@ -372,6 +393,7 @@ class RunDir:
             raise RunError(f"{error}; `mrclab cleanup` removes it") from error
         state.phase, state.error = record.phase, record.error
         state.roles = record.roles
+        state.deaths = record.deaths
         state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
         state.hosts = {
             host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
@@ -410,6 +432,30 @@ class RunDir:
                 inner = next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
                 if inner in roles:
                     found.append(Process.of(roles[inner], each.pid))
+        return found
+
+    def deaths(self, first: Process) -> list[Death]:
+        """What has died of the lab whose first process this is, oldest first; the last is of all of it, if it is dead.
+
+        The directory may be gone, or be another lab's of the same name by now.
+        """
+        try:
+            state = self.read()
+        except (RunError, OSError):
+            state = None
+        if state is None or state.first != first:
+            return [Death.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
+        found = list(state.deaths)
+        if state.ending:
+            # What died after it was told to end died of that.
+            with contextlib.suppress(OSError):
+                at = self.ending_file.stat().st_mtime
+                told = Death.then("lab", "was told to end (`mrclab down`)", at)
+                return [*(each for each in found if each.at < at and each.role != "labd"), told]
+        if not first.alive() and not any(each.role == "labd" for each in found):
+            # Written before the first process died; a record read before that may lack the newest.
+            word = self.folder.last_word()
+            found.append(word or Death.now("lab", "died without a word: its first process was killed from outside"))
         return found
 
     def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from mrc_control import denylist
+from mrc_control import denylist, stall
 from mrc_control.faults.action import Action
-from mrc_control.hostclient import HostError
+from mrc_control.hostclient import HostError, HostGone
+from mrc_control.lab.death import Death
+from mrc_control.p4rt import P4RuntimeError
 from mrc_control.results.recording import Events, Recording
+from mrc_control.rundir import RunError
 from mrc_control.session import Session
 from mrc_topo import addressing
+from mrc_topo.topology import Topology
+from p4lite.switch.target import TargetError
 
 POLL_S = 0.1
 GRACE_S = 30.0
@@ -20,6 +26,10 @@ GRACE_S = 30.0
 FORMAT = 2
 #: After a host is lost its peers' QPs must end in an error by themselves within this time.
 LOSS_GRACE_S = 20.0
+#: A death shows at once in what no longer answers; what died, and of what, is known a little later.
+CAUSE_S = 3.0
+#: What is raised when something of a lab does not answer any more.
+LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
 
 
 @dataclass
@@ -69,6 +79,10 @@ class RunResult:
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
     fidelity: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    #: What of the lab died, and when (`lab.death.Death`).
+    deaths: list[dict[str, Any]] = field(default_factory=list)
+    #: Of a run without progress: what each rank waited for at the end (`mrc_host.jobs.Job.waiting`).
+    waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
     recording: Recording = field(default_factory=Recording, repr=False)
 
     @property
@@ -88,6 +102,21 @@ class RunResult:
             "fabric": record.fabric,
             "events": record.events,
         }
+
+    @classmethod
+    def stillborn(
+        cls, topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording
+    ) -> RunResult:
+        """Of a run whose lab died before it could begin."""
+        names = list(spec.hosts or (host.name for host in topology.hosts))
+        lab = topology.lab
+        made = cls(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
+        made.failures.append(failure)
+        return made
+
+
+class Over(Exception):
+    """What the run cannot go on without has died."""
 
 
 Observer = Callable[[RunResult], None]
@@ -127,16 +156,46 @@ class Run:
         if recording is not None:
             self.result.recording = recording
         self.gone: set[str] = set()
+        self._over = False
+        self._mourned: set[tuple[str, str]] = set()
+        self._moved: dict[str, int] = {}
+        self._moved_ns = 0
+        self._bound_s: float | None = None
         self._lost_ns = 0
         self._cursors: dict[str, int] = {}
         self._sample_ns: dict[str, int] = {}
 
     def go(self) -> RunResult:
-        """Sets up, runs, collects.
+        """Sets up, runs, collects; if something of the lab dies, what was until then.
 
         Raises:
             HostError: the workload cannot be set up (a host refused its parameters, say).
         """
+        try:
+            self._begin()
+            self._loop()
+        except Over:
+            pass
+        except LOST as error:
+            return self.cut_short(error)
+        return self._close()
+
+    def cut_short(self, error: Exception) -> RunResult:
+        """The result as far as it goes, when `error` came of a death.
+
+        Raises:
+            Exception: `error` itself, when nothing has died.
+        """
+        self._over = True
+        # A refusal is none of death's.
+        self._mourn(0.0 if type(error) is HostError else CAUSE_S, everything=True)
+        if not self.result.deaths:
+            raise error
+        if not self.result.failures:
+            self.result.failures.append(str(error))
+        return self._close()
+
+    def _begin(self) -> None:
         session, result = self.session, self.result
         params = dict(self.spec.params)
         if self.spec.duration_s is not None:
@@ -145,14 +204,22 @@ class Run:
         if session.denied:
             denylist.apply(session, session.denied)
         session.reset_fidelity()
-        result.started_ns = session.now_ns()
+        result.started_ns = self._moved_ns = session.now_ns()
         self._cursors = {name: self._ask(name, "events").get("next", 0) for name in result.ranks}
         self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
         for name in result.ranks:
             self._ask(name, "start", job=self.job)
-        self._loop()
+
+    def _close(self) -> RunResult:
+        """Collects what can still be had."""
+        session, result = self.session, self.result
+        self._over = True
         result.finished_ns = session.now_ns()
-        result.fidelity = session.fidelity()
+        result.started_ns = result.started_ns or result.finished_ns
+        try:
+            result.fidelity = session.fidelity()
+        except LOST as error:
+            result.fidelity = {"valid": False, "reasons": [f"fidelity could not be measured: {error}"]}
         for name in result.ranks:
             result.statistics[name] = self._ask(name, "statistics")
             measured = self._ask(name, "finish", job=self.job).get("measured", {})
@@ -166,11 +233,56 @@ class Run:
             return {}
         try:
             return self.session.hosts[name].request(verb, **arguments)
+        except HostGone as error:
+            self._lose(name)
+            # A word of what it died of says more.
+            if not self._mourn(CAUSE_S, role=name):
+                self.result.failures.append(str(error))
         except HostError as error:
-            self.gone.add(name)
-            self._lost_ns = self._lost_ns or self.session.now_ns()
+            self._lose(name)
             self.result.failures.append(str(error))
-            return {}
+        return {}
+
+    def _lose(self, name: str) -> None:
+        self.gone.add(name)
+        self._lost_ns = self._lost_ns or self.session.now_ns()
+
+    def _mourn(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
+        """Writes down what has died; whether there was something new, or `role` is known to be dead.
+
+        Args:
+            wait_s: wait so long, at most, for such a death.
+            everything: a death of anything is what is waited for.
+
+        Raises:
+            Over: what has died is more than a host, and the run is not at its end yet.
+        """
+        deadline = time.monotonic() + (wait_s if self.session.clock == "real" else 0.0)
+        while True:
+            fresh = [each for each in self.session.deaths() if (each.role, each.how) not in self._mourned]
+            for death in fresh:
+                self._write_down(death)
+            known = bool(fresh) if everything or not role else role in {each for each, _ in self._mourned}
+            if known or self._fatal() or time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+        if self._fatal() and not self._over:
+            raise Over
+        return known or self._fatal()
+
+    def _fatal(self) -> bool:
+        return any(role not in self.session.hosts for role, _ in self._mourned)
+
+    def _write_down(self, death: Death) -> None:
+        self._mourned.add((death.role, death.how))
+        result = self.result
+        result.deaths.append(death.document())
+        text = death.text(result.started_ns)
+        if death.role not in self.session.hosts:
+            result.failures.append(text)
+        elif death.role in result.ranks:
+            result.failures.append(f"host {death.role}: its agent is gone: {text}")
+            self._lose(death.role)
 
     def _set_up(self, params: Mapping[str, Any]) -> None:
         ranks = self.result.ranks
@@ -216,8 +328,10 @@ class Run:
             elapsed = (session.now_ns() - start) / 1e9
             while waiting and waiting[0][0] <= elapsed:
                 self._act(waiting.pop(0)[1])
+                self._moved_ns = session.now_ns()
             pause = POLL_S if not waiting else min(POLL_S, max(waiting[0][0] - elapsed, 0.0005))
             session.advance(pause)
+            self._mourn()
             self._collect()
             self.observe(result)
             elapsed = (session.now_ns() - start) / 1e9
@@ -230,15 +344,42 @@ class Run:
                     self._ask(name, "stop_after", job=self.job, iterations=max(begun))
             if not running:
                 break
+            if not waiting and self._still(running):
+                break
             lost_s = (session.now_ns() - self._lost_ns) / 1e9 if self._lost_ns else 0.0
             if lost_s > LOSS_GRACE_S:
-                result.failures.append(f"still waiting after {LOSS_GRACE_S:.0f} s: {', '.join(running)}")
+                names = ", ".join(running)
+                result.failures.append(f"still waiting after {LOSS_GRACE_S:.0f} s: {names}; {self._culprits()}")
                 break
             if elapsed > (spec.duration_s or 0.0) + (GRACE_S if spec.duration_s else spec.limit_s):
-                result.failures.append(f"no end after {elapsed:.0f} s; not finished: {', '.join(running)}")
+                names = ", ".join(running)
+                result.failures.append(f"no end after {elapsed:.0f} s; not finished: {names}; {self._culprits()}")
                 break
         for _, action in waiting:
             self._act(action)
+
+    def _still(self, running: Sequence[str]) -> bool:
+        """Whether nothing has moved for so long that nothing will; then the culprits are written down."""
+        still_s = (self.session.now_ns() - self._moved_ns) / 1e9
+        if still_s < stall.STILL_S:
+            self._bound_s = None
+            return False
+        if self._bound_s is None:
+            self._bound_s = stall.bound_s(self._waiting())
+        if still_s < self._bound_s:
+            return False
+        names = ", ".join(running)
+        self.result.failures.append(f"no progress for {still_s:.1f} s; not finished: {names}; {self._culprits()}")
+        return True
+
+    def _waiting(self) -> dict[str, dict[str, Any]]:
+        """What each rank waits for, where one can tell."""
+        asked = {name: self._ask(name, "waiting", job=self.job) for name in self.result.ranks}
+        self.result.waiting = {name: answer for name, answer in asked.items() if answer}
+        return self.result.waiting
+
+    def _culprits(self) -> str:
+        return stall.text(self._waiting(), self.gone, self.session.failures.broken)
 
     def _finished(self, name: str) -> bool:
         return name in self.gone or bool(self.result.progress.get(name, {}).get("done"))
@@ -262,6 +403,9 @@ class Run:
         for name in result.ranks:
             progress = self._ask(name, "progress", job=self.job)
             if progress:
+                moved = progress.pop("moved")
+                if self._moved.get(name) != moved:
+                    self._moved[name], self._moved_ns = moved, self.session.now_ns()
                 result.progress[name] = progress
                 if progress["failure"] and progress["failure"] not in result.failures:
                     result.failures.append(progress["failure"])
@@ -275,4 +419,10 @@ class Run:
                 self._cursors[name] = events["next"]
                 for row in events["events"]:
                     record.events.append(name, row)
-        record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
+        try:
+            record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
+        except TargetError as error:
+            # With the counters go the switches.
+            if not self._mourn(CAUSE_S, everything=True):
+                result.failures.append(f"the fabric does not answer: {error}")
+                raise Over from error

@@ -11,6 +11,7 @@ from mrc_control import fabric_view
 from mrc_control.faults.fabric import FabricControl
 from mrc_control.faults.ledger import Ledger
 from mrc_control.hostclient import HostControl
+from mrc_control.lab.death import Death
 from mrc_topo.topology import Topology
 
 
@@ -57,6 +58,10 @@ class Session(abc.ABC):
     def changing_denied(self) -> Iterator[None]:
         """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
         yield
+
+    def deaths(self) -> list[Death]:
+        """What of the lab has died since the session began, oldest first; in a simulation nothing does."""
+        return []
 
     @abc.abstractmethod
     def fidelity(self) -> dict[str, Any]:

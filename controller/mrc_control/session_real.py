@@ -16,9 +16,10 @@ from mrc_control.faults.ledger import Document, Ledger
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import switch_interfaces
 from mrc_control.lab import inside
+from mrc_control.lab.death import Death
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
-from mrc_control.rundir import RunDir, RunError
+from mrc_control.rundir import LabDied, RunDir, RunError
 from mrc_control.session import Session
 from mrc_topo.labfile import load_lab
 
@@ -56,10 +57,13 @@ class RealSession(Session):
         self.run = RunDir(name)
         state = self.run.read()
         if state.first is None or not state.first.alive():
-            raise RunError(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
+            raise LabDied(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
         if state.phase != "up":
             raise RunError(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
         self.state = state
+        self.first = state.first
+        #: What had died before.
+        self.mourned = {(death.role, death.how) for death in state.deaths}
         self.topology = load_lab(pathlib.Path(state.lab_file))
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients
@@ -68,6 +72,10 @@ class RealSession(Session):
         self.failures = Ledger(self.topology, self._refill, RunRecord(self.run))
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
+
+    def deaths(self) -> list[Death]:
+        found = self.run.deaths(self.first)
+        return [death for death in found if (death.role, death.how) not in self.mourned]
 
     def now_ns(self) -> int:
         return time.monotonic_ns()

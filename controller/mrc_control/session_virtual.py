@@ -13,7 +13,7 @@ import grpc
 
 from mrc_control import labbuild
 from mrc_control.faults.ledger import Ledger
-from mrc_control.hostclient import HostError
+from mrc_control.hostclient import HostError, HostGone
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.session import Session
@@ -39,7 +39,7 @@ class VirtualHost:
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """See `hostclient.HostControl`."""
         if self.dead:
-            raise HostError(f"host {self.name}: its agent is gone (stopped)")
+            raise HostGone(f"host {self.name}: its agent is gone (stopped)")
         try:
             answer = self.node.command(verb, arguments, self.session.now_ns())
         except CommandError as error:

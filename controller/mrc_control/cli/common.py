@@ -21,7 +21,7 @@ from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.p4rt import P4RuntimeError
 from mrc_control.program import ProgramError
 from mrc_control.resultdir import FolderError
-from mrc_control.rundir import RunError, all_runs
+from mrc_control.rundir import LabDied, RunError, all_runs
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
@@ -56,6 +56,8 @@ def report_errors() -> Iterator[None]:
     """Turns what the parts raise into a line and an exit code."""
     try:
         yield
+    except LabDied as error:
+        fail(str(error), 1)
     except USAGE as error:
         fail(str(error), 2)
     except FAILED as error:

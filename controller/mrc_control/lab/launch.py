@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
-from mrc_control.lab import namespaces
+from mrc_control.lab import death, namespaces
 from mrc_control.lab.namespaces import NamespaceError, Owner
 
 UMASK = 0o077
@@ -53,8 +55,8 @@ def _say(text: str) -> None:
     os.write(1, text.replace("\n", " ").encode() + b"\n")
 
 
-def _first(command: list[str]) -> NoReturn:
-    """The first process: its mounts, the word to go, the command, and then whoever dies."""
+def _first(command: list[str], last: Callable[[int], object]) -> NoReturn:
+    """The first process: its mounts, the word to go, the command, and then whoever dies; `last` as in `reap`."""
     try:
         namespaces.first_process()
     except NamespaceError as error:
@@ -68,10 +70,10 @@ def _first(command: list[str]) -> NoReturn:
     os.dup2(2, 1)
     if go != "go\n":
         os._exit(1)
-    _run(command)
+    _run(command, last)
 
 
-def _run(command: list[str]) -> NoReturn:
+def _run(command: list[str], last: Callable[[int], object] = int) -> NoReturn:
     """Runs a command and buries the dead until it ends; SIGTERM and SIGINT are the command's."""
     import signal
 
@@ -84,7 +86,7 @@ def _run(command: list[str]) -> NoReturn:
         os._exit(127)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _: os.kill(child, got))
-    namespaces.reap(child)
+    namespaces.reap(child, last)
 
 
 def _launch() -> int:
@@ -98,7 +100,7 @@ def _launch() -> int:
         return 1
     pid = os.fork()
     if pid == 0:
-        _first(order.command)
+        _first(order.command, lambda code: death.leave_word(pathlib.Path("/run/lab"), code))
     _say(f"pid {pid}")
     return 0
 

@@ -17,7 +17,7 @@ import pwd
 import socket
 import stat
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -358,8 +358,9 @@ def first_process() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
-def reap(child: int) -> NoReturn:
-    """What the first process does from then on: buries whatever dies, and ends when `child` does, with its exit code.
+def reap(child: int, last: Callable[[int], object] = int) -> NoReturn:
+    """What the first process does from then on: buries whatever dies, and ends when `child` does, with its exit code,
+    of which `last` hears before (negative: the signal that killed it).
 
     With it the kernel ends everything else in the namespace.
     """
@@ -367,6 +368,7 @@ def reap(child: int) -> NoReturn:
         pid, status = os.wait()
         if pid == child:
             code = os.waitstatus_to_exitcode(status)
+            last(code)
             os._exit(code if code >= 0 else 128 - code)
 
 

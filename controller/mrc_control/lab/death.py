@@ -1,0 +1,85 @@
+"""What of a lab has died, when and of what: told by whoever buries it, read by whoever had something to do with it.
+
+The daemon buries fabric and agents and records their deaths; the lab's first process buries the daemon and leaves a
+last word. Of the first process itself nobody inside can tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: Below the lab's folder: the last word of the first process.
+LAST_WORD = "last-word.json"
+#: More than any sentence about a death.
+WORDS = 300
+
+
+@dataclass(frozen=True)
+class Death:
+    """`role` is fabric (or a switch with a process of its own), labd, lab (all of it), or a host; `how` ends a sentence
+    that begins with it. `at_ns` is of the monotonic clock, `at` of the machine's."""
+
+    role: str
+    how: str
+    at_ns: int
+    at: float
+
+    @classmethod
+    def now(cls, role: str, how: str) -> Death:
+        """One that was found just now."""
+        return cls(role, how, time.monotonic_ns(), time.time())
+
+    @classmethod
+    def then(cls, role: str, how: str, at: float) -> Death:
+        """One at a time of the machine's clock."""
+        ago = max(time.time() - at, 0.0)
+        return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
+
+    @classmethod
+    def parse(cls, document: Any) -> Death:
+        """Of the lab's own record, which is not trusted.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is none.
+        """
+        role, how = document["role"], document["how"]
+        if not isinstance(role, str) or not isinstance(how, str):
+            raise TypeError("a death without words")
+        text = "".join(each for each in how[:WORDS] if each.isprintable())
+        return cls(role, text, int(document["at_ns"]), float(document["at"]))
+
+    def text(self, started_ns: int = 0) -> str:
+        """A sentence; `started_ns`: begin of a run (0: none), to say when in it."""
+        what = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}.get(
+            self.role, self.role
+        )
+        when = time.strftime("at %H:%M:%S", time.localtime(self.at))
+        if started_ns and self.at_ns >= started_ns:
+            when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
+        return f"{what} {self.how} ({when})"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def cause(code: int) -> str:
+    """How a process died, of its exit code as `subprocess` gives it (negative: the signal)."""
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
+
+
+def leave_word(folder: pathlib.Path, code: int) -> None:
+    """Writes down how the daemon died, if it did not end as told; what happens to the word cannot be helped."""
+    if code:
+        with contextlib.suppress(OSError):
+            (folder / LAST_WORD).write_text(json.dumps(Death.now("labd", cause(code)).document()))

@@ -1,0 +1,94 @@
+"""Names the culprits of a run that makes no progress: who waits for what, and since when.
+
+Every rank tells what its queue pairs and its workload wait for (`mrc_host.jobs.Job.waiting`). Ranks wait for each
+other; the culprits are the queue pairs with unfinished requests, and where there is none, the ranks at the end of the
+chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: Nothing moved for so long, and for as long as queue pairs retry a packet, is no progress.
+STILL_S = 5.0
+#: A queue pair that retries for ever does so after this time at the latest.
+LONGEST_TIMEOUT_S = (1024 << 24) / 1e9
+NAMED = 3
+
+
+def bound_s(documents: Mapping[str, Mapping[str, Any]]) -> float:
+    """After how many seconds without movement nothing will come of it any more."""
+    patience = 0.0
+    for document in documents.values():
+        for row in document["qps"]:
+            given = row["patience_ns"]
+            patience = max(patience, LONGEST_TIMEOUT_S if given is None else given / 1e9)
+    return STILL_S + patience
+
+
+def culprits(documents: Mapping[str, Mapping[str, Any]], gone: Iterable[str] = ()) -> list[str]:
+    """A line for each, the one that waits longest first.
+
+    Args:
+        documents: what each rank waits for, by host.
+        gone: hosts that do not answer any more.
+    """
+    rows = [(name, row) for name, document in documents.items() for row in document["qps"]]
+    if rows:
+        rows.sort(key=lambda each: -each[1]["for_ns"])
+        return [_queue_pair(name, row) for name, row in rows]
+    lost = set(gone)
+    lines = []
+    for name, document in documents.items():
+        if not document["done"]:
+            for other in document["awaits"]:
+                found = _end_of_chain(name, document, other, documents, lost)
+                if found is not None:
+                    lines.append(found)
+    return lines or [
+        f"{name} waits for {_what(document)}{_of(document['awaits'])}"
+        for name, document in documents.items()
+        if not document["done"]
+    ]
+
+
+def _what(document: Mapping[str, Any]) -> str:
+    return f"{document['puts']} of its own writes to end" if document["puts"] else str(document["what"])
+
+
+def _of(names: Iterable[str]) -> str:
+    text = ", ".join(names)
+    return f" of {text}" if text else ""
+
+
+def _queue_pair(name: str, row: Mapping[str, Any]) -> str:
+    times = f", sent {row['sent']} times" if row["sent"] > 1 else ""
+    return f"{name} QP {row['qpn']} to {row['peer']} waits for {row['what']} since {row['for_ns'] / 1e9:.1f} s{times}"
+
+
+def _end_of_chain(
+    name: str, document: Mapping[str, Any], other: str, documents: Mapping[str, Mapping[str, Any]], lost: set[str]
+) -> str | None:
+    """A rank that waits for one that will send nothing more; None if that one waits in its turn."""
+    begin = f"{name} waits for {document['what']} of {other}, "
+    if other in lost:
+        return f"{begin}which is gone"
+    if other not in documents:
+        return f"{begin}which does not answer"
+    there = documents[other]
+    if there["failure"]:
+        return f"{begin}which ended by: {there['failure']}"
+    if there["done"]:
+        return f"{begin}which has ended"
+    if not there["awaits"] and not there["puts"]:
+        return f"{begin}which waits for {there['what']} and for nobody"
+    return None
+
+
+def text(documents: Mapping[str, Mapping[str, Any]], gone: Iterable[str] = (), broken: Iterable[str] = ()) -> str:
+    """The first culprits in one line, and what is broken in the lab."""
+    lines = culprits(documents, gone)
+    more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
+    harm = [f"broken: {', '.join(sorted(broken))}"] if broken else []
+    return "; ".join([*(lines[:NAMED] or ["nobody waits for anything"]), *more, *harm])
