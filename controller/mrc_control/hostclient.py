@@ -58,9 +58,8 @@ class HostClient:
             except OSError as error:
                 made.close()
                 if time.monotonic() >= deadline:
-                    raise HostGone(
-                        f"host {self.name}: its agent does not answer ({error.strerror or error})"
-                    ) from error
+                    reason = error.strerror or error
+                    raise HostGone(f"host {self.name}: its agent does not answer ({reason})") from error
                 check()
                 time.sleep(0.02)
             else:

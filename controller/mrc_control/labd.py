@@ -143,9 +143,8 @@ class Daemon:
 
         def check() -> None:
             self.bury()
-            for death in self.record.deaths:
-                if death.role == role:
-                    raise RunError(self._last(role) or death.text())
+            if any(death.role == role for death in self.record.deaths):
+                raise RunError(self._last(role) or "it is dead")
 
         return check
 
@@ -247,7 +246,14 @@ def main(argv: list[str]) -> int:
         code = 0
     except FAILURES as error:
         record = daemon.record if daemon is not None else Record()
-        record.phase, record.error = "failed", str(error)
+        text = str(error)
+        if daemon is not None:
+            # What does not answer may have died of something that it could not tell itself.
+            time.sleep(WATCH_S)
+            with contextlib.suppress(OSError):
+                daemon.bury()
+            text = "; ".join([*(death.text() for death in record.deaths), text])
+        record.phase, record.error = "failed", text
         with contextlib.suppress(OSError):
             folder.write(record)
         code = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_control import analysis, evidence, labbuild
@@ -26,12 +26,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All checks; `valid` tells whether the machine kept up with the run (a simulation always does)."""
+    """All checks; `valid` tells whether the machine kept up with the run (a simulation always does). `deaths`: what of
+    the lab died meanwhile (`lab.death.Death`)."""
 
     checks: list[Check]
     recoveries: list[Recovery]
     valid: bool
     reasons: list[str]
+    deaths: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -44,6 +46,7 @@ class Verdict:
             "passed": self.passed,
             "valid": self.valid,
             "reasons": self.reasons,
+            "deaths": self.deaths,
             "checks": [asdict(check) for check in self.checks],
             "recoveries": [asdict(each) for each in self.recoveries],
         }
@@ -88,7 +91,7 @@ def judge(
     reasons = list(fidelity.get("reasons", [] if fidelity else ["fidelity was not measured"]))
     if expect.valid and not valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False))
-    return Verdict(checks, recoveries, valid, reasons)
+    return Verdict(checks, recoveries, valid, reasons, list(document.get("deaths", ())))
 
 
 def _nothing(what: str) -> Check:

@@ -56,9 +56,8 @@ class Death:
 
     def text(self, started_ns: int = 0) -> str:
         """A sentence; `started_ns`: begin of a run (0: none), to say when in it."""
-        what = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}.get(
-            self.role, self.role
-        )
+        parts = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}
+        what = parts.get(self.role, self.role)
         when = time.strftime("at %H:%M:%S", time.localtime(self.at))
         if started_ns and self.at_ns >= started_ns:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"

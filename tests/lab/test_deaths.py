@@ -1,0 +1,204 @@
+"""Whatever dies while a lab is used: the run ends with a verdict that names it, and nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
+from mrc_control.rundir import Process, Record, RunDir, RunError, State, wait_dead
+from support import users
+from support.labs import lab_file
+from support.namespaces import left_behind, machine
+
+SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
+#: What is done, and what the verdict then says.
+ENDS = {
+    "fabric": "the fabric's process was killed by SIGKILL",
+    "labd": "the lab's daemon was killed by SIGKILL",
+    "lab": "the lab died without a word: its first process was killed from outside",
+    "h1": "h1 was killed by SIGKILL",
+    "SIGTERM of labd": "the lab's daemon was told to end by SIGTERM",
+    "mrclab down": "the lab was told to end (`mrclab down`)",
+}
+REMOVED = "ended and removed"
+#: A run that ends later than that after its lab hangs; ten times what a busy machine needs.
+HANGS_S = 120
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+# -- what is known of a death ---------------------------------------------------------------------------------
+
+
+def test_causes() -> None:
+    assert cause(-9) == "was killed by SIGKILL"
+    assert cause(-200) == "was killed by signal 200"
+    assert cause(3) == "ended by itself with exit code 3"
+
+
+def test_a_death_says_when() -> None:
+    death = Death("h1", "was killed by SIGKILL", 7_500_000_000, time.time())
+    assert death.text(5_000_000_000).startswith("h1 was killed by SIGKILL (2.50 s after the start, at ")
+    assert " after the start" not in death.text()
+    assert " after the start" not in death.text(8_000_000_000)
+    assert Death.parse(death.document()) == death
+
+
+@pytest.mark.parametrize("document", [{}, {"role": 1}, [], None, {"role": "a", "how": "b", "at_ns": "x", "at": 0}])
+def test_a_record_of_deaths_is_not_trusted(document: object) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        Death.parse(document)
+
+
+def test_last_words(tmp_path: pathlib.Path) -> None:
+    leave_word(tmp_path, 0)
+    assert not (tmp_path / LAST_WORD).exists()
+    leave_word(tmp_path / "nowhere", -9)
+    leave_word(tmp_path, -9)
+    assert Death.parse(json.loads((tmp_path / LAST_WORD).read_text())).how == "was killed by SIGKILL"
+
+
+@pytest.fixture
+def recorded() -> RunDir:
+    run = RunDir("tiny")
+    run.create()
+    run.write(State("tiny", first=Process.of("lab", os.getpid())))
+    return run
+
+
+def test_deaths_of_a_lab_that_lives(recorded: RunDir) -> None:
+    first = recorded.read().first
+    assert first is not None
+    assert recorded.deaths(first) == []
+    agent = Death.now("h1", "was killed by SIGKILL")
+    recorded.folder.write(Record(phase="up", deaths=[agent]))
+    assert recorded.deaths(first) == [agent]
+    # What dies after the lab was told to end is no news.
+    recorded.ending_file.touch()
+    os.utime(recorded.ending_file, (agent.at - 1, agent.at - 1))
+    assert [each.how for each in recorded.deaths(first)] == ["was told to end (`mrclab down`)"]
+    os.utime(recorded.ending_file, (agent.at + 1, agent.at + 1))
+    assert [each.role for each in recorded.deaths(first)] == ["h1", "lab"]
+
+
+def test_deaths_of_a_lab_that_is_gone(recorded: RunDir) -> None:
+    child = subprocess.Popen(["sleep", "100"])
+    first = Process.of("lab", child.pid)
+    (other,) = recorded.deaths(first)
+    assert REMOVED in other.how, "the directory is another lab's"
+    recorded.write(State("tiny", first=first))
+    child.kill()
+    child.wait()
+    assert "without a word" in recorded.deaths(first)[0].how
+    leave_word(recorded.folder.path, -11)
+    assert [(each.role, each.how) for each in recorded.deaths(first)] == [("labd", "was killed by SIGSEGV")]
+    recorded.remove()
+    assert REMOVED in recorded.deaths(first)[0].how
+
+
+@pytest.mark.parametrize("row", [{"role": "../h1", "how": "", "at_ns": 1, "at": 1.0}, {"role": "h1"}, 7])
+def test_a_bad_record_of_a_death_is_refused(row: object, recorded: RunDir) -> None:
+    recorded.folder.record_file.write_text(json.dumps({"phase": "up", "deaths": [row]}))
+    with pytest.raises(RunError, match="cleanup"):
+        recorded.read()
+
+
+# -- and what a run makes of it -------------------------------------------------------------------------------
+
+
+def strike(end: str, moment_s: float) -> bool:
+    """Does it, so long after what it strikes has come to be; whether there was something to strike."""
+    role = {"SIGTERM of labd": "labd", "mrclab down": "lab"}.get(end, end)
+    deadline = time.monotonic() + HANGS_S
+    found = None
+    while found is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with contextlib.suppress(RunError, OSError):
+            found = next((each for each in RunDir("tiny").processes() if each.role == role), None)
+    assert found is not None, f"no process of {role}"
+    time.sleep(moment_s)
+    if not found.alive():
+        return False
+    if end == "mrclab down":
+        subprocess.run([*users.MRCLAB, "down", "tiny"], capture_output=True, timeout=HANGS_S, check=False)
+    else:
+        found.signal(signal.SIGTERM if end.startswith("SIGTERM") else signal.SIGKILL)
+    return True
+
+
+def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str:
+    """A run that is struck; returns what its verdict says has failed."""
+    output = folder / "result"
+    command = [*users.MRCLAB, "run", "write_bw", "--lab", lab, "--clock", "real", "--duration", "600"]
+    process = subprocess.Popen(
+        [*command, "-o", str(output)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        assert strike(end, moment_s)
+        said, _ = process.communicate(timeout=HANGS_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, said
+    assert "Traceback" not in said, said
+    verdict = json.loads((output / "verdict.json").read_text())
+    assert not verdict["passed"]
+    assert json.loads((output / "result.json").read_text())["failures"]
+    assert (output / "report.html").read_text().startswith("<!doctype html>")
+    for each in output.iterdir():
+        each.unlink()
+    failed = str(verdict["checks"][0]["measured"])
+    if "did not come up" not in failed and "did not start" not in failed:
+        assert any(each["how"] in failed for each in verdict["deaths"]), failed
+    return failed
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ENDS)
+def test_a_run_names_what_died(end: str, tmp_path: pathlib.Path, seed: int) -> None:
+    """At random moments, from its start on: MRCLAB_DEATHS of each (1 if unset)."""
+    rng = random.Random(f"{seed} {end}")
+    before = machine()
+    lab = lab_file(tmp_path, "tiny", **SMALL, reliability={"timeout": "17 ms"})
+    for attempt in range(int(os.environ.get("MRCLAB_DEATHS", "1"))):
+        moment_s = rng.uniform(0.0, 5.0)
+        failed = struck_run(end, moment_s, lab, tmp_path)
+        # A lab that is told to end while it starts may be gone before the run looks.
+        expected = (ENDS[end], REMOVED) if end == "mrclab down" else (ENDS[end],)
+        assert any(each in failed for each in expected), (attempt, moment_s, failed)
+        assert not RunDir("tiny").exists(), (attempt, moment_s)
+        assert left_behind(before, tmp_path) == [], (attempt, moment_s)
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, "tiny", **SMALL)
+    subprocess.run([*users.MRCLAB, "up", lab], capture_output=True, timeout=HANGS_S, check=True)
+    try:
+        fabric = next(each for each in RunDir("tiny").processes() if each.role == "fabric")
+        fabric.signal(signal.SIGKILL)
+        assert wait_dead(fabric, 5)
+        deadline = time.monotonic() + 10
+        while not RunDir("tiny").read().deaths and time.monotonic() < deadline:
+            time.sleep(0.05)
+        command = [*users.MRCLAB, "run", "write_bw", "-o", str(tmp_path / "result")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
+        assert done.returncode == 2
+        assert "lab 'tiny' is damaged: the fabric's process was killed by SIGKILL" in done.stderr
+        assert "mrclab down tiny" in done.stderr
+    finally:
+        subprocess.run([*users.MRCLAB, "down", "tiny"], capture_output=True, timeout=HANGS_S, check=True)
