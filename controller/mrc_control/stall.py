@@ -46,20 +46,18 @@ def culprits(documents: Mapping[str, Mapping[str, Any]], gone: Iterable[str] = (
                 found = _end_of_chain(name, document, other, documents, lost)
                 if found is not None:
                     lines.append(found)
-    return lines or [
-        f"{name} waits for {_what(document)}{_of(document['awaits'])}"
-        for name, document in documents.items()
-        if not document["done"]
-    ]
+    if lines:
+        return lines
+    waiting = [(name, document) for name, document in documents.items() if not document["done"]]
+    waiting.sort(key=lambda each: not each[1]["puts"])
+    return [f"{name} waits for {_what(document)}" for name, document in waiting]
 
 
 def _what(document: Mapping[str, Any]) -> str:
-    return f"{document['puts']} of its own writes to end" if document["puts"] else str(document["what"])
-
-
-def _of(names: Iterable[str]) -> str:
-    text = ", ".join(names)
-    return f" of {text}" if text else ""
+    if document["puts"]:
+        return f"{document['puts']} of its own writes to end, of which no queue pair knows"
+    names = ", ".join(document["awaits"])
+    return f"{document['what']} of {names}" if names else str(document["what"])
 
 
 def _queue_pair(name: str, row: Mapping[str, Any]) -> str:

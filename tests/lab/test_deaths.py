@@ -172,7 +172,7 @@ def test_a_run_names_what_died(end: str, tmp_path: pathlib.Path, seed: int) -> N
     """At random moments, from its start on: MRCLAB_DEATHS of each (1 if unset)."""
     rng = random.Random(f"{seed} {end}")
     before = machine()
-    lab = lab_file(tmp_path, "tiny", **SMALL, reliability={"timeout": "17 ms"})
+    lab = lab_file(tmp_path, "tiny", **SMALL)
     for attempt in range(int(os.environ.get("MRCLAB_DEATHS", "1"))):
         moment_s = rng.uniform(0.0, 5.0)
         failed = struck_run(end, moment_s, lab, tmp_path)

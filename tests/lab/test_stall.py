@@ -1,0 +1,197 @@
+"""A run that makes no progress ends, and names who waits for what."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mrc_control import stall
+from mrc_control.execute import run_on
+from mrc_control.experiment import Evidence, Experiment, Step, Workload
+from mrc_control.session import Session
+from mrc_control.session_virtual import VirtualSession
+from support.labs import lab_file, session
+
+CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
+SMALL: dict[str, Any] = {
+    "planes": 2,
+    "t0_per_plane": 1,
+    "t1_per_plane": 0,
+    "hosts": 3,
+    "hosts_per_t0": 4,
+    "ev": {"size": 8, "active": 4},
+}
+#: Queue pairs that never give up.
+FOR_EVER = {**SMALL, "reliability": {"exp_cnt": 25}}
+RING = Workload(name="ring_all_reduce", params={"size_bytes": 1_200_000}, duration=600)
+SHOWS = Evidence(losses=1)
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+def blackhole(target: str, at: float = 0.1) -> Step:
+    """Takes everything without a sign."""
+    return Step(at=at, fail=target, kind="impair", settings={"blackhole": True}, evidence=SHOWS)
+
+
+def stalled(
+    lab: str,
+    clock: str,
+    schedule: list[Step],
+    workload: Workload = RING,
+    transport: str = "mrc",
+    prepare: Callable[[Session], None] = lambda made: None,
+) -> dict[str, Any]:
+    """The result of a run that must not get to its end."""
+    experiment = Experiment(
+        name="stall", title="stall", lab=lab, workload=workload, schedule=schedule, transport=transport
+    )
+    with session(lab, clock, transport) as made:
+        prepare(made)
+        document = run_on(made, experiment).document()
+    assert document["failures"]
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    if clock == "virtual":
+        assert seconds < 60, document["failures"]
+    return document
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, "tiny", **FOR_EVER)
+    document = stalled(lab, clock, [blackhole("h1:0"), blackhole("h1:1")])
+    (failure,) = document["failures"]
+    assert failure.startswith("no progress for ")
+    assert "not finished: h0, h1, h2; " in failure
+    named = re.findall(r"(h\d) QP (\d+) to (h\d) waits for (.*?) since (\d+\.\d) s", failure)
+    assert {name for name, *_ in named} <= {"h0", "h1"}, failure
+    name, qpn, peer, what, since = named[0]
+    assert "h1" in (name, peer)
+    assert re.fullmatch(r"SACK of PSN \d+ on planes? [01](,1)?", what), failure
+    assert float(since) > 5
+    assert failure.endswith("broken: h1:0, h1:1")
+    row = document["waiting"][name]["qps"][0]
+    assert (str(row["qpn"]), row["peer"], row["what"]) == (qpn, peer, what)
+    assert row["sent"] > 1
+
+
+def test_ports_that_are_down(tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, "tiny", **FOR_EVER)
+    steps = [Step(at=0.1, fail=f"h1:{port}", kind="port_down", evidence=SHOWS) for port in (0, 1)]
+    (failure,) = stalled(lab, "virtual", steps)["failures"]
+    assert re.search(r"h1 QP \d+ to h2 waits for a plane to send PSN \d+ on \(own ports up: none; ", failure), failure
+
+
+def test_queue_pairs_that_give_up_leave_the_others_waiting(tmp_path: pathlib.Path) -> None:
+    """The rank with the dead queue pair ends by itself; whoever waits for it is not left to the limit of the run."""
+    lab = lab_file(tmp_path, "tiny", **{**SMALL, "hosts": 4})
+    document = stalled(lab, "virtual", [blackhole("h1:0"), blackhole("h1:1")])
+    text = "; ".join(document["failures"])
+    assert "h1: retry counter exceeded" in text
+    assert re.search(
+        r"no progress for \d+\.\d s; not finished: [h0-9, ]+; "
+        r"h\d waits for step \d+ of iteration \d+ of h\d, which ended by: "
+        r"rank \d to rank \d: h\d: retry counter exceeded",
+        text,
+    ), text
+
+
+def test_a_message_that_its_receiver_never_takes_notice_of(tmp_path: pathlib.Path) -> None:
+    """No queue pair waits for anything; the workloads do."""
+
+    def deafen(made: Session) -> None:
+        assert isinstance(made, VirtualSession)
+        node = made.nodes["h2"]
+        node._completed = lambda completion, now: None  # type: ignore[method-assign]
+
+    lab = lab_file(tmp_path, "tiny", **SMALL)
+    document = stalled(lab, "virtual", [], prepare=deafen)
+    (failure,) = document["failures"]
+    assert failure.startswith("no progress for 5.")
+    assert "; h2 waits for 1 of its own writes to end, of which no queue pair knows; " in failure, failure
+
+
+def test_the_baseline_names_its_port(tmp_path: pathlib.Path) -> None:
+    """RoCE gives up after its retries; what it waits for until then is told all the same."""
+    lab = lab_file(tmp_path, "tiny", **SMALL)
+    with session(lab, "virtual", "roce") as made:
+        seen: list[str] = []
+
+        def look(_: object) -> None:
+            for host in made.hosts.values():
+                (job,) = made.nodes[host.name].jobs  # type: ignore[attr-defined]
+                seen.extend(stall.culprits({host.name: host.request("waiting", job=job)}))
+
+        experiment = Experiment(
+            name="stall", title="stall", lab=lab, workload=RING, transport="roce",
+            schedule=[blackhole("h1:0"), blackhole("h1:1")],
+        )  # fmt: skip
+        document = run_on(made, experiment, look).document()
+    assert any(
+        re.fullmatch(r"h\d QP \d+ to h\d waits for ACK of PSN \d+ on plane [01] since \d.*", each) for each in seen
+    )
+    assert any("which ended by" in each for each in document["failures"]), document["failures"]
+
+
+def test_what_is_scheduled_is_waited_for(tmp_path: pathlib.Path) -> None:
+    """An outage longer than any patience is none of a stall's while its end is on the schedule."""
+    lab = lab_file(tmp_path, "tiny", **FOR_EVER)
+    steps = [blackhole("h1:0"), blackhole("h1:1")]
+    steps += [Step(at=30.0, restore=f"h1:{port}") for port in (0, 1)]
+    experiment = Experiment(
+        name="stall", title="stall", lab=lab, schedule=steps,
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 120_000}, duration=31.0),
+    )  # fmt: skip
+    with session(lab, "virtual") as made:
+        document = run_on(made, experiment).document()
+    assert document["failures"] == []
+
+
+def test_an_untroubled_run_waits_for_nobody(tmp_path: pathlib.Path) -> None:
+    lab = lab_file(tmp_path, "tiny", **SMALL)
+    workload = Workload(name="all_to_all", params={"block_bytes": 50_000, "iterations": 2})
+    with session(lab, "virtual") as made:
+        experiment = Experiment(name="calm", title="calm", lab=lab, workload=workload)
+        document = run_on(made, experiment).document()
+    assert document["failures"] == []
+    assert document["waiting"] == {}
+
+
+@pytest.mark.parametrize(
+    ("patience", "bound"), [([], 5.0), ([2_000_000_000], 7.0), ([2_000_000_000, None], 5.0 + (1024 << 24) / 1e9)]
+)
+def test_nothing_is_a_stall_before_the_retries_are_over(patience: list[int | None], bound: float) -> None:
+    documents = {f"h{index}": {"qps": [{"patience_ns": each}]} for index, each in enumerate(patience)}
+    assert stall.bound_s(documents) == pytest.approx(bound)
+
+
+def rank(**changes: Any) -> dict[str, Any]:
+    return {"qps": [], "done": False, "puts": 0, "what": "step 1", "awaits": [], "failure": ""} | changes
+
+
+@pytest.mark.parametrize(
+    ("documents", "line"),
+    [
+        ({"h0": rank(awaits=["h1"]), "h1": rank(failure="gone")}, "h0 waits for step 1 of h1, which ended by: gone"),
+        ({"h0": rank(awaits=["h1"]), "h1": rank(done=True)}, "h0 waits for step 1 of h1, which has ended"),
+        ({"h0": rank(awaits=["h1"])}, "h0 waits for step 1 of h1, which does not answer"),
+        ({"h0": rank(awaits=["h9"])}, "h0 waits for step 1 of h9, which is gone"),
+        ({"h0": rank(awaits=["h1"]), "h1": rank(what="word")},
+         "h0 waits for step 1 of h1, which waits for word and for nobody"),
+        ({"h0": rank(awaits=["h1"]), "h1": rank(awaits=["h0"])},
+         "h0 waits for step 1 of h1; h1 waits for step 1 of h0"),
+        ({"h0": rank(done=True)}, "nobody waits for anything"),
+        ({f"h{n}": rank(puts=2, awaits=[]) for n in range(5)},
+         "".join(f"h{n} waits for 2 of its own writes to end, of which no queue pair knows; " for n in range(3))
+         + "and 2 more"),
+    ],
+)  # fmt: skip
+def test_ends_of_chains(documents: dict[str, Any], line: str) -> None:
+    assert stall.text(documents, gone=["h9"]) == line
