@@ -63,6 +63,7 @@ def stalled(
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
@@ -82,6 +83,7 @@ def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
     assert row["sent"] > 1
 
 
+@pytest.mark.slow
 def test_ports_that_are_down(tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
     steps = [Step(at=0.1, fail=f"h1:{port}", kind="port_down", evidence=SHOWS) for port in (0, 1)]
@@ -89,6 +91,7 @@ def test_ports_that_are_down(tmp_path: pathlib.Path) -> None:
     assert re.search(r"h1 QP \d+ to h2 waits for a plane to send PSN \d+ on \(own ports up: none; ", failure), failure
 
 
+@pytest.mark.slow
 def test_queue_pairs_that_give_up_leave_the_others_waiting(tmp_path: pathlib.Path) -> None:
     """The rank with the dead queue pair ends by itself; whoever waits for it is not left to the limit of the run."""
     lab = lab_file(tmp_path, "tiny", **{**SMALL, "hosts": 4})
@@ -140,6 +143,7 @@ def test_the_baseline_names_its_port(tmp_path: pathlib.Path) -> None:
     assert any("which ended by" in each for each in document["failures"]), document["failures"]
 
 
+@pytest.mark.slow
 def test_what_is_scheduled_is_waited_for(tmp_path: pathlib.Path) -> None:
     """An outage longer than any patience is none of a stall's while its end is on the schedule."""
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
