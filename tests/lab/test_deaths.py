@@ -13,8 +13,14 @@ import time
 
 import pytest
 
+from mrc_control import resultdir
+from mrc_control.experiment import Experiment, Workload
 from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
+from mrc_control.results.recording import Recording
 from mrc_control.rundir import Process, Record, RunDir, RunError, State, wait_dead
+from mrc_control.runner import RunResult
+from mrc_control.verdict import judge
+from mrc_topo.labfile import load_lab
 from support import users
 from support.labs import lab_file
 from support.namespaces import left_behind, machine
@@ -202,3 +208,17 @@ def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
         assert "mrclab down tiny" in done.stderr
     finally:
         subprocess.run([*users.MRCLAB, "down", "tiny"], capture_output=True, timeout=HANGS_S, check=True)
+
+
+def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -> None:
+    topology = load_lab(lab_file(tmp_path, "tiny", **SMALL))
+    experiment = Experiment(name="x", title="x", lab="tiny", workload=Workload(name="write_bw"))
+    with Recording(tmp_path) as recording:
+        result = RunResult.stillborn(topology, "real", experiment.workload.spec(), "it died", recording)
+        document = result.document() | {"program_counters": {}}
+        judged = judge(document, topology, experiment.expect, experiment.claims())
+        resultdir.write(tmp_path, document, topology, judged, "x", recording)
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert not verdict["passed"]
+    assert verdict["checks"][0]["measured"] == "it died"
+    assert "it died" in (tmp_path / "report.html").read_text()
