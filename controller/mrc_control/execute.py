@@ -16,7 +16,7 @@ from mrc_control.hostclient import HostControl, HostError
 from mrc_control.live import LiveView
 from mrc_control.results.recording import Recording
 from mrc_control.rundir import LabDied, Process, RunDir, RunError
-from mrc_control.runner import LOST, Observer, Run, RunResult
+from mrc_control.runner import LOST, Observer, Run, RunResult, is_silence
 from mrc_control.session import Session
 from mrc_control.session_real import RealSession
 from mrc_control.session_virtual import VirtualSession
@@ -70,8 +70,8 @@ def session_for(
         finally:
             try:
                 session.failures.restore_own(session)
-            except LOST:
-                if not session.deaths():
+            except LOST as error:
+                if not session.deaths() and not is_silence(error):
                     raise
             session.close()
     finally:
@@ -163,8 +163,8 @@ def _counters(session: Session) -> dict[str, int]:
     """What the P4 program counted; nothing, where switches died."""
     try:
         return session.program_counters()
-    except LOST:
-        if not session.deaths():
+    except LOST as error:
+        if not session.deaths() and not is_silence(error):
             raise
         return {}
 

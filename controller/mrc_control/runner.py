@@ -27,9 +27,15 @@ FORMAT = 2
 #: After a host is lost its peers' QPs must end in an error by themselves within this time.
 LOSS_GRACE_S = 20.0
 #: A death shows at once in what no longer answers; what died, and of what, is known a little later.
-CAUSE_S = 3.0
+CAUSE_S = 5.0
 #: What is raised when something of a lab does not answer any more.
 LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
+SILENCE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+def is_silence(error: Exception) -> bool:
+    """Whether an error says that nobody answers, and not that somebody refuses."""
+    return isinstance(error, HostGone) or (isinstance(error, TargetError) and error.code in SILENCE)
 
 
 @dataclass
@@ -181,15 +187,15 @@ class Run:
         return self._close()
 
     def cut_short(self, error: Exception) -> RunResult:
-        """The result as far as it goes, when `error` came of a death.
+        """The result as far as it goes, when `error` came of a death, or of silence.
 
         Raises:
-            Exception: `error` itself, when nothing has died.
+            Exception: `error` itself, when nothing has died and somebody has answered.
         """
         self._over = True
         # A refusal is none of death's.
         self._mourn(0.0 if type(error) is HostError else CAUSE_S, everything=True)
-        if not self.result.deaths:
+        if not self.result.deaths and not is_silence(error):
             raise error
         if not self.result.failures:
             self.result.failures.append(str(error))
