@@ -4,6 +4,8 @@ and the table entries as the P4Runtime client takes them."""
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +52,11 @@ class FabricPlan:
     clock: str
     interfaces: dict[tuple[str, int], str]
     realtime: bool = False
+
+
+def agent_command(config: pathlib.Path, socket: pathlib.Path) -> list[str]:
+    """What runs a host's agent."""
+    return [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(socket)]
 
 
 def frame_bytes(topology: Topology) -> int:

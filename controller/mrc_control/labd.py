@@ -189,7 +189,7 @@ class Daemon:
         for host in self.topology.hosts:
             config = self.folder.path / f"{host.name}.json"
             write_whole(config, json.dumps(labbuild.host_config(self.topology, host, "real", self.transport)))
-            agent = [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(self.folder.socket(host.name))]
+            agent = labbuild.agent_command(config, self.folder.socket(host.name))
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
             with self._log(host.name) as log:
                 self._spawn(host.name, self.net.popen(host.name, command, stdout=log, stderr=log))

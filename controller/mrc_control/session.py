@@ -46,6 +46,34 @@ class Session(abc.ABC):
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         """Takes the carrier off a NIC port, or gives it back; the host sees it as a NIC would."""
 
+    @abc.abstractmethod
+    def p4runtime_address(self, switch: str) -> str:
+        """Where a switch listens for controllers (gRPC)."""
+
+    @abc.abstractmethod
+    def freeze_agent(self, host: str) -> None:
+        """Stops a host's agent where it stands (SIGSTOP), until `thaw_agent`; nothing may be asked of it meanwhile.
+
+        Raises:
+            HostError: it is gone.
+        """
+
+    @abc.abstractmethod
+    def thaw_agent(self, host: str) -> None:
+        """Lets a frozen agent go on; as `freeze_agent`."""
+
+    @abc.abstractmethod
+    def kill_agent(self, host: str) -> None:
+        """Ends a host's agent at once (SIGKILL); as `freeze_agent`."""
+
+    @abc.abstractmethod
+    def restart_agent(self, host: str) -> None:
+        """Starts the agent of a host again after `kill_agent`; it knows nothing of what was.
+
+        Raises:
+            HostError: it does not come up.
+        """
+
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""
         return fabric_view.sample(self.topology, self.fabric)

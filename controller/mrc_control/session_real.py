@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
+import psutil
 
 from mrc_control import fidelity, labbuild, scheduling
 from mrc_control.fabricset import FabricSet
@@ -19,9 +23,12 @@ from mrc_control.lab import inside
 from mrc_control.lab.death import Death
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
-from mrc_control.rundir import LabDied, RunDir, RunError
+from mrc_control.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
 from mrc_control.session import Session
 from mrc_topo.labfile import load_lab
+
+#: An agent ends, and another comes up, within this time on a busy machine.
+AGENT_S = 30.0
 
 
 class RunRecord:
@@ -72,6 +79,9 @@ class RealSession(Session):
         self.failures = Ledger(self.topology, self._refill, RunRecord(self.run))
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
+        self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
+        #: Agents that we started again; the lab's end is theirs, too.
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def deaths(self) -> list[Death]:
         found = self.run.deaths(self.first)
@@ -91,6 +101,48 @@ class RealSession(Session):
         done = inside.run(self.state, command, files=False, capture_output=True, text=True)
         if done.returncode:
             raise RunError(f"{interface}: {done.stderr.strip()}")
+
+    def p4runtime_address(self, switch: str) -> str:
+        return self.target.address(self.topology.switch(switch).device_id)
+
+    def _agent(self, host: str) -> Process:
+        """The agent that serves a host's socket, whoever started it."""
+        first = self.state.first
+        assert first is not None
+        lab, socket = os.readlink(f"/proc/{first.pid}/ns/pid"), self._inside.socket(host)
+        for each in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                words = each.cmdline()
+                if words[-1:] == [str(socket)] and "mrc_host.agent" in words and self._lives_in(each.pid, lab):
+                    return Process.of(host, each.pid)
+        raise HostError(f"host {host}: its agent is gone")
+
+    @staticmethod
+    def _lives_in(pid: int, lab: str) -> bool:
+        """Whether a process is in a PID namespace, and no zombie or outside wrapper of one that is."""
+        return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+    def freeze_agent(self, host: str) -> None:
+        self._agent(host).signal(signal.SIGSTOP)
+
+    def thaw_agent(self, host: str) -> None:
+        self._agent(host).signal(signal.SIGCONT)
+
+    def kill_agent(self, host: str) -> None:
+        agent = self._agent(host)
+        agent.signal(signal.SIGKILL)
+        wait_dead(agent, AGENT_S)
+        self.clients[host].close()
+
+    def restart_agent(self, host: str) -> None:
+        words = labbuild.agent_command(self._inside.path / f"{host}.json", self._inside.socket(host))
+        with self.run.folder.log(host).open("ab") as log:
+            started = inside.start(self.state, words, host=host, stdout=log, stderr=log)
+        self._started.append(started)
+        try:
+            self.clients[host].connect(wait_s=AGENT_S)
+        except HostError as error:
+            raise HostError(f"{error}; see {self.run.folder.log(host)}") from error
 
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:

@@ -35,11 +35,14 @@ class VirtualHost:
         self.node = node
         self.name = node.name
         self.dead = False
+        self.frozen = False
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """See `hostclient.HostControl`."""
         if self.dead:
             raise HostGone(f"host {self.name}: its agent is gone (stopped)")
+        if self.frozen:
+            raise HostError(f"host {self.name}: its agent does not answer (frozen)")
         try:
             answer = self.node.command(verb, arguments, self.session.now_ns())
         except CommandError as error:
@@ -55,9 +58,11 @@ class VirtualSession(Session):
 
     def __init__(self, topology: Topology, transport: str = "mrc") -> None:
         self.topology = topology
+        self.transport = transport
         plan = labbuild.FabricPlan(listen.PRIVATE, "virtual", {})
         self.server = FabricServer.from_description(labbuild.fabric_description(topology, plan))
         address = self.server.start()
+        self.address = address
         self.target = TargetClient(address)
         self.fabric = self.target
         self._program = fabric_program()
@@ -74,6 +79,7 @@ class VirtualSession(Session):
         )
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
+        self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
         self.failures = Ledger(topology, self._refill)
         self.denied = set()
 
@@ -106,8 +112,47 @@ class VirtualSession(Session):
         self.driver.run_until(self.driver.now + round(seconds * 1e9))
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
-        self.nodes[host].set_carrier(port, up, self.driver.now)
+        self._carriers[host, port] = up
+        self._tell_carriers(host)
+
+    def _tell_carriers(self, host: str) -> None:
+        """Tells a node of its ports' carriers, if it runs."""
+        agent = self.virtual_hosts[host]
+        if agent.frozen or agent.dead:
+            return
+        for (name, port), up in self._carriers.items():
+            if name == host:
+                self.nodes[host].set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
+
+    def p4runtime_address(self, switch: str) -> str:
+        return self.address
+
+    def _agent(self, host: str) -> VirtualHost:
+        agent = self.virtual_hosts[host]
+        if agent.dead:
+            raise HostError(f"host {host}: its agent is gone (stopped)")
+        return agent
+
+    def freeze_agent(self, host: str) -> None:
+        self._agent(host).frozen = True
+        self.driver.hold(host)
+
+    def thaw_agent(self, host: str) -> None:
+        self._agent(host).frozen = False
+        self.driver.release(host)
+        self._tell_carriers(host)
+
+    def kill_agent(self, host: str) -> None:
+        self._agent(host).dead = True
+        self.driver.hold(host, dead=True)
+
+    def restart_agent(self, host: str) -> None:
+        agent = self.virtual_hosts[host]
+        agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
+        agent.dead = agent.frozen = False
+        self._tell_carriers(host)
+        self.driver.release(host, agent.node)
 
     def fidelity(self) -> dict[str, Any]:
         # Simulated time waits for the machine; there is nothing to be late for.

@@ -73,6 +73,9 @@ class Job:
         }
         self.remote: dict[int, tuple[int, int]] = {}
         self._next_wr = 0
+        #: Work requests on queue pairs: given to them, and ended by them, well or not.
+        self.requests_posted = 0
+        self.requests_ended = 0
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
 
@@ -126,6 +129,7 @@ class Job:
                 endpoint.post_write(qp, self.view, target, rkey, wr_id, **where)
             else:
                 endpoint.post_write_imm(qp, self.view, target, rkey, imm, wr_id, **where)
+            self.requests_posted += 1
 
     def put_done(self, peer: int, wr_id: int, now: int) -> None:
         """A work request of a put completed."""
@@ -161,6 +165,8 @@ class Job:
             "done": self.workload.done,
             "qps": len(states),
             "qps_in_rts": sum(states),
+            "requests_posted": self.requests_posted,
+            "requests_ended": self.requests_ended,
             "moved": self.moved(),
         }
 

@@ -182,6 +182,8 @@ class HostNode:
         if place is None:
             return
         job, peer = place
+        if completion.kind is not CompletionKind.RECV_IMM:
+            job.requests_ended += 1
         if completion.status is not CompletionStatus.SUCCESS:
             job.failed(peer, completion.status.value, now)
         elif completion.kind is CompletionKind.RECV_IMM:
@@ -326,6 +328,9 @@ class HostNode:
             "sent": sample["packets"],
             "received": sum(port["received_packets"] for port in statistics["ports"]),
             "retransmitted": sample["retransmissions"],
+            "jobs": sorted(self.jobs),
+            "queue_pairs": len(statistics["qps"]),
+            "faults": self.faults,
         }
 
     def _samples(self, now: int, since: int = 0) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import cast
 
 import typer
 
-from mrc_control.cli import control, inside, lifecycle, topo
+from mrc_control.cli import chaos, control, inside, lifecycle, topo
 from mrc_control.cli import run as running
 from mrc_control.cli.common import fail, report_errors
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(topo.app, name="topo")
-for module in (lifecycle, running, control, inside):
+for module in (lifecycle, running, control, chaos, inside):
     module.register(app)
 
 

@@ -33,7 +33,17 @@ def run(
     state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
     """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
+    return subprocess.run(command(state, words, host=host, files=files), check=False, **options | _user(state))
+
+
+def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest."""
+    options |= {**_user(state), "stdin": subprocess.DEVNULL, "start_new_session": True}
+    return subprocess.Popen(command(state, words, host=host), **options)
+
+
+def _user(state: State) -> dict[str, Any]:
+    """Root has no business in there as root."""
     if os.geteuid() == 0 and state.uid > 0:
-        # Root has no business in there as root.
-        options |= {"user": state.uid, "group": state.gid, "extra_groups": []}
-    return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
+        return {"user": state.uid, "group": state.gid, "extra_groups": []}
+    return {}

@@ -13,6 +13,8 @@ from typing import Generic, Protocol, TypeVar
 from mrc_host.drivers.surface import Drivable
 
 FOREVER = 1 << 62
+#: Packets that a node which does not run finds when it runs again, as in an agent's ring; later ones are lost.
+RING_PACKETS = 2048
 
 Port = TypeVar("Port", contravariant=True)
 
@@ -72,10 +74,27 @@ class VirtualDriver(Generic[P]):
         self._names = list(self.nodes)
         self._wakes: list[tuple[int, int]] = []
         self._due: list[int] = [FOREVER] * len(self._names)
+        #: Nodes that do not run, with what has arrived for them: (port, packet); None: nobody will ever read it.
+        self._held: dict[str, list[tuple[int, bytes]] | None] = {}
         self.now = fabric.now_ns
 
     def touch(self, name: str) -> None:
         """Lets a node that was commanded from outside act at the present time."""
+        self._pump(name, self.now)
+
+    def hold(self, name: str, *, dead: bool = False) -> None:
+        """Stops a node, as SIGSTOP stops an agent: what arrives waits, up to a ring; of a dead one it is lost."""
+        self._held[name] = None if dead else self._held.get(name, [])
+        self._due[self._order[name]] = FOREVER
+
+    def release(self, name: str, node: Drivable | None = None) -> None:
+        """Lets a node run again: with what has arrived meanwhile, or another in its place, which begins anew."""
+        waiting = self._held.pop(name, None) or []
+        if node is not None:
+            self.nodes[name], waiting = node, []
+        for index, packet in waiting:
+            self.nodes[name].receive(index, packet, self.now)
+        self.nodes[name].handle_timer(self.now)
         self._pump(name, self.now)
 
     def run_until(self, end_ns: int) -> None:
@@ -123,10 +142,17 @@ class VirtualDriver(Generic[P]):
             return
         name, index = place
         self.now = max(self.now, time_ns)
+        if name in self._held:
+            waiting = self._held[name]
+            if waiting is not None and len(waiting) < RING_PACKETS:
+                waiting.append((index, frame[14:]))
+            return
         self.nodes[name].receive(index, frame[14:], time_ns)
         self._pump(name, time_ns)
 
     def _pump(self, name: str, now: int) -> None:
+        if name in self._held:
+            return
         node, inject = self.nodes[name], self.fabric.inject
         node.settle(now)
         wake = FOREVER
