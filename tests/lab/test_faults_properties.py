@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mrc_control.chaos.truth import expected
 from mrc_control.faults import kinds
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
@@ -20,7 +21,7 @@ from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
 from p4lite.switch.target import FabricInfo
 from support.fake_lab import BrokenOff, FakeLab
-from support.fault_cases import actions, expected, lost
+from support.fault_cases import actions, lost
 
 TINY = load_lab("tiny")
 

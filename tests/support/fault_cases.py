@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
 
 import networkx as nx
 from hypothesis import strategies as st
 
+from mrc_control.chaos.truth import hit
 from mrc_control.faults.action import Action
-from mrc_topo.topology import Link, Topology
-from p4lite.switch.fabric_types import SwitchState
-from p4lite.switch.target import FabricInfo
+from mrc_topo.topology import Topology
 
 
 def actions(topology: Topology) -> st.SearchStrategy[Action]:
@@ -42,61 +39,6 @@ def actions(topology: Topology) -> st.SearchStrategy[Action]:
         st.builds(Action, verb, switches, st.just("transceiver"), settings=modules),
         st.builds(Action, verb, switches, st.sampled_from(["stop", "freeze", "reboot"])),
     )
-
-
-def hit(topology: Topology, action: Action) -> list[Link]:
-    """The links that an action cuts at least one way."""
-    if action.kind in ("link_down", "port_down"):
-        return [topology.links[action.target]]
-    if action.kind == "transceiver":
-        ports = topology.switch(action.target).links
-        first = action.settings.get("first", min(ports))
-        return [link for port, link in ports.items() if 0 <= port - first < action.settings["count"]]
-    return []
-
-
-def expected(
-    topology: Topology, info: FabricInfo, carriers: dict[tuple[str, int], bool], in_force: Iterable[Action]
-) -> tuple[FabricInfo, dict[tuple[str, int], bool]]:
-    """The fabric and the carriers as they must be: the union of what each failure does to them."""
-    switches = {key: replace(each, ports=dict(each.ports)) for key, each in info.switches.items()}
-    carriers = dict(carriers)
-
-    def change(link: Link, way: str, **what: Any) -> None:
-        end, outgoing = (link.high, way == "down") if link.is_host_link else (link.low, way == "up")
-        ports = switches[topology.switch(end.node).device_id].ports
-        ends = [(ports, end.port, outgoing)]
-        if (peer := ports[end.port].peer) is not None:
-            ends.append((switches[peer[0]].ports, peer[1], not outgoing))
-        for ports, number, out in ends:
-            named = {key.format("outgoing" if out else "incoming"): value for key, value in what.items()}
-            ports[number] = replace(ports[number], **named)
-
-    for action in in_force:
-        for link, way in itertools.product(hit(topology, action), ("up", "down")):
-            if action.direction in ("both", way):
-                change(link, way, **{"up_{}": False})
-            if link.is_host_link and action.direction == "both":
-                carriers[link.low.node, link.low.port] = False
-        if action.kind == "impair":
-            link = topology.links[action.target]
-            end = link.high if link.is_host_link else link.low
-            port = info.switches[topology.switch(end.node).device_id].ports[end.port]
-            for way in ("up", "down"):
-                if action.direction in ("both", way):
-                    base = port.outgoing if (way == "down") == link.is_host_link else port.incoming
-                    change(link, way, **{"{}": replace(base, **action.settings)})
-        if action.kind in ("stop", "freeze", "reboot"):
-            switch = topology.switch(action.target)
-            now = switches[switch.device_id]
-            if action.kind != "freeze":
-                switches[switch.device_id] = replace(now, state=SwitchState.STOPPED)
-                for link in switch.links.values():
-                    if link.is_host_link:
-                        carriers[link.low.node, link.low.port] = False
-            elif now.state is SwitchState.RUNNING:
-                switches[switch.device_id] = replace(now, state=SwitchState.FROZEN)
-    return replace(info, switches=switches), carriers
 
 
 # --- what they cost --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,8 +32,6 @@ from p4lite.switch.target import TargetError
 POLL_S = 0.1
 #: What must end does so within the retry time of a queue pair and so many seconds more.
 GRACE_S = 30.0
-#: The daemon is primary with election id 1; a controller that enters goes before it.
-ELECTION = 1 << 32
 PROBLEMS = (HostError, P4RuntimeError, TargetError, UnsettledError, RunError, FailureError)
 
 
@@ -199,7 +198,8 @@ class Player:
         channel = grpc.insecure_channel(self.session.p4runtime_address(switch.name))
         device = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
         self.controllers[step.target] = channel, device
-        device.become_primary(election_id=ELECTION)
+        # A switch wants an election id at least as high as any it has seen; later is higher.
+        device.become_primary(election_id=time.time_ns())
         return True
 
     def _leave(self, step: Step) -> bool:

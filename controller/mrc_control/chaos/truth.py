@@ -86,8 +86,7 @@ def cut_off(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set
     """
     dirty: set[str] = set()
     for action in in_force:
-        dirty.add(action.target)
-        dirty |= {link.name for link in hit(topology, action)}
+        dirty |= {link.name for link in hit(topology, action)} or {action.target}
     pairs: set[frozenset[str]] = set()
     if not dirty:
         return pairs

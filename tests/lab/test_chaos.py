@@ -1,0 +1,344 @@
+"""Chaos: schedules as data, every planted fault found and its schedule shrunk to what it takes, the same on replay."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrc_control import session_virtual
+from mrc_control.chaos import run, schedule
+from mrc_control.chaos.run import Played
+from mrc_control.chaos.schedule import Schedule, Step
+from mrc_control.chaos.shrink import ddmin, shrink
+from mrc_control.cli import main
+from mrc_control.experiment import ExperimentError, parse
+from mrc_control.faults import fabric, kinds
+from mrc_control.faults.action import Action
+from mrc_control.faults.ledger import Ledger
+from mrc_host.jobs import Job
+from mrc_host.node import HostNode
+from mrc_host.workloads.base import Workload
+from mrc_topo.labfile import load_lab
+
+
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+def steps(*rows: dict[str, Any]) -> list[Step]:
+    return [Step.model_validate(row) for row in rows]
+
+
+def load(name: str, iterations: int = 3, **what: Any) -> dict[str, Any]:
+    return {"name": name, "params": {"iterations": iterations, **what.pop("params", {})}, **what}
+
+
+ALL_TO_ALL = load("all_to_all", params={"block_bytes": 5000})
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 32), st.sampled_from(["tiny", "default", "spray"]))
+def test_made_up_schedules_are_what_their_text_says(seed: int, lab: str) -> None:
+    made = schedule.generate(lab, seed, 4.0)
+    assert parse(Schedule, made.text(), "text", schedule.EXAMPLE) == made
+    assert schedule.generate(lab, seed, 4.0) == made
+    topology = load_lab(lab)
+    for step in made.steps:
+        if step.verb in ("fail", "restore"):
+            kinds.check(topology, step.action())
+
+
+BAD = {
+    "steps: [{at: 1, fail: p0-t0.0, thaw: h1}]": "steps.0: a step has exactly one of",
+    "steps: [{at: 1, freeze: h1, kind: stop}]": "kind belongs to fail and restore",
+    "steps: [{at: 1, start: w1}]": "start, and nothing else, has a workload",
+    "steps: [{at: 2, freeze: h1}, {at: 1, thaw: h1}]": "order of time",
+    "steps: [{at: -1, freeze: h1}]": "steps.0.at",
+    "step: []": "did you mean 'steps'?",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_schedule_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(ExperimentError, match=r"bad\.yaml:1") as caught:
+        parse(Schedule, text, "bad.yaml", schedule.EXAMPLE)
+    assert BAD[text] in str(caught.value)
+
+
+IMPOSSIBLE = {
+    "{at: 1, freeze: h9}": "no such host",
+    "{at: 1, enter: h1}": "no such switch",
+    "{at: 1, fail: p9-t0.0}": "p9-t0.0",
+    "{at: 1, fail: p0-t0.0, kind: port_down}": "needs a host port",
+    "{at: 1, start: w, workload: {name: all_to_all, hosts: [h0, h7]}}": "no host 'h7'",
+}
+
+
+@pytest.mark.parametrize("step", IMPOSSIBLE)
+def test_what_a_lab_cannot_do_is_refused_before_anything_starts(
+    step: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(f"steps: [{step}]")
+    monkeypatch.setattr("mrc_control.cli.chaos.play", lambda *_: pytest.fail("started"))
+    assert command(monkeypatch, "--schedule", str(file)) == 2
+    told = capsys.readouterr().err
+    assert IMPOSSIBLE[step] in told
+    assert str(file) in told
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["mrclab", "chaos", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+# --- shrinking -------------------------------------------------------------------------------------------------------
+
+
+@given(st.sets(st.integers(0, 39), min_size=1, max_size=5))
+def test_ddmin_leaves_what_it_takes_and_nothing_else(needed: set[int]) -> None:
+    assert ddmin(range(40), lambda part: needed <= set(part)) == sorted(needed)
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=12))
+def test_ddmin_leaves_nothing_that_can_be_left_out(parity: list[bool]) -> None:
+    """Also where the failure is not of one set: here whenever an odd number of marked items is there."""
+
+    def fails(part: list[int]) -> bool:
+        return sum(parity[each] for each in part) % 2 == 1
+
+    if fails(list(range(12))):
+        left = ddmin(range(12), fails)
+        assert fails(left)
+        assert not any(fails(left[:place] + left[place + 1 :]) for place in range(len(left)))
+
+
+# --- on the virtual clock --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(6))
+def test_what_must_be_true_stays_true(number: int) -> None:
+    played = run.play(schedule.generate("tiny", number, 8.0), "virtual")
+    assert played.violation is None, played.log[-20:]
+    assert played.counts["workloads done"]
+
+
+@pytest.mark.slow
+def test_a_replay_is_the_same_to_the_nanosecond() -> None:
+    made = schedule.generate("tiny", 11, 6.0)
+    first, second = (run.play(made, "virtual") for _ in range(2))
+    assert first.log == second.log
+    assert first.at == second.at
+
+
+#: Long enough for everything to meet everything.
+BUSY = [
+    {"at": 0.1, "start": "w0", "workload": ALL_TO_ALL},
+    {"at": 0.11, "fail": "p0-t0.0--p0-t1.0", "kind": "link_down", "direction": "up"},
+    {"at": 0.12, "fail": "p1-t1.1", "kind": "freeze"},
+    {"at": 0.13, "freeze": "h2"},
+    {"at": 0.14, "enter": "p0-t0.1"},
+    {"at": 0.15, "thaw": "h2"},
+    {"at": 0.16, "leave": "p0-t0.1"},
+    {"at": 0.2, "fail": "p0-t0.0", "kind": "transceiver", "settings": {"first": 3, "count": 2}},
+    {"at": 0.25, "fail": "h1:1", "kind": "port_down"},
+    {"at": 0.3, "restore": "h1:1"},
+    {"at": 0.35, "restore": "p0-t0.0--p0-t1.0"},
+    {"at": 0.4, "restore": "p0-t0.0"},
+    {"at": 0.45, "restore": "p1-t1.1"},
+    {"at": 0.5, "start": "w1", "workload": load("write_bw", hosts=["h0", "h3"], params={"message_bytes": 9000})},
+]
+
+
+def forget_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that takes a link for mended when the first of its causes goes."""
+    change = Ledger._change
+
+    def changed(self: Ledger, lab: Any, write: Any, gone: Any, come: Any) -> None:
+        links = {name for name, _ in self._together(gone).cut}
+        also = [
+            each
+            for each in self._causes
+            if each not in gone and {link for link, _ in self._together([each]).cut} & links
+        ]
+        change(self, lab, write, [*gone, *also], come)
+
+    monkeypatch.setattr(Ledger, "_change", changed)
+
+
+def restore_the_wrong_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Carriers come back at the port beside."""
+
+    def put_carrier(lab: Any, link: Any, up: bool) -> None:
+        lab.set_carrier(link.low.node, link.low.port ^ int(up), up)
+
+    monkeypatch.setattr(fabric, "put_carrier", put_carrier)
+
+
+def drop_a_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every host that stood still."""
+    thaw = session_virtual.VirtualSession.thaw_agent
+    lame: set[str] = set()
+
+    def thawed(self: Any, host: str) -> None:
+        lame.add(host)
+        thaw(self, host)
+
+    original = HostNode._completed
+
+    def completed(self: HostNode, completion: Any, now: int) -> None:
+        if self.name in lame and completion.kind.value != "recv_imm":
+            lame.remove(self.name)
+            return
+        original(self, completion, now)
+
+    monkeypatch.setattr(session_virtual.VirtualSession, "thaw_agent", thawed)
+    monkeypatch.setattr(HostNode, "_completed", completed)
+
+
+def corrupt_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what lands at h3 from h0 alone."""
+    check = Workload.check
+
+    def checked(self: Workload, got: Any, want: Any) -> None:
+        if self.name == "write_bw":
+            got = got.copy()
+            got[7] ^= 1
+        check(self, got, want)
+
+    monkeypatch.setattr(Workload, "check", checked)
+
+
+def keep_queue_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of workloads of two hosts."""
+    close = Job.close
+    monkeypatch.setattr(Job, "close", lambda self, now: None if len(self.names) == 2 else close(self, now))
+
+
+def die_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue pair that ends as soon as a port goes down, whatever else there is."""
+    carrier = HostNode.set_carrier
+
+    def set_carrier(self: HostNode, port: int, up: bool, now: int) -> None:
+        carrier(self, port, up, now)
+        for job in self.jobs.values():
+            for peer in [] if up else list(job.qps)[:1]:
+                job.failed(peer, "retry counter exceeded", now)
+
+    monkeypatch.setattr(HostNode, "set_carrier", set_carrier)
+
+
+LINK = "p0-t0.0--p0-t1.0"
+#: What is planted, the rule that it breaks, and what that takes: all else is undone, and worked on, at the end anyway.
+PLANTED = {
+    "a cause": (forget_a_cause, "truth", [{"fail": LINK}, {"fail": "p0-t0.0"}, {"restore": LINK}]),
+    "wrong port": (restore_the_wrong_port, "truth", [{"fail": "h1:1"}]),
+    "completion": (drop_a_completion, "progress", [{"freeze": "h2"}]),
+    "byte": (corrupt_a_byte, "bytes", [{"start": "w1"}]),
+    "queue pairs": (keep_queue_pairs, "left", [{"start": "w1"}]),
+    "culprit": (die_for_nothing, "errors", [{"start": "w0"}, {"fail": "h1:1"}]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_fault_is_found_and_its_schedule_is_what_it_takes(
+    planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant, rule, least = PLANTED[planted]
+    made = Schedule(lab="tiny", duration=0.6, steps=steps(*BUSY))
+    assert run.play(made, "virtual").violation is None
+    plant(monkeypatch)
+    played = run.play(made, "virtual")
+    assert played.violation is not None
+    assert played.violation.rule == rule, played.violation
+    found, outcome, _ = shrink(made, played, lambda each: run.play(each, "virtual"))
+    assert [{step.verb: step.target} for step in found.steps] == least
+    assert outcome.violation is not None
+    assert outcome.violation.rule == rule
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_schedule_that_does_it_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "mrc_control.cli.chaos.schedules.generate", lambda *_: Schedule(duration=0.6, steps=steps(*BUSY))
+    )
+    corrupt_a_byte(monkeypatch)
+    file = tmp_path / "least.yaml"
+    assert command(monkeypatch, "--clock", "virtual", "--seed", "1", "-o", str(file)) == 1
+    assert "wrong values at h3" in capsys.readouterr().out
+    assert command(monkeypatch, "--clock", "virtual", "--schedule", str(file)) == 1
+    assert "1 of 1 steps do it" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert command(monkeypatch, "--clock", "virtual", "--schedule", str(file)) == 0
+
+
+def test_a_killed_agent_is_named_by_whom_it_leaves() -> None:
+    rows = [
+        {"at": 0.1, "start": "w0", "workload": load("write_bw", 50, hosts=["h0", "h3"])},
+        {"at": 0.2, "kill": "h3"},
+        {"at": 0.3, "revive": "h3"},
+        {"at": 0.4, "start": "w1", "workload": ALL_TO_ALL},
+    ]
+    played = run.play(Schedule(duration=0.5, steps=steps(*rows)), "virtual")
+    assert played.violation is None, played.log
+    assert any("w0 failed rank 0 to rank 1: h3: " in line for line in played.log), played.log
+    assert played.counts["workloads done"] == 2
+
+
+def test_a_switch_is_filled_again_whoever_is_its_primary() -> None:
+    rows = [
+        {"at": 0.1, "enter": "p0-t0.0"},
+        {"at": 0.1, "fail": "p0-t0.0", "kind": "reboot"},
+        {"at": 0.2, "restore": "p0-t0.0"},
+        {"at": 0.2, "leave": "p0-t0.0"},
+        {"at": 0.3, "fail": "p0-t0.0", "kind": "reboot"},
+        {"at": 0.4, "restore": "p0-t0.0"},
+        {"at": 0.4, "enter": "p0-t0.0"},
+    ]
+    played = run.play(Schedule(duration=0.5, steps=steps(*rows)), "virtual")
+    assert played.violation is None
+    assert played.counts["passed over"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+def test_on_the_real_clock_what_must_be_true_stays_true() -> None:
+    """Everything once; a schedule's own randomness is on the virtual clock."""
+    rows = [
+        *BUSY[:7],
+        {"at": 0.3, "kill": "h1"},
+        {"at": 0.5, "revive": "h1"},
+        *({**row, "at": row["at"] + 1.0} for row in BUSY[7:]),
+        {"at": 1.6, "fail": "p1-t0.1", "kind": "reboot"},
+        {"at": 1.7, "restore": "p1-t0.1"},
+        {"at": 1.8, "stop": "w1"},
+    ]
+    played = run.play(Schedule(lab="tiny", duration=2.0, steps=steps(*rows)), "real")
+    assert played.violation is None, played.log
+    wanted = {"fail": 5, "restore": 5, "freeze": 1, "thaw": 1, "kill": 1, "revive": 1, "enter": 1, "leave": 1}
+    assert {key: played.counts[key] for key in wanted} == wanted
+
+
+def test_the_log_of_a_play_tells_what_was_passed_over() -> None:
+    rows = [{"at": 0.1, "restore": "p0-t0.0"}, {"at": 0.1, "thaw": "h0"}, {"at": 0.1, "stop": "w9"}]
+    played: Played = run.play(Schedule(steps=steps(*rows)), "virtual")
+    assert played.violation is None
+    assert played.counts["passed over"] == 3
+
+
+def test_a_step_is_an_action_as_experiments_have_them() -> None:
+    step = Step(at=1, fail="h1:0", kind="impair", settings={"loss": 0.5})
+    assert step.action() == Action("fail", "h1:0", "impair", settings={"loss": 0.5})
