@@ -118,7 +118,6 @@ class Visitors:
 
     def __init__(self, session: Session, rng: random.Random, tally: Tally) -> None:
         self.session, self.rng, self.tally = session, rng, tally
-        self._election = time.time_ns()
 
     def visit(self) -> None:
         """One of them, on one switch."""
@@ -126,9 +125,9 @@ class Visitors:
         address = self._address(switch.device_id)
         kind = self.rng.choices(("polite", "reader", "abrupt", "killed"), (8, 8, 8, 1))[0]
         self.tally.controllers[kind] += 1
-        self._election += 1
+        election = time.time_ns()  # higher than that of whoever was primary before
         if kind == "killed":
-            arguments = [address, str(switch.device_id), str(self._election)]
+            arguments = [address, str(switch.device_id), str(election)]
             subprocess.run([sys.executable, "-c", VANISHING, *arguments], check=True, timeout=120)
             return
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 << 20)]
@@ -136,7 +135,7 @@ class Visitors:
             if kind == "abrupt":
                 hello = p4runtime_pb2.StreamMessageRequest()
                 hello.arbitration.device_id = switch.device_id
-                hello.arbitration.election_id.low = self._election
+                hello.arbitration.election_id.low = election
                 held = iter([hello])
                 answers = p4runtime_pb2_grpc.P4RuntimeStub(channel).StreamChannel(held)
                 next(answers)  # and the channel closes under the stream
@@ -144,7 +143,7 @@ class Visitors:
             device = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
             try:
                 if kind == "polite":
-                    device.become_primary(election_id=self._election)
+                    device.become_primary(election_id=election)
                 else:
                     self.session.program_counters()
             finally:
