@@ -186,7 +186,8 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
         result = Run(session, spec, steps, watch, recording).go()
         document = result.document()
         judged = verdict.judge(document, topology, Expectation(valid=False))
-        what = f"{workload} on {', '.join(result.ranks)} for {seconds:.1f} s, {len(steps) // 2} failures"
+        done = "; ".join(f"{at:.3f} s {action.describe()}" for at, action in steps)
+        what = f"round {tally.rounds.total()}: {workload} on {', '.join(result.ranks)} for {seconds:.1f} s; {done}"
         for check in judged.checks:
             if not check.passed:
                 tally.problems.append(f"{what}: {check.what}: {check.measured}, not {check.expected}")
@@ -200,8 +201,9 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
 def endure(
     session: Session,
     hours: float,
-    rng: random.Random,
+    seed: int,
     *,
+    first: int = 0,
     longest_s: float = 60.0,
     leak: int = 0,
     say: Callable[[str], None] = lambda text: None,
@@ -212,6 +214,7 @@ def endure(
     end = begin + round(hours * 3600e9)
     while session.now_ns() < end:
         before = session.now_ns()
+        rng = random.Random(f"endurance-{seed}-{first + tally.rounds.total()}")
         play(session, rng, tally, rng.uniform(3.0, longest_s))
         session.advance(rng.uniform(0.0, 3 * longest_s))
         held += b"\1" * round(leak * (session.now_ns() - before) / 1e9)
@@ -256,6 +259,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="support.endurance", description=__doc__.split("\n")[0])
     parser.add_argument("--hours", type=float, default=4.0, help="of the lab's clock")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the round to begin with, to see it again")
     parser.add_argument("--clock", choices=("virtual", "real"), default="virtual")
     parser.add_argument("--longest", type=float, default=60.0, help="seconds of the longest round")
     parser.add_argument("--leak", type=int, default=0, help="bytes a second, to see the check fail")
@@ -272,7 +276,8 @@ def main(arguments: list[str]) -> int:
             tally = endure(
                 session,
                 options.hours,
-                random.Random(f"endurance-{options.seed}"),
+                options.seed,
+                first=options.first,
                 longest_s=options.longest,
                 leak=options.leak,
                 say=lambda text: print(text, flush=True),
