@@ -374,8 +374,11 @@ class Run:
             self._bound_s = stall.bound_s(self._waiting())
         if still_s < self._bound_s:
             return False
+        culprits = self._culprits()
+        if all(self.result.waiting.get(name, {}).get("done") for name in running):
+            return False  # they have ended since they were asked for their progress
         names = ", ".join(running)
-        self.result.failures.append(f"no progress for {still_s:.1f} s; not finished: {names}; {self._culprits()}")
+        self.result.failures.append(f"no progress for {still_s:.1f} s; not finished: {names}; {culprits}")
         return True
 
     def _waiting(self) -> dict[str, dict[str, Any]]:

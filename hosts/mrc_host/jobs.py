@@ -171,15 +171,23 @@ class Job:
         }
 
     def moved(self) -> int:
-        """A number that changes when anything of this job gets on: a packet placed or acknowledged, an iteration."""
+        """A number that changes when anything of this job gets on: a packet placed or acknowledged, an iteration, or the
+        end of the workload or of a queue pair."""
         progress = self.workload.progress
-        total = progress.iterations + progress.bytes_sent + progress.bytes_verified + progress.mismatches
+        total = (
+            int(self.workload.done)
+            + progress.iterations
+            + progress.bytes_sent
+            + progress.bytes_verified
+            + progress.mismatches
+        )
         for qps in self.qps.values():
             for qp in qps:
                 if isinstance(qp, QueuePair):
                     total += qp.requestor.board.una + qp.responder.counters.payload_bytes_placed
                 else:
                     total += qp.una + qp.epsn
+                total += qp.state is QpState.ERROR
         return total
 
     def waiting(self, now: int) -> dict[str, Any]:
