@@ -171,8 +171,10 @@ class Job:
         }
 
     def moved(self) -> int:
-        """A number that changes when anything of this job gets on: a packet placed or acknowledged, an iteration, or the
-        end of the workload or of a queue pair."""
+        """A number that changes when anything of this job gets on.
+
+        That is a packet placed or acknowledged, an iteration, or the end of the workload or of a queue pair.
+        """
         progress = self.workload.progress
         total = (
             int(self.workload.done)
