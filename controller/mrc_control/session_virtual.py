@@ -59,6 +59,7 @@ class VirtualSession(Session):
     def __init__(self, topology: Topology, transport: str = "mrc") -> None:
         self.topology = topology
         self.transport = transport
+        self._started: dict[str, int] = {}
         plan = labbuild.FabricPlan(listen.PRIVATE, "virtual", {})
         self.server = FabricServer.from_description(labbuild.fabric_description(topology, plan))
         address = self.server.start()
@@ -85,7 +86,9 @@ class VirtualSession(Session):
 
     def _node(self, host: Host, transport: str) -> HostNode:
         config = load(labbuild.host_config(self.topology, host, self.clock, transport))
-        return HostNode(config, random.Random(config.seed))
+        # One that starts again must be another to its peers, as a real one is.
+        started = self._started[host.name] = self._started.get(host.name, 0) + 1
+        return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
 
     def _port(self, host: Host, plane: int) -> NodePort[Port]:
         port = host.ports[plane]

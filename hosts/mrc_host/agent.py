@@ -14,6 +14,7 @@ import pathlib
 import random
 import signal
 import sys
+import time
 
 from mrc_host.config import NodeConfig, load
 from mrc_host.control import ControlServer
@@ -54,7 +55,8 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         config = load(json.loads(pathlib.Path(argv[0]).read_text()))
-        node = HostNode(config, random.Random(config.seed))
+        # One that starts again must be another to its peers: instance, queue pair and packet numbers of its own.
+        node = HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
     except (OSError, ValueError, ConfigError) as error:
         print(f"mrc_host.agent: {argv[0]}: {error}", file=sys.stderr)
         return 2

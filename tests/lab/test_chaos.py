@@ -306,6 +306,23 @@ def test_a_killed_agent_is_named_by_whom_it_leaves() -> None:
     assert played.counts["workloads done"] == 2
 
 
+def test_an_agent_that_starts_again_is_another_to_its_peers() -> None:
+    """Found by seed 6: else h0 takes the documents of h3's second life for old, and its port 0 for down."""
+    work = load("all_to_all", 3000, hosts=["h3", "h0"], params={"block_bytes": 500})
+    rows = [
+        {"at": 0.1, "start": "w0", "workload": work},
+        {"at": 0.2, "fail": "h3:0"},
+        {"at": 0.3, "kill": "h3"},
+        {"at": 0.4, "restore": "h3:0"},
+        {"at": 0.5, "revive": "h3"},
+        {"at": 0.6, "start": "w1", "workload": work},
+        {"at": 0.7, "fail": "h0:1"},
+        {"at": 6.5, "stop": "w1"},
+    ]
+    played = run.play(Schedule(duration=7.0, steps=steps(*rows)), "virtual")
+    assert played.violation is None
+
+
 def test_a_switch_is_filled_again_whoever_is_its_primary() -> None:
     rows = [
         {"at": 0.1, "enter": "p0-t0.0"},
