@@ -144,6 +144,7 @@ def test_a_replay_is_the_same_to_the_nanosecond() -> None:
 #: Long enough for everything to meet everything.
 BUSY = [
     {"at": 0.1, "start": "w0", "workload": ALL_TO_ALL},
+    {"at": 0.105, "fail": "h1:1", "kind": "port_down"},
     {"at": 0.11, "fail": "p0-t0.0--p0-t1.0", "kind": "link_down", "direction": "up"},
     {"at": 0.12, "fail": "p1-t1.1", "kind": "freeze"},
     {"at": 0.13, "freeze": "h2"},
@@ -151,7 +152,6 @@ BUSY = [
     {"at": 0.15, "thaw": "h2"},
     {"at": 0.16, "leave": "p0-t0.1"},
     {"at": 0.2, "fail": "p0-t0.0", "kind": "transceiver", "settings": {"first": 3, "count": 2}},
-    {"at": 0.25, "fail": "h1:1", "kind": "port_down"},
     {"at": 0.3, "restore": "h1:1"},
     {"at": 0.35, "restore": "p0-t0.0--p0-t1.0"},
     {"at": 0.4, "restore": "p0-t0.0"},
@@ -323,6 +323,17 @@ def test_an_agent_that_starts_again_is_another_to_its_peers() -> None:
     assert played.violation is None
 
 
+@pytest.mark.parametrize("other", ["stop", "freeze"])
+def test_a_switch_that_was_rebooted_stays_as_its_other_failure_wants_it(other: str) -> None:
+    """Found by seed 7: a restart leaves a switch running."""
+    rows = [
+        {"at": 0.1, "fail": "p1-t0.1", "kind": other},
+        {"at": 0.2, "fail": "p1-t0.1", "kind": "reboot"},
+        {"at": 0.3, "restore": "p1-t0.1", "kind": "reboot"},
+    ]
+    assert run.play(Schedule(duration=0.4, steps=steps(*rows)), "virtual").violation is None
+
+
 def test_a_switch_is_filled_again_whoever_is_its_primary() -> None:
     rows = [
         {"at": 0.1, "enter": "p0-t0.0"},
@@ -343,10 +354,10 @@ def test_a_switch_is_filled_again_whoever_is_its_primary() -> None:
 def test_on_the_real_clock_what_must_be_true_stays_true() -> None:
     """Everything once; a schedule's own randomness is on the virtual clock."""
     rows = [
-        *BUSY[:7],
+        *BUSY[:8],
         {"at": 0.3, "kill": "h1"},
         {"at": 0.5, "revive": "h1"},
-        *({**row, "at": row["at"] + 1.0} for row in BUSY[7:]),
+        *({**row, "at": row["at"] + 1.0} for row in BUSY[8:]),
         {"at": 1.6, "fail": "p1-t0.1", "kind": "reboot"},
         {"at": 1.7, "restore": "p1-t0.1"},
         {"at": 1.8, "stop": "w1"},

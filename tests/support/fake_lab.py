@@ -97,6 +97,7 @@ class FakeLab:
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
         broken_off = self._call(f"restart {device_id}")
+        self.switches[device_id] = replace(self.switches[device_id], state=SwitchState.RUNNING)
         self.tables.discard(self.switches[device_id].name)
         if broken_off:
             raise BrokenOff

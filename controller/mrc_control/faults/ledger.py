@@ -286,7 +286,9 @@ class Ledger:
                 lab.fabric.restart(switch.device_id, disconnect=False)
                 self.refill(switch.name)
             then = will.switches.get(switch.name, state)
-            if switch.name in doubtful or was.switches.get(switch.name, state) is not then:
+            # A restart leaves a switch running, whatever else keeps it still.
+            unsure = switch.name in doubtful or switch.name in empty
+            if unsure or was.switches.get(switch.name, state) is not then:
                 lab.fabric.set_state(switch.device_id, then)
         for link in links:
             off = link.name in will.carriers
