@@ -63,7 +63,7 @@ def session_for(
         _check_usable(run, transport)
     first = None
     try:
-        session = RealSession(topology.lab.name)
+        session = RealSession(topology.lab.name, fresh=ours)
         first = session.first
         try:
             yield session

@@ -52,7 +52,7 @@ class RunRecord:
 
 
 class RealSession(Session):
-    """Connects to the lab of a name.
+    """Connects to the lab of a name; a `fresh` one was brought up for this session, which mourns all of it.
 
     Raises:
         RunError: it is not up.
@@ -60,7 +60,7 @@ class RealSession(Session):
 
     clock = "real"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, fresh: bool = False) -> None:
         self.run = RunDir(name)
         state = self.run.read()
         if state.first is None or not state.first.alive():
@@ -70,7 +70,7 @@ class RealSession(Session):
         self.state = state
         self.first = state.first
         #: What had died before.
-        self.mourned = {(death.role, death.how) for death in state.deaths}
+        self.mourned = set() if fresh else {(death.role, death.how) for death in state.deaths}
         self.topology = load_lab(pathlib.Path(state.lab_file))
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients

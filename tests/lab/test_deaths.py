@@ -19,6 +19,8 @@ from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
 from mrc_control.results.recording import Recording
 from mrc_control.rundir import Process, Record, RunDir, RunError, State, wait_dead
 from mrc_control.runner import RunResult
+from mrc_control.session import closing
+from mrc_control.session_real import RealSession
 from mrc_control.verdict import judge
 from mrc_topo.labfile import load_lab
 from support import users
@@ -206,6 +208,10 @@ def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
         assert done.returncode == 2
         assert "lab 'tiny' is damaged: the fabric's process was killed by SIGKILL" in done.stderr
         assert "mrclab down tiny" in done.stderr
+        # Whoever brought the lab up for a session has that session hear of what died in between.
+        for fresh, roles in ((False, []), (True, ["fabric"])):
+            with closing(RealSession("tiny", fresh=fresh)) as made:
+                assert [death.role for death in made.deaths()] == roles
     finally:
         subprocess.run([*users.MRCLAB, "down", "tiny"], capture_output=True, timeout=HANGS_S, check=True)
 
