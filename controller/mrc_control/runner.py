@@ -162,7 +162,7 @@ class Run:
         if recording is not None:
             self.result.recording = recording
         self.gone: set[str] = set()
-        self._over = False
+        self._over = self._begun = False
         self._mourned: set[tuple[str, str]] = set()
         self._moved: dict[str, int] = {}
         self._moved_ns = 0
@@ -211,6 +211,7 @@ class Run:
             denylist.apply(session, session.denied)
         session.reset_fidelity()
         result.started_ns = self._moved_ns = session.now_ns()
+        self._begun = True
         self._cursors = {name: self._ask(name, "events").get("next", 0) for name in result.ranks}
         self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
         for name in result.ranks:
@@ -221,7 +222,8 @@ class Run:
         session, result = self.session, self.result
         self._over = True
         result.finished_ns = session.now_ns()
-        result.started_ns = result.started_ns or result.finished_ns
+        if not self._begun:  # a simulation begins at 0
+            result.started_ns = result.finished_ns
         try:
             result.fidelity = session.fidelity()
         except LOST as error:
@@ -426,8 +428,7 @@ class Run:
             events = self._ask(name, "events", since=self._cursors[name])
             if events:
                 self._cursors[name] = events["next"]
-                for row in events["events"]:
-                    record.events.append(name, row)
+                record.events.extend(name, events["events"])
         try:
             record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
         except TargetError as error:

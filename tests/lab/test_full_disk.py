@@ -113,7 +113,7 @@ RECORD = """
     [
         ('recording.sample("h0", row)', "samples.npz"),
         ("recording.fabric_sample(row)", "samples.npz"),
-        ('recording.events.append("h0", row)', "events.jsonl.gz"),
+        ('recording.events.extend("h0", [row])', "events.jsonl.gz"),
     ],
 )
 def test_a_disk_that_fills_up_while_samples_are_recorded(every: str, name: str, tmp_path: pathlib.Path) -> None:

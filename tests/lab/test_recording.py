@@ -148,8 +148,8 @@ class CheapHost:
             self.stopping = True
         if verb == "progress":
             return {
-                "done": self.stopping, "failure": "", "iterations": 1, "takes_part": True, "bytes_verified": 1,
-                "mismatches": 0, "qps": 0, "qps_in_rts": 0,
+                "moved": now, "done": self.stopping, "failure": "", "iterations": 1, "takes_part": True,
+                "bytes_verified": 1, "mismatches": 0, "qps": 0, "qps_in_rts": 0,
             }  # fmt: skip
         return {}
 
@@ -173,6 +173,9 @@ class CheapSession:
 
     def reset_fidelity(self) -> None: ...
 
+    def deaths(self) -> list[Any]:
+        return []
+
     def fidelity(self) -> dict[str, Any]:
         return {"valid": True, "reasons": [], "simulated": True}
 
@@ -180,6 +183,13 @@ class CheapSession:
         sent = self.now // 1000
         row = {"tx_bytes": sent, "depth_bytes": sent % 1000, "max_bytes": 1000, "drops": 0, "lost": 0}
         return {"ports": {f"{s.name}:{port}": row for s in self.topology.switches for port in s.links}}
+
+
+def test_a_run_that_begins_at_time_zero_has_its_length() -> None:
+    session: Any = CheapSession(TOPOLOGY)
+    session.begun = session.now = 0
+    result = Run(session, WorkloadSpec("write_bw", duration_s=1.0)).go()
+    assert (result.started_ns, result.finished_ns >= SECOND) == (0, True)
 
 
 def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[int], Any]:
@@ -278,8 +288,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
                 record.sample(name, row)
         for row in fabric:
             record.fabric_sample(row)
-        for row in events[NAMES[0]]:
-            record.events.append(NAMES[0], row)
+        record.events.extend(NAMES[0], events[NAMES[0]])
         document = document_of(record)
         judged.append(verdict.judge(document, TOPOLOGY, Expectation(recovery=0.0, trims=False)).document())
         assert list(record.events.between(4 * SECOND, 6 * SECOND)) == [(NAMES[0], events[NAMES[0]][1])]

@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import IO, Any
 
@@ -153,14 +153,14 @@ class Events(Mapping[str, Iterator[dict[str, Any]]]):
         self._waiting: list[dict[str, Any]] = []
         self._offsets, self._begins, self._ends = array("q"), array("q"), array("q")
 
-    def append(self, host: str, row: Mapping[str, Any]) -> None:
-        """One event of a host.
+    def extend(self, host: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The next events of a host; it is known from then on, also if there are none.
 
         Raises:
-            WriteError: it could not be written.
+            WriteError: they could not be written.
         """
         self._hosts[host] = None
-        self._waiting.append({"host": host, **row})
+        self._waiting += ({"host": host, **row} for row in rows)
         if len(self._waiting) >= BATCH:
             self.flush()
 
