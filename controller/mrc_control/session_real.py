@@ -56,6 +56,7 @@ class RealSession(Session):
 
     Raises:
         RunError: it is not up.
+        LabDied: it was brought up for this session, and is not up any more.
     """
 
     clock = "real"
@@ -63,10 +64,11 @@ class RealSession(Session):
     def __init__(self, name: str, *, fresh: bool = False) -> None:
         self.run = RunDir(name)
         state = self.run.read()
+        gone = LabDied if fresh else RunError
         if state.first is None or not state.first.alive():
-            raise LabDied(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
+            raise gone(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
         if state.phase != "up":
-            raise RunError(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
+            raise gone(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
         self.state = state
         self.first = state.first
         #: What had died before.
