@@ -82,6 +82,13 @@ class HostNet:
         Raises:
             HostNetError: Mininet is missing or refuses.
         """
+        try:
+            self._start()
+        except SystemExit as error:
+            # Mininet's way of saying that one of its programs is missing; it has said which.
+            raise HostNetError(f"Mininet gives up; labd.log tells why; {INSTALL}") from error
+
+    def _start(self) -> None:
         check_installed()
         from mininet.net import Mininet
         from mininet.node import Node

@@ -271,7 +271,9 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
             return
         if state.phase == "failed" or state.ending or dead:
             deaths = "; ".join(death.text() for death in run.deaths(first))
-            reason = state.error or deaths or last_line(run.log_file) or "it died"
+            # What a daemon could not tell in its record, its last words in the log may.
+            told = "; ".join(filter(None, (deaths, last_line(run.log_file))))
+            reason = state.error or told or "it died"
             raise LabDied(f"lab '{run.name}' did not come up: {reason}")
         if time.monotonic() > deadline:
             raise RunError(

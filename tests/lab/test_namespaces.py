@@ -123,6 +123,14 @@ def test_loopback_is_up_inside() -> None:
 
 
 @pytest.mark.lab
+def test_programs_of_root_are_found_whatever_the_users_path() -> None:
+    environment = os.environ | {"PATH": "/usr/bin:/bin"}
+    command = [*LAUNCH, "--run", "sh", "-c", "command -v sysctl"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    assert done.stdout == "/usr/sbin/sysctl\n"
+
+
+@pytest.mark.lab
 def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathlib.Path) -> None:
     assert mrclab("exec", "h1", "--", "sh", "-c", "exit 7", code=7).stdout == ""
     done = subprocess.run([*users.MRCLAB, "exec", "h0", "pwd"], capture_output=True, text=True, cwd="/usr", check=True)

@@ -25,6 +25,7 @@ from mrc_control.lab import death, namespaces
 from mrc_control.lab.namespaces import NamespaceError, Owner
 
 UMASK = 0o077
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,15 @@ def _probe() -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def _path() -> None:
+    """Adds root's folders of programs to PATH: who is root in there needs them, and a user's PATH often lacks them."""
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    os.environ["PATH"] = ":".join([*folders, *(each for each in SBIN if each not in folders)])
+
+
 def main(argv: list[str]) -> int:
     """Entry point."""
+    _path()
     if argv[:1] == ["--run"] and len(argv) > 1:
         return _foreground(argv[1:])
     if argv == ["--probe"]:
