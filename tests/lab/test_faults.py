@@ -19,6 +19,7 @@ from mrc_control.session_real import RunRecord
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
 from support.fake_lab import BrokenOff, FakeLab
+from support.flap_links import flap_links
 
 LINK, PORT, T1 = "p1-t0.0--p1-t1.0", "h3:2", "p0-t1.1"
 
@@ -172,27 +173,13 @@ def test_a_run_restores_its_own_failures_only(fake: FakeLab) -> None:
     assert list(run.broken) == [LINK, T1]
 
 
-def _flap(number: int, name: str, folder: str) -> None:
-    fake = FakeLab(load_lab("default"))
-    run = RunDir(name)
-    ledger = Ledger(fake.topology, fake.refill, RunRecord(run))
-    targets = list(fake.topology.links)[number * 4 : number * 4 + 4]
-    for _ in range(10):
-        for target in targets:
-            ledger.fail(fake, Action("fail", target))
-        for target in targets[1:]:
-            ledger.restore(fake, target)
-        if _ < 9:
-            ledger.restore(fake, targets[0])
-
-
 def test_several_processes_change_the_record(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path))
     run = RunDir("shared")
     run.create()
     run.write(State("shared"))
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_flap, args=(number, "shared", str(tmp_path))) for number in range(3)]
+    workers = [context.Process(target=flap_links, args=(number, "shared")) for number in range(3)]
     for worker in workers:
         worker.start()
     for worker in workers:

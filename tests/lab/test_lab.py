@@ -72,11 +72,23 @@ def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path:
 EVERYBODY = Workload(name="permutation", params={"message_bytes": 1 << 18, "window": 3, "shift": 1}, duration=5.5)
 ONE_PAIR = Workload(name="write_bw", params={"message_bytes": 1 << 18, "window": 4}, hosts=["h1", "h3"], duration=5.5)
 SILENT = Evidence(dropped=1, carried=0.2, evs_lost=1)
+#: How long a failure lasts, and what is asserted of it. Times and rates are the virtual clock's matter: on the real one
+#: another process may take the machine at any moment, so there states and counters speak, with time to come about.
+LASTS_S = {"virtual": 2.0, "real": 4.0}
+EXPECT = {
+    "virtual": Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95),
+    "real": Expectation(localised=True, valid=False),
+}
 FAILURES = {
     "link": (EVERYBODY, "p1-t0.0--p1-t1.0", "link_down", 0.0, SILENT),
     "port": (ONE_PAIR, "h3:2", "port_down", 0.25, Evidence(carried=0.05, ports_down=2, goodput=0.85)),
     "freeze": (EVERYBODY, "p2-t1.1", "freeze", 0.0, SILENT),
 }
+
+
+def counted(evidence: Evidence) -> Evidence:
+    """Without what is a share of a rate."""
+    return evidence.model_copy(update={"carried": None, "goodput": None})
 
 
 @pytest.mark.slow
@@ -88,12 +100,15 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
     # Fewer packets per round trip want fewer EVs: every dead one costs a packet to find out.
     lab = lab_file(tmp_path, links={"host": rate, "fabric": rate}, ev={"size": 32, "active": 16})
     workload, target, kind, loss, evidence = FAILURES[failure]
+    lasts = LASTS_S[clock]
+    if clock == "real":
+        evidence = counted(evidence)
     schedule = [
         Step(at=1.5, fail=target, kind=kind, loss=loss, evidence=evidence),
-        Step(at=3.5, restore=target, loss=0.0),
+        Step(at=1.5 + lasts, restore=target, loss=0.0),
     ]
-    expect = Expectation(recovery=0.2, localised=True, valid=False, min_share=0.95)
-    document = run(lab, clock, workload, schedule, expect)
+    workload = workload.model_copy(update={"duration": 3.5 + lasts})
+    document = run(lab, clock, workload, schedule, EXPECT[clock])
     assert [each["error"] for each in document["happenings"]] == ["", ""]
 
 
@@ -104,11 +119,12 @@ def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
     lifecycle.up(lab, links="veth")
     try:
         workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
-        schedule = [Step(at=0.5, fail="p0-t0.0--p0-t1.0", evidence=SILENT), Step(at=2.5, restore="p0-t0.0--p0-t1.0")]
+        link = "p0-t0.0--p0-t1.0"
+        schedule = [Step(at=0.5, fail=link, evidence=counted(SILENT)), Step(at=4.5, restore=link)]
         document = run(lab, "real", workload, [], Expectation(valid=False))
         assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 20_000
         # A mended link looks lossy until ten probes, a second's worth, have come back over it.
-        ring = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=5.5)
+        ring = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=9.0)
         document = run(lab, "real", ring, schedule, Expectation(valid=False, localised=True))
         with session(lab, "real") as made:
             assert len(made.target.clients) == 8  # type: ignore[attr-defined]

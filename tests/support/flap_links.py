@@ -1,0 +1,28 @@
+"""A process that fails and restores links of its own in a lab's record that it shares with others.
+
+Here and not in a test: a process that is spawned imports its function by name, which a test module has not.
+"""
+
+from __future__ import annotations
+
+from mrc_control.faults.action import Action
+from mrc_control.faults.ledger import Ledger
+from mrc_control.rundir import RunDir
+from mrc_control.session_real import RunRecord
+from mrc_topo.labfile import load_lab
+from support.fake_lab import FakeLab
+
+
+def flap_links(number: int, name: str) -> None:
+    """Leaves the first of its four links broken."""
+    fake = FakeLab(load_lab("default"))
+    run = RunDir(name)
+    ledger = Ledger(fake.topology, fake.refill, RunRecord(run))
+    targets = list(fake.topology.links)[number * 4 : number * 4 + 4]
+    for turn in range(10):
+        for target in targets:
+            ledger.fail(fake, Action("fail", target))
+        for target in targets[1:]:
+            ledger.restore(fake, target)
+        if turn < 9:
+            ledger.restore(fake, targets[0])
