@@ -138,6 +138,14 @@ class Daemon:
             self.record.deaths += fresh
             self.write()
 
+    def await_death(self, seconds: float) -> None:
+        """Waits until a child is known to have died: the kernel closes its sockets before it can be buried."""
+        deadline = time.monotonic() + seconds
+        while not self.record.deaths and time.monotonic() < deadline:
+            time.sleep(WATCH_S)
+            with contextlib.suppress(OSError):
+                self.bury()
+
     def _check_alive(self, role: str) -> Callable[[], None]:
         """What raises RunError when a child that is being started has died."""
 
@@ -249,9 +257,7 @@ def main(argv: list[str]) -> int:
         text = str(error)
         if daemon is not None:
             # What does not answer may have died of something that it could not tell itself.
-            time.sleep(WATCH_S)
-            with contextlib.suppress(OSError):
-                daemon.bury()
+            daemon.await_death(GRACE_S)
             text = "; ".join([*(death.text() for death in record.deaths), text])
         record.phase, record.error = "failed", text
         with contextlib.suppress(OSError):

@@ -16,8 +16,9 @@ import pytest
 from mrc_control import resultdir
 from mrc_control.experiment import Experiment, Workload
 from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
+from mrc_control.labd import Daemon
 from mrc_control.results.recording import Recording
-from mrc_control.rundir import Process, Record, RunDir, RunError, State, wait_dead
+from mrc_control.rundir import LabFolder, Process, Record, RunDir, RunError, State, wait_dead
 from mrc_control.runner import RunResult
 from mrc_control.session import closing
 from mrc_control.session_real import RealSession
@@ -228,3 +229,15 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
     assert not verdict["passed"]
     assert verdict["checks"][0]["measured"] == "it died"
     assert "it died" in (tmp_path / "report.html").read_text()
+
+
+def test_the_daemon_waits_for_the_death_that_silence_announces(tmp_path: pathlib.Path) -> None:
+    daemon = Daemon(LabFolder(tmp_path), load_lab(lab_file(tmp_path, "tiny", **SMALL)), "mrc", "memory")
+    daemon.children["fabric"] = subprocess.Popen(["sh", "-c", "sleep 0.5; exit 3"])
+    daemon.bury()
+    assert daemon.record.deaths == []
+    daemon.await_death(HANGS_S)
+    assert [(each.role, each.how) for each in daemon.record.deaths] == [("fabric", "ended by itself with exit code 3")]
+    assert LabFolder(tmp_path).read().deaths == daemon.record.deaths
+    daemon.bury()
+    assert len(daemon.record.deaths) == 1
