@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_control.faults.action import Action
+from mrc_control.results.series import Series
 from mrc_control.runner import Run, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
 from mrc_host.drivers.surface import PortPacer
@@ -193,7 +194,14 @@ def outcome(transport: str, seed: int) -> str:
     finally:
         session.close()
     assert not result.failures
-    return json.dumps(document)
+    document["events"] = {host: list(events) for host, events in document["events"].items()}
+    return json.dumps(document, default=columns)
+
+
+def columns(series: Series) -> dict[str, Any]:
+    """All that a host's or the fabric's series holds."""
+    names = list(series.columns)
+    return dict(zip(names, (each.tolist() for each in series.take(names)), strict=True))
 
 
 @pytest.mark.slow
