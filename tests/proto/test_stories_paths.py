@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import (
     CcAlgorithm,
     CcConfig,
@@ -29,7 +30,7 @@ PATHS = 4
 INTERVAL = 200_000
 
 
-def story(planes: int = 2, *, ev: EvConfig | None = None, gbps: int = 100, **changes: object) -> Story:
+def story(planes: int = 2, *, ev: EvConfig | None = None, gbps: int = 100, seed: int = 1, **changes: object) -> Story:
     rate = gbps * 10**9
     config = NetConfig(
         planes=planes,
@@ -48,7 +49,7 @@ def story(planes: int = 2, *, ev: EvConfig | None = None, gbps: int = 100, **cha
         "reliability": ReliabilityConfig(timeout=10),
         "ev": ev or EvConfig(count=32, active=16, probe_interval_ns=INTERVAL, probe_timeout_ns=INTERVAL),
     }
-    return Story(config, **(settings | changes))
+    return Story(config, seed, **(settings | changes))
 
 
 def evs_on(s: Story, plane: int, index: int) -> set[int]:
@@ -392,6 +393,52 @@ def test_reverse_evs_follow_data_sacks_when_both_send() -> None:
     for host, qp in ((0, s.qp), (1, s.connection.peer)):
         sent = {p.ev for p in s.sent if p.is_data and p.host == host}
         assert set(qp.route.reverse) <= sent
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ends_whose_reverse_evs_died_hear_of_each_other_again(seed: int) -> None:
+    """Neither hears an answer, so neither learns a reverse EV from one: a repeated packet tells that ours was lost."""
+    s = story(1, seed=seed)
+    s.net.set_path(False, plane=0, index=0)
+    back = s.bench.reverse(s.connection)
+    for host, qp in ((0, s.qp), (1, s.connection.peer)):
+        qp.route.reverse[0] = next(ev for ev in qp.evs.universe.values if control_path(s, host, ev) == 0)
+    writes = [s.bench.post(s.connection, 10 * MTU), s.bench.post(back, 10 * MTU)]
+    s.until(lambda: s.bench.outstanding == 0)
+    assert {write.status for write in writes} == {CompletionStatus.SUCCESS}
+    assert all(control_path(s, host, qp.route.reverse[0]) for host, qp in ((0, s.qp), (1, s.connection.peer)))
+
+
+def test_a_repeated_port_status_is_answered_on_another_ev() -> None:
+    s = story(2)
+    s.net.set_path(False, plane=0, index=0)
+    route = s.connection.peer.route
+    dead = next(ev for ev in route.universe.values if plane_at(route, ev) == 0 and control_path(s, 1, ev) == 0)
+    route.reverse[0] = dead
+    s.net.set_link(s.requestor_host, 1, False)
+    s.net.run(max_time_ns=200_000_000)
+    assert s.qp.peer.status_acked
+    assert route.reverse[0] != dead
+
+
+def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> None:
+    s = story(1)
+    back = s.bench.reverse(s.connection)
+    s.bench.post(s.connection, 20 * MTU)
+    s.bench.post(back, 20 * MTU)
+    s.until(lambda: s.bench.outstanding == 0)
+    route = s.connection.peer.route
+    proven = route.reverse[0]
+    for _ in range(5):
+        route.doubt(0, route.proven_ns[0] + 1)
+    assert route.reverse[0] == proven
+
+
+def control_path(s: Story, host: int, ev: int) -> int:
+    """The path that a control packet of an end takes on an EV of plane 0."""
+    qp = (s.qp, s.connection.peer)[host]
+    raw = bytes(qp.context.codec.encode_ack(qp.peer.addresses, ev, 184, 1, 1, 31, 1))
+    return s.net.choose(raw, (s.requestor_host, s.responder_host)[host].group, 0).index
 
 
 def test_planes_carry_the_same_load() -> None:

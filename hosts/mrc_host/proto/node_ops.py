@@ -135,23 +135,18 @@ class NodeOperations:
         if due is not None:
             self._context.timers.arm(TimerKind.NODE_PROBE, self, due)
 
-    def reverse_interval(self, route: Route) -> int:
-        """One smoothed RTT, unless the profile says otherwise."""
-        cc = route.qps[0].qpcc.cc
-        return route.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
-
     def on_inbound(self, route: Route, now: int) -> None:
         """A peer became active: start looking for reverse EVs."""
-        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + self.reverse_interval(route))
+        self._context.timers.arm(TimerKind.REVERSE_PROBE, route, now + route.interval())
 
     def on_reverse_timer(self, route: Route, now: int) -> None:
         """One probe on a random EV of the next plane, while data arrives and our own SACKs do not tell."""
-        interval = self.reverse_interval(route)
+        interval = route.interval()
         if now - route.inbound_ns > 2 * interval:
             route.inbound_ns = -1  # idle; the next packet starts it again
             return
         peer = route.peer
-        if route.reverse_ns < now - interval and len(self.pending) < _MAX_PENDING:
+        if max(route.proven_ns) < now - interval and len(self.pending) < _MAX_PENDING:
             plane = peer.next_plane()
             if plane >= 0:
                 ev = route.any_ev(plane)
@@ -168,19 +163,22 @@ class NodeOperations:
         """Answer a request; for a port status that is news, returns the mask of planes that just became unusable."""
         context = self._context
         lost = 0
+        plane = peer.control_plane(port)
+        route = peer.routes[0]
         if request.op == EndpointOp.PORT_STATUS:
             context.counters.port_status_received += 1
             identifier = peer.newer(request.psn & 0xFFFF)
             if identifier is not None:
                 peer.remote_status = identifier
                 lost = self.take_status(peer, request.port_status_mask, now)
+                plane = peer.control_plane(port)
+            else:
+                route.doubt(plane, now)
         elif request.op == EndpointOp.EV_PROBE:
             context.counters.ev_probes_answered += 1
         else:
             context.drop("endpoint_op", port, now)
             return 0
-        plane = peer.control_plane(port)
-        route = peer.routes[0]
         ev = route.reverse[plane]
         route.send(self._answer(peer.addresses, request, ev), ev, plane)
         return lost
@@ -232,8 +230,7 @@ class NodeOperations:
             del self.pending[request_id]
             route = probe.route
             if route is not None:
-                route.reverse[probe.plane] = probe.ev
-                route.reverse_ns = now
+                route.prove(probe.ev, probe.plane, now)
             elif probe.token is not None:
                 rtt = now - probe.sent_ns
                 context.events.append(ProbeResult(probe.token, probe.addresses[16:], probe.ev, probe.plane, rtt))

@@ -421,8 +421,7 @@ class Requestor:
         if mark:
             self._mark_ev(sack.entropy, mark)
         elif triggered is not None:
-            qp.route.reverse[triggered.plane] = sack.entropy
-            qp.route.reverse_ns = now
+            qp.route.prove(sack.entropy, triggered.plane, now)
 
         # Congestion control: bytes newly received, per queue pair, modulo 2^24 units.
         # What a SACK says of the responder's state counts only if no later one has been heard: `rcvd_bytes` and, within

@@ -141,6 +141,7 @@ class Responder:
             counters.duplicates += 1
             if self.qp.context.trace is not None:
                 self._trace(data, port, now, "duplicate")
+            self.qp.route.doubt(self.qp.peer.control_plane(port), now)
             self._sack(psn, data, port, now)
             if data.flags & FLAG_ACK_REQ and psn <= self._acked_psn:
                 self._ack(port)

@@ -20,20 +20,47 @@ _MAX_PATHS = 4096  # cached SRv6 paths; an EV universe is smaller
 class Route:
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
-    __slots__ = ("inbound_ns", "outer_bytes", "paths", "peer", "qps", "reverse", "reverse_ns", "universe")
+    __slots__ = ("doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse", "universe")
 
     def __init__(self, peer: Peer, universe: EvUniverse) -> None:
         """Raises ConfigError when an EV of the profile has no path to the peer."""
         self.peer = peer
         self.universe = universe
         self.qps: list[QueuePair] = []
-        self.reverse_ns = -1
         self.inbound_ns = -1
         self.paths: dict[int, Srv6Path] = {}
         self.outer_bytes = self._outer_bytes()
         # One known-good EV per plane for control packets; random until one proves good.
         choice = peer.context.rng.choice
         self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
+        self.proven_ns = [-1] * len(self.reverse)  # when it last proved good
+        self.doubted_ns = [-1] * len(self.reverse)  # when it was last drawn anew
+
+    def prove(self, ev: int, plane: int, now: int) -> None:
+        """An EV (its value) has carried something to the peer: control packets take it from now on."""
+        self.reverse[plane] = ev
+        self.proven_ns[plane] = now
+
+    def interval(self) -> int:
+        """How long a proof of a reverse EV holds: one smoothed RTT, unless the profile says otherwise."""
+        cc = self.qps[0].qpcc.cc
+        return self.universe.config.reverse_probe_ns or cc.srtt_ns or cc.base_rtt_ns
+
+    def doubt(self, plane: int, now: int) -> None:
+        """The peer repeats what we have answered: take another reverse EV, unless this one proved good just now.
+
+        Where the reverse EVs of both ends die at once neither hears a SACK or an answer to a probe, so nothing else
+        would ever replace them. A burst of repetitions is one doubt: the first answer on the new EV needs its time.
+        """
+        interval = self.interval()
+        proven, doubted = self.proven_ns[plane], self.doubted_ns[plane]
+        if proven >= 0 and now < proven + 2 * len(self.reverse) * interval:
+            return
+        if doubted >= 0 and now < doubted + interval:
+            return
+        self.doubted_ns[plane] = now
+        self.proven_ns[plane] = -1
+        self.reverse[plane] = self.any_ev(plane)
 
     def _outer_bytes(self) -> int:
         """Bytes that the encapsulation adds, the most of any EV; 0 without one."""
