@@ -475,3 +475,45 @@ def test_a_port_change_is_told_once_per_port() -> None:
     b.net.run(max_time_ns=MS)
     seen = [event for _, index, event in b.events if index == 1 and isinstance(event, PortChanged)]
     assert seen == [PortChanged(3, False, one.address)]
+
+
+# --- a peer that starts again ---
+
+
+def test_queue_pairs_to_a_peer_s_earlier_life_end_and_leave_the_window_to_the_new_ones() -> None:
+    b = bench(cc=CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1_200, base_rtt_ns=8_000))
+    one, two = b.add_host(), b.add_host()
+    old = [b.connect(one, two) for _ in range(8)]
+    stale = two.core.local_attributes(two.core.create_qp(two.core.create_cq()))
+    # The second life: another core behind the same address, which knows nothing of the first one's queue pairs.
+    for connection in old:
+        two.core.destroy_qp(connection.peer, b.net.now)
+    posted = [b.post(connection, 4 * MTU) for connection in old]
+    before = two.core.context.instance
+    two.core.context.instance = before + 1
+    start = b.net.now
+    new = b.connect(one, two)
+    for connection in old:
+        assert (connection.qp.state, connection.qp.error) == (QpState.ERROR, ErrorReason.PEER_RESTARTED)
+    write = b.post(new, 20 * MTU)
+    b.net.run(max_time_ns=10 * MS)
+    assert write.completed_at is not None
+    assert write.completed_at < start + 5 * MS
+    assert {each.status for each in posted} == {CompletionStatus.RETRY_EXC_ERR}
+    assert new.qp.qpcc.cc.inflight == 0
+    # What still comes of the first life is refused, and changes nothing.
+    late = one.core.create_qp(one.core.create_cq())
+    with pytest.raises(QpError, match=rf"instance {before} .* started again since as {before + 1}"):
+        one.core.connect(late, stale, b.net.now)
+    assert new.qp.state is QpState.RTS
+
+
+def test_queue_pairs_connected_without_a_document_outlive_a_document() -> None:
+    b = bench()
+    one, two = b.add_host(), b.add_host()
+    b.connect(one, two)
+    first = one.core.context.peers[two.address + one.address].qps[0]
+    first.remote_instance = None
+    two.core.context.instance += 1
+    b.connect(one, two)
+    assert first.state is QpState.RTS

@@ -14,6 +14,7 @@ A loop without I/O, two endpoints on one virtual clock:
 
 from __future__ import annotations
 
+import ipaddress
 import random
 import traceback
 from collections import Counter
@@ -424,6 +425,13 @@ class Endpoint:
             qp.transit(QpInput.TO_INIT, now)
         qp.after(QpInput.TO_RTR)
         address = check_document(qp, remote)
+        instance = remote["instance"]
+        known = self.context.peers.get(address + self.config.address)
+        if known is not None and instance in known.former:
+            raise QpError(
+                f"queue pair {qp.number}: the document is of instance {instance} of {ipaddress.IPv6Address(address)}, "
+                f"which has started again since as {known.instance}; connect with a document of that"
+            )
         attributes = qp.attributes
         attributes.peer_trim_nack = remote["trim_nack"]
         attributes.peer_service_time = remote["service_time"]
@@ -440,7 +448,9 @@ class Endpoint:
             mpr_dest=attributes.mpr_dest,
         )
         peer = qp.peer
-        if peer.newer_document(remote["instance"], remote["port_status"]):
+        qp.remote_instance = instance
+        peer.bury(instance, now)
+        if peer.newer_document(instance, remote["port_status"]):
             self._planes_lost(peer, self._node.take_status(peer, remote["ports_up"], now), now)
         self.modify(
             qp,

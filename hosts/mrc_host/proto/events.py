@@ -28,6 +28,7 @@ class ErrorReason(Enum):
     NO_RECEIVE_POSTED = "no receive posted for an immediate"
     WIMM_LIMIT = "more WriteIMM in flight than max_wimm"
     CQ_OVERFLOW = "completion queue overflow"
+    PEER_RESTARTED = "the peer's endpoint has started again since"
     CONTRADICTION = "the peer takes back what it acknowledged"
     INTERNAL = "internal fault, see the event log"
     REQUESTED = "requested by the application"

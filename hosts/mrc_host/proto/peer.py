@@ -7,8 +7,11 @@ A peer exists while a queue pair is connected to it.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
+from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.qpcc import Qpcc
 from mrc_host.proto.route import Route
 from mrc_host.proto.timers import TimerKind
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from mrc_host.proto.ev_profile import EvUniverse
     from mrc_host.proto.qp import QueuePair
 
+_FORMER = 16  # lives of a peer that are remembered as over
 _ID_MASK = 0xFFFF
 _ID_HALF = 0x8000
 
@@ -32,6 +36,7 @@ class Peer:
         "addresses_in",
         "context",
         "controllers",
+        "former",
         "instance",
         "planes",
         "qps",
@@ -54,6 +59,7 @@ class Peer:
         self.remote_ports = (1 << config.ports.count) - 1
         self.remote_status: int | None = None  # identifier of the newest status known, all its bits
         self.instance: int | None = None  # of the peer's endpoint: one that starts again counts anew
+        self.former: deque[int] = deque(maxlen=_FORMER)  # instances before that
         self.planes = context.ports.mask & self.remote_ports
         self.status_id = context.ports.status  # what we told last
         self.status_acked = True
@@ -131,6 +137,8 @@ class Peer:
         if known is not None and instance == self.instance and status <= known:
             return False
         fresh = self.instance is None
+        if self.instance not in (None, instance):
+            self.former.append(self.instance)
         self.instance = instance
         if known is not None and fresh:
             # A status came before any document: only its 16 bits are known.
@@ -140,6 +148,17 @@ class Peer:
                 return False
         self.remote_status = status
         return True
+
+    def bury(self, instance: int, now: int) -> None:
+        """The peer's endpoint is `instance` now: its queue pairs of another life are gone, and so is what they hold.
+
+        Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
+        """
+        for qp in list(self.qps):
+            if qp.remote_instance not in (None, instance):
+                unacked = qp.requestor.unacked
+                failed = unacked[0].last if unacked else None
+                qp.fail(ErrorReason.PEER_RESTARTED, now, failed_psn=failed, status=CompletionStatus.RETRY_EXC_ERR)
 
     def control_plane(self, arrival: int) -> int:
         """The plane for a control packet: the one that the packet it answers came on, while that is usable."""

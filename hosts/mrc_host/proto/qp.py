@@ -145,6 +145,7 @@ class QueuePair:
         "prober",
         "qpcc",
         "reliability",
+        "remote_instance",
         "remote_number",
         "requestor",
         "responder",
@@ -175,6 +176,7 @@ class QueuePair:
         self.error: ErrorReason | None = None
         self.connected = False
         self.remote_number = 0
+        self.remote_instance: int | None = None  # which life of the peer's endpoint the document was of
         self.ev_config = ev_config
         self.cc_config = cc_config
         initial = context.config.initial_psn
@@ -273,6 +275,7 @@ class QueuePair:
         self.sq_psn = self.context.rng.getrandbits(24)
         self.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
         self.told_status = None
+        self.remote_instance = None
         self.requestor.start(self.sq_psn)
         self.responder.start(0)
 
