@@ -16,21 +16,9 @@ from mrc_control.execute import run_on
 from mrc_control.experiment import Expectation, Experiment, Workload
 from mrc_control.session import Session
 from mrc_host.workloads import WORKLOADS
-from support.labs import session
+from support.labs import SMALL_LOADS, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
-SMALL: dict[str, dict[str, Any]] = {
-    "ring_all_reduce": {"size_bytes": 12_000},
-    "reduce_scatter": {"size_bytes": 12_000},
-    "all_gather": {"size_bytes": 12_000},
-    "tree_all_reduce": {"size_bytes": 6000},
-    "all_to_all": {"block_bytes": 3000},
-    "permutation": {"message_bytes": 5000},
-    "incast": {"message_bytes": 4000},
-    "send_recv": {"message_bytes": 4000},
-    "write_bw": {"message_bytes": 8000},
-    "write_lat": {},
-}
 HOSTS = {"all": None, "three": ["h3", "h0", "h2"]}
 BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
 COUNTED = {"bandwidth": {"permutation", "incast", "send_recv", "write_bw"}, "latency": {"write_lat"}}
@@ -92,7 +80,7 @@ def test_matrix(transport: str, clock: str) -> None:
                         made,
                         Workload(
                             name=name,
-                            params={**SMALL[name], **extra},
+                            params={**SMALL_LOADS[name], **extra},
                             hosts=hosts,
                             duration=None if extra else duration,
                             limit=20,

@@ -45,23 +45,11 @@ from mrc_control.session_real import RealSession
 from mrc_control.session_virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.topology import Topology
-from support.labs import lab_file
+from support.labs import SMALL_LOADS, lab_file
 
 #: What allocators and threads may need more, whatever the length; a leak of 1 KB/s has exceeded it in 3 hours.
 ALLOWED = 6 << 20
 LEAST_ROUNDS = 8
-LOAD: dict[str, dict[str, Any]] = {
-    "ring_all_reduce": {"size_bytes": 12_000},
-    "reduce_scatter": {"size_bytes": 12_000},
-    "all_gather": {"size_bytes": 12_000},
-    "tree_all_reduce": {"size_bytes": 6000},
-    "all_to_all": {"block_bytes": 3000},
-    "permutation": {"message_bytes": 5000},
-    "incast": {"message_bytes": 4000},
-    "send_recv": {"message_bytes": 4000},
-    "write_bw": {"message_bytes": 8000},
-    "write_lat": {},
-}
 #: Slow links make a light load; queues drain, and timeouts wait, as long as on fast ones in proportion.
 LAB: dict[str, Any] = {
     "name": "endurance",
@@ -181,7 +169,7 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
     workload = rng.choice(sorted(WORKLOADS))
     names = [host.name for host in topology.hosts]
     hosts = None if rng.random() < 0.7 else rng.sample(names, rng.randrange(2, len(names) + 1))
-    spec = WorkloadSpec(workload, dict(LOAD[workload]), hosts, seconds, qps_per_peer=rng.choice((1, 1, 2)))
+    spec = WorkloadSpec(workload, dict(SMALL_LOADS[workload]), hosts, seconds, qps_per_peer=rng.choice((1, 1, 2)))
     steps = schedule(rng, topology, seconds)
     visitors = Visitors(session, rng, tally)
 

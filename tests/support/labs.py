@@ -13,6 +13,20 @@ from mrc_control.execute import session_for
 from mrc_control.session import Session
 from mrc_topo.labfile import builtin_labs
 
+#: Every workload with parameters that make its messages small.
+SMALL_LOADS: dict[str, dict[str, Any]] = {
+    "ring_all_reduce": {"size_bytes": 12_000},
+    "reduce_scatter": {"size_bytes": 12_000},
+    "all_gather": {"size_bytes": 12_000},
+    "tree_all_reduce": {"size_bytes": 6000},
+    "all_to_all": {"block_bytes": 3000},
+    "permutation": {"message_bytes": 5000},
+    "incast": {"message_bytes": 4000},
+    "send_recv": {"message_bytes": 4000},
+    "write_bw": {"message_bytes": 8000},
+    "write_lat": {},
+}
+
 
 def lab_file(folder: pathlib.Path, base: str = "default", **changes: Any) -> str:
     """A lab file that is like one that comes with the project but for some keys; nested mappings are merged."""
