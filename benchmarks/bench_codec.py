@@ -6,9 +6,9 @@ import random
 import time
 from collections.abc import Callable
 
-from mrc_host.proto import packet as full
-from mrc_host.proto import wire
-from mrc_host.proto.fields import Opcode
+from mrc_host.proto.wire import codec as wire
+from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.fields import Opcode
 
 
 def _microseconds(action: Callable[[], object], count: int) -> float:

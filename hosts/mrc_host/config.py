@@ -25,7 +25,7 @@ from mrc_host.proto.config import (
     Srv6Path,
     WireConfig,
 )
-from mrc_host.proto.roce import RoceConfig
+from mrc_host.proto.roce.endpoint import RoceConfig
 
 TRANSPORTS = ("mrc", "roce")
 #: Outer IPv6 and SRH, IPv6, UDP, BTH, extension headers, ICRC: 152 bytes at most, rounded up.

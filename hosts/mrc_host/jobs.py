@@ -14,7 +14,7 @@ from mrc_host.proto.config import CcConfig, EvConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState
 from mrc_host.proto.qp import QueuePair
-from mrc_host.proto.roce import RoceEndpoint, RoceQueuePair
+from mrc_host.proto.roce.endpoint import RoceEndpoint, RoceQueuePair
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 RECEIVES = 512

@@ -1,4 +1,4 @@
-"""Scapy layers for MRC, generated from the field table of `proto/fields.py` and bound to UDP port 4791.
+"""Scapy layers for MRC, generated from the field table of `proto/wire/fields.py` and bound to UDP port 4791.
 
 `import mrc_host.scapy_mrc`, and Scapy dissects MRC. To build: `IPv6(...)/UDP(sport=ev & 0xffff)/BTH(opcode="SACK")/
 SETH(...)/CC_STATE(...)`; BTH.pad, BTH.ts and the ICRC are computed unless given. The padding and the ICRC, last
@@ -21,9 +21,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw, bind_layers
 
-from mrc_host.proto import fields
-from mrc_host.proto.fields import HEADERS, MRC_LAYOUTS, MRC_UDP_PORT, Field, Header
-from mrc_host.proto.packet import icrc
+from mrc_host.proto.wire import fields
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, MRC_UDP_PORT, Field, Header
+from mrc_host.proto.wire.packet import icrc
 
 _TRANSPORT = [name for name in HEADERS if name not in ("IPV6", "IPV4", "SRH", "UDP")]
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrc_host.proto import packet as full
-from mrc_host.proto import wire
-from mrc_host.proto.fields import HEADERS, MRC_LAYOUTS, TSETH, Opcode
-from mrc_host.proto.packet import Bth, Ipv4, Ipv6, Packet, Srh, Udp
+from mrc_host.proto.wire import codec as wire
+from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, TSETH, Opcode
+from mrc_host.proto.wire.packet import Bth, Ipv4, Ipv6, Packet, Srh, Udp
 
 _BTH_FIELDS = ("rtx", "ack_req", "se", "migreq", "p_key")
 _KEYS = {

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from mrc_host.config import load
-from mrc_host.proto import packet as wire
 from mrc_host.proto.config import ConfigError, EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.roce import RoceConfig
-from mrc_host.proto.wire import Codec
+from mrc_host.proto.roce.endpoint import RoceConfig
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.codec import Codec
 
 NO_IPV4 = "speaks IPv6 only: IPv4 is read and written by the codec alone"
 V4 = bytes((10, 1, 2, 3))

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.fields import Opcode
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PlaneBalance, PortTable
-from mrc_host.proto.psn import PSN_HALF, PSN_MASK, extend, trailing_ones
 from mrc_host.proto.requestor import WriteRequest
 from mrc_host.proto.scoreboard import IN_FLIGHT, LOST, Scoreboard, Transmission
 from mrc_host.proto.timers import TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.fields import Opcode
+from mrc_host.proto.wire.psn import PSN_HALF, PSN_MASK, extend, trailing_ones
 from support.net import NetConfig
 from support.story import WIDE, Story
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import (
     CcConfig,
@@ -23,8 +22,9 @@ from mrc_host.proto.config import (
 )
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
-from mrc_host.proto.fields import Opcode
-from mrc_host.proto.wire import encapsulate
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.codec import encapsulate
+from mrc_host.proto.wire.fields import Opcode
 from support.net import NetConfig
 from support.story import WIDE, Story
 from support.workload import Bench

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto.roce import RoceConfig, RoceEndpoint
+from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from support import fuzz, soak
 from support.net import Impairment, Net, NetConfig, Stalled, address_of, trim
 from support.workload import GUARD, Mismatch, pair

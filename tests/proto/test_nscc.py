@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.proto import cc
 from mrc_host.proto.config import CcAlgorithm, CcConfig, ConfigError
-from mrc_host.proto.nscc import Case, Nscc
+from mrc_host.proto.congestion import base as cc
+from mrc_host.proto.congestion.nscc import Case, Nscc
 from support.nscc_reference import Parameters, Reference
 
 MTU = 4000

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import (
     CcAlgorithm,
@@ -23,8 +22,9 @@ from mrc_host.proto.config import (
 )
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpState
-from mrc_host.proto.fields import EndpointOp, Opcode
 from mrc_host.proto.qp import QpError
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.fields import EndpointOp, Opcode
 from support.net import NetConfig
 from support.story import WIDE
 from support.workload import Bench

@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState, QpStateChanged
-from mrc_host.proto.fields import Opcode
 from mrc_host.proto.qp import REQUIRED, TRANSITIONS, QpError, QpInput, QueuePair
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.fields import Opcode
 
 S = QpState
 TARGETS = {

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_host.proto import packet, roce_wire
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import ConfigError, EndpointConfig, WireConfig
-from mrc_host.proto.dcqcn import Dcqcn, DcqcnConfig
+from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import ErrorReason, PortChanged, QpState, QpStateChanged
-from mrc_host.proto.fields import ROCE_LAYOUTS, RoceOpcode
-from mrc_host.proto.packet import Drop, WireError
 from mrc_host.proto.qp import QpError
-from mrc_host.proto.roce import RoceConfig, RoceEndpoint
+from mrc_host.proto.roce import codec as roce_wire
+from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
+from mrc_host.proto.wire import packet
+from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode
+from mrc_host.proto.wire.packet import Drop, WireError
 from support.net import Impairment, NetConfig, drop_psns, flip_bits, opcode_of, psn_of
 from support.workload import Bench, pair
 

@@ -13,7 +13,7 @@ import pytest
 
 from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, EvMode, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import EvChanged, EvState
-from mrc_host.proto.roce import RoceConfig, RoceEndpoint
+from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from support.net import GIGABIT, Host, Impairment, Net, NetConfig
 from support.workload import Bench, Connection
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import CcConfig, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.nscc import Case, Nscc
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
-from mrc_host.proto.fields import NackReason, Opcode
-from mrc_host.proto.messages import Nack
-from mrc_host.proto.nscc import Case, Nscc
 from mrc_host.proto.qp import QpError
 from mrc_host.proto.recovery import NACK_FATES, Fate
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.fields import NackReason, Opcode
+from mrc_host.proto.wire.messages import Nack
 from support.net import NetConfig, opcode_of, psn_of
 from support.story import WIDE, Story
 from support.workload import Bench

@@ -9,8 +9,8 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
-from mrc_host.proto.fields import NackReason, Opcode, SackMark
-from mrc_host.proto.packet import Packet
+from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
+from mrc_host.proto.wire.packet import Packet
 from support.net import Host, Net, NetConfig, drop_psns, opcode_of, psn_of
 from support.story import WIDE, Story, shown
 

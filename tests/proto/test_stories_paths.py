@@ -20,8 +20,8 @@ from mrc_host.proto.config import (
     WireConfig,
 )
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
-from mrc_host.proto.fields import EndpointOp, Opcode, SackMark
 from mrc_host.proto.inflight import nominal_size
+from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
 from support.net import Host, Net, NetConfig, opcode_of, psn_of
 from support.story import WIDE, Story
 

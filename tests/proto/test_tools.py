@@ -16,8 +16,8 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from mrc_host import lua, scapy_mrc
-from mrc_host.proto import packet
-from mrc_host.proto.fields import HEADERS, MRC_LAYOUTS, Opcode
+from mrc_host.proto.wire import packet
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Opcode
 
 ROOT = pathlib.Path(__file__).parents[2]
 VECTORS: list[dict[str, Any]] = json.loads((ROOT / "tests/vectors/mrc_wire.json").read_text())["vectors"]

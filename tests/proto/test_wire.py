@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host import vectors
-from mrc_host.proto import encap, fields, packet, wire
-from mrc_host.proto.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
-from mrc_host.proto.packet import Drop, WireError
+from mrc_host.proto.wire import codec as wire
+from mrc_host.proto.wire import encap, fields, packet
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
+from mrc_host.proto.wire.packet import Drop, WireError
 
 FILE = pathlib.Path(__file__).parents[1] / "vectors" / "mrc_wire.json"
 VECTORS: list[dict[str, Any]] = json.loads(FILE.read_text())["vectors"]

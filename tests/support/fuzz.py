@@ -23,11 +23,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_host.proto import packet as full
-from mrc_host.proto import wire
 from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import Fault
-from mrc_host.proto.fields import BTH, HEADERS, IPV6, MRC_LAYOUTS, UDP
+from mrc_host.proto.wire import codec as wire
+from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.fields import BTH, HEADERS, IPV6, MRC_LAYOUTS, UDP
 from support.net import GIGABIT, Host, Impairment, NetConfig, Stalled, flip_bits, inner_offset
 from support.workload import GUARD, GUARD_BYTE, Bench, Mismatch
 

@@ -1,7 +1,8 @@
 """NSCC a second time: the pseudocode of UET 1.0, 3.6.13.4 to 3.6.13.6, written out line by line and slowly.
 
-An oracle for `mrc_host.proto.nscc`: state and functions have the names of the specification, nothing is merged or
-rearranged. What the specification leaves to implementations is marked OPEN and is what `mrc-protocol.md §8` says.
+An oracle for `mrc_host.proto.congestion.nscc`: state and functions have the names of the specification, nothing is
+merged or rearranged. What the specification leaves to implementations is marked OPEN and is what `mrc-protocol.md
+§8` says.
 """
 
 from __future__ import annotations

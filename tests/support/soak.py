@@ -28,7 +28,7 @@ from mrc_host.proto.config import (
     WireConfig,
 )
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
-from mrc_host.proto.wire import Codec
+from mrc_host.proto.wire.codec import Codec
 from support.net import Impairment, NetConfig
 from support.workload import Bench, Connection, Mismatch
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_host.proto import packet as wire
 from mrc_host.proto.config import CcAlgorithm, CcConfig
 from mrc_host.proto.ev import STATES
 from mrc_host.proto.events import EvState
-from mrc_host.proto.fields import Opcode
 from mrc_host.proto.scoreboard import Scoreboard
+from mrc_host.proto.wire import packet as wire
+from mrc_host.proto.wire.fields import Opcode
 from support.net import Host, Net, NetConfig
 from support.workload import Bench, Connection, pair
 

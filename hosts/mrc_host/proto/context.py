@@ -14,7 +14,7 @@ from mrc_host.proto.ports import PortTable
 from mrc_host.proto.stats import EndpointCounters
 from mrc_host.proto.timers import TimerQueue
 from mrc_host.proto.trace import Tracer
-from mrc_host.proto.wire import Codec
+from mrc_host.proto.wire.codec import Codec
 
 if TYPE_CHECKING:
     from mrc_host.proto.peer import Peer

@@ -23,15 +23,13 @@ from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, ReliabilityConfig, check_range
+from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.ev import STATES, EvInput
 from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpState
-from mrc_host.proto.fields import NackReason
 from mrc_host.proto.memory import MemoryRegion
-from mrc_host.proto.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.node_ops import NodeOperations
-from mrc_host.proto.packet import WireError
 from mrc_host.proto.peer import Peer
 from mrc_host.proto.qp import (
     RECEIVE_STATES,
@@ -42,11 +40,13 @@ from mrc_host.proto.qp import (
     check_document,
     local_document,
 )
-from mrc_host.proto.qpcc import Qpcc
 from mrc_host.proto.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
 from mrc_host.proto.route import Route
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
+from mrc_host.proto.wire.fields import NackReason
+from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
+from mrc_host.proto.wire.packet import WireError
 
 ENDPOINT_QP = 2  # endpoint operations go to this queue pair number
 _MAX_FAULTS = 64  # kinds of faults that are told; more are only counted

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mrc_host.proto.cc import CongestionControl
+    from mrc_host.proto.congestion.base import CongestionControl
 
 RCVD_UNIT: Final = 256
 _RCVD_MASK: Final = 0xFFFFFF

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mrc_host.proto.config import ConfigError
 from mrc_host.proto.context import Context
-from mrc_host.proto.encap import encapsulate
 from mrc_host.proto.events import PortChanged, ProbeResult
-from mrc_host.proto.fields import EndpointOp
 from mrc_host.proto.route import path_to
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.encap import encapsulate
+from mrc_host.proto.wire.fields import EndpointOp
 
 if TYPE_CHECKING:
     from mrc_host.proto.ev_profile import EvUniverse
-    from mrc_host.proto.messages import EndpointRequest, EndpointResponse
     from mrc_host.proto.peer import Peer
     from mrc_host.proto.route import Route
+    from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
 
 _MAX_PENDING = 16384  # probes under way; identifiers have 16 bits
 

@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.qpcc import Qpcc
 from mrc_host.proto.route import Route
 from mrc_host.proto.timers import TimerKind
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.fields import NackReason
-from mrc_host.proto.messages import Nack
-from mrc_host.proto.psn import PSN_MASK, extend
 from mrc_host.proto.scoreboard import IN_FLIGHT, LOST, LossReason, Transmission
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.fields import NackReason
+from mrc_host.proto.wire.messages import Nack
+from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 if TYPE_CHECKING:
     from mrc_host.proto.qp import QpAttributes

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.fields import NackReason, Opcode, SackMark
-from mrc_host.proto.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
-from mrc_host.proto.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
+from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
 
 if TYPE_CHECKING:
     from mrc_host.proto.qp import QueuePair

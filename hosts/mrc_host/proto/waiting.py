@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mrc_host.proto.events import QpState
-from mrc_host.proto.psn import PSN_MASK
 from mrc_host.proto.scoreboard import IN_FLIGHT
+from mrc_host.proto.wire.psn import PSN_MASK
 
 if TYPE_CHECKING:
     from mrc_host.proto.qp import QueuePair
-    from mrc_host.proto.roce_qp import RoceQueuePair
+    from mrc_host.proto.roce.qp import RoceQueuePair
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import struct
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from mrc_host.proto import packet as full
-from mrc_host.proto.encap import encapsulate, encapsulation_length, to_ipv4
-from mrc_host.proto.fields import MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
-from mrc_host.proto.messages import (
+from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.encap import encapsulate, encapsulation_length, to_ipv4
+from mrc_host.proto.wire.fields import MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
+from mrc_host.proto.wire.messages import (
     FLAG_ACK_REQ,
     FLAG_RTX,
     FLAG_TS,
@@ -30,7 +30,7 @@ from mrc_host.proto.messages import (
     Probe,
     Sack,
 )
-from mrc_host.proto.packet import NEXT_UDP, Drop, WireError
+from mrc_host.proto.wire.packet import NEXT_UDP, Drop, WireError
 
 __all__ = [
     "FLAG_ACK_REQ",

@@ -1,7 +1,7 @@
 """The readable wire codec: one dataclass per header, packed and unpacked by the field table (mrc-protocol.md §2, §3).
 
 Complete rather than fast: IPv6 and IPv4, SRv6 encapsulation with and without SRH, MRC and RoCEv2 opcodes,
-trimmed packets. The endpoint's data path uses `wire.py`; this is what vectors, tools and tests read packets with.
+trimmed packets. The endpoint's data path uses `codec.py`; this is what vectors, tools and tests read packets with.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any, TypeVar
 from zlib import crc32
 
-from mrc_host.proto import fields
-from mrc_host.proto.fields import MRC_LAYOUTS, MRC_UDP_PORT, Dscp, Header, Layout
+from mrc_host.proto.wire import fields
+from mrc_host.proto.wire.fields import MRC_LAYOUTS, MRC_UDP_PORT, Dscp, Header, Layout
 
 NEXT_UDP = 17
 NEXT_IPV6 = 41

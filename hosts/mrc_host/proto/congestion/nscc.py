@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
-from mrc_host.proto.cc import CongestionControl
 from mrc_host.proto.config import CcConfig
+from mrc_host.proto.congestion.base import CongestionControl
 
 _REFERENCE_BPS: Final = 100e9
 _REFERENCE_RTT_NS: Final = 12_000

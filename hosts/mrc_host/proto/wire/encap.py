@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from mrc_host.proto import packet as full
-from mrc_host.proto.fields import IPV4
-from mrc_host.proto.packet import NEXT_IPV6, NEXT_ROUTING, Drop, WireError
+from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.fields import IPV4
+from mrc_host.proto.wire.packet import NEXT_IPV6, NEXT_ROUTING, Drop, WireError
 
 # SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
 OUTER: Final = struct.Struct("!4sHH16s16s")

@@ -71,6 +71,6 @@ def make(config: CcConfig, mtu: int) -> CongestionControl:
     if config.algorithm is CcAlgorithm.FIXED:
         window = max(config.fixed_window_bytes, mtu)
         return FixedWindow(mtu, config.base_rtt_ns, window, window)
-    from mrc_host.proto.nscc import Nscc
+    from mrc_host.proto.congestion.nscc import Nscc
 
     return Nscc(config, mtu)

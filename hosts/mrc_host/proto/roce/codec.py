@@ -1,6 +1,6 @@
 """The data path codec of the RoCEv2 RC baseline: RDMA WRITE, ACKNOWLEDGE and CNP (mrc-protocol.md §2; IBTA RoCEv2).
 
-Frames are IPv6 packets without Ethernet header, as in `wire.py`. RETH comes in First and Only packets alone.
+Frames are IPv6 packets without Ethernet header, as in `wire/codec.py`. RETH comes in First and Only packets alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from mrc_host.proto.fields import RoceOpcode
-from mrc_host.proto.messages import FLAG_ACK_REQ
-from mrc_host.proto.packet import NEXT_UDP, Drop, WireError, icrc
-from mrc_host.proto.wire import ACK, HEAD, IMM, RETH, Codec
+from mrc_host.proto.wire.codec import ACK, HEAD, IMM, RETH, Codec
+from mrc_host.proto.wire.fields import RoceOpcode
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ
+from mrc_host.proto.wire.packet import NEXT_UDP, Drop, WireError, icrc
 
 FIRST: Final = int(RoceOpcode.WRITE_FIRST)
 MIDDLE: Final = int(RoceOpcode.WRITE_MIDDLE)

@@ -16,13 +16,12 @@ from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig, WireConfig, check_address, check_range
-from mrc_host.proto.dcqcn import Dcqcn, DcqcnConfig
+from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpState, QpStateChanged
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
-from mrc_host.proto.packet import WireError
-from mrc_host.proto.psn import PSN_MASK
 from mrc_host.proto.qp import QpError
-from mrc_host.proto.roce_qp import (
+from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
+from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,
     NAK_REMOTE_ACCESS,
     NAK_STATUS,
@@ -30,7 +29,8 @@ from mrc_host.proto.roce_qp import (
     RoceQueuePair,
     WriteRequest,
 )
-from mrc_host.proto.roce_wire import Cnp, RoceAck, RoceCodec, RoceData
+from mrc_host.proto.wire.packet import WireError
+from mrc_host.proto.wire.psn import PSN_MASK
 
 __all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
 

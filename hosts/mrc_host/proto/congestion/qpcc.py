@@ -11,7 +11,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from mrc_host.proto import cc
+from mrc_host.proto.congestion import base as cc
 from mrc_host.proto.inflight import nominal_size
 from mrc_host.proto.ports import PlaneBalance
 

@@ -1,6 +1,6 @@
 """A queue pair of the RoCEv2 RC baseline: one path, in order, go-back-N (IBTA RoCEv2).
 
-PSNs are unbounded integers inside and 24 bits on the wire, as in the MRC core (`psn.py`).
+PSNs are unbounded integers inside and 24 bits on the wire, as in the MRC core (`wire/psn.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from mrc_host.proto.completion import CompletionKind, CompletionQueue, CompletionStatus
-from mrc_host.proto.dcqcn import Dcqcn
+from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import QpState
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
-from mrc_host.proto.psn import PSN_MASK, extend
-from mrc_host.proto.roce_wire import (
+from mrc_host.proto.roce.codec import (
     FIRST,
     LAST,
     LAST_IMM,
@@ -26,6 +25,7 @@ from mrc_host.proto.roce_wire import (
     RoceCodec,
     RoceData,
 )
+from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 # AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
 SYNDROME_ACK: Final = 0x1F  # without end-to-end credits

@@ -1,0 +1,1 @@
+"""The RoCEv2 RC baseline: endpoint, queue pair, codec."""
