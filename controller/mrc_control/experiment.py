@@ -13,9 +13,9 @@ from mrc_control.runner import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
 from mrc_topo.document import NAME, DocumentError, Model, printable
+from mrc_topo.shipped import shipped
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "experiments"
-
+FOLDER = shipped("experiments")
 
 EXAMPLE = "an experiment is a mapping with name, title and workload; see experiments/ and docs/lab.md"
 

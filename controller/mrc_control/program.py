@@ -6,7 +6,9 @@ import json
 import pathlib
 from dataclasses import dataclass
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2] / "p4" / "programs" / "fabric.p4"
+from mrc_topo.shipped import shipped
+
+SOURCE = shipped("programs") / "fabric.p4"
 
 
 class ProgramError(Exception):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from mrc_topo import document
 from mrc_topo.document import DocumentError, printable
 from mrc_topo.schema import Lab
+from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
 
 EXAMPLE = "a lab file is a mapping such as 'planes: 4'; see topologies/labs"
@@ -19,9 +20,8 @@ class LabError(DocumentError):
 
 
 def builtin_labs() -> dict[str, Path]:
-    """The lab files that come with the project, by name; empty when only the wheel is installed."""
-    folder = Path(__file__).resolve().parent.parent / "labs"
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    """The lab files that come with the project, by name."""
+    return {path.stem: path for path in sorted(shipped("labs").glob("*.yaml"))}
 
 
 def lab_path(name_or_path: str | Path) -> Path:
