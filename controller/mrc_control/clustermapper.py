@@ -1,7 +1,8 @@
 """The Clustermapper: names the failed link or switch from what the hosts' probes say, and from nothing else.
 
-Every host probes its own T0 and the T1s of every plane and gets its probes back itself (`mrc_host.mapper`). A probe to
-the T0 crosses the host's link and the T0; a probe to a T1 crosses one more link and the T1. So, per plane:
+Every host probes its own T0 and the T1s of every plane and gets its probes back itself
+(`mrc_host.node.mapper`). A probe to the T0 crosses the host's link and the T0; a probe to a T1 crosses one more link
+and the T1. So, per plane:
 
 * all hosts of a T0 lose it: the T0 has failed; only one of several does: its link has;
 * a T0 answers but a T1 does not: seen from all T0s, the T1 has failed; seen from some, their links to it have.

@@ -81,7 +81,7 @@ class Workload(Model):
 
 
 class ProfileSpec(Model):
-    """A profile that the node controllers of all hosts are given for the run (`mrc_host.nodectl`)."""
+    """A profile that the node controllers of all hosts are given for the run (`mrc_host.node.controller`)."""
 
     kind: Literal["format", "ev", "cc"]
     name: Name

@@ -27,7 +27,7 @@ class HostControl(Protocol):
     name: str
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """Carries out a verb (see `mrc_host.node`).
+        """Carries out a verb (see `mrc_host.node.host`).
 
         Raises:
             HostError: refused, or the host is gone.

@@ -217,7 +217,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
 
 
 def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
-    """A host agent's configuration (`mrc_host.config.NodeConfig`)."""
+    """A host agent's configuration (`mrc_host.node.config.NodeConfig`)."""
     lab = topology.lab
     paths = Paths(topology)
     srv6 = lab.routing.mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)

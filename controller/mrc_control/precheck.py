@@ -9,8 +9,8 @@ import psutil
 
 from mrc_control import labbuild
 from mrc_control.experiment import ExperimentError, ProfileSpec, Workload
-from mrc_host.config import load
-from mrc_host.node import CommandError, HostNode
+from mrc_host.node.config import load
+from mrc_host.node.host import CommandError, HostNode
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo.document import printable
 from mrc_topo.topology import Topology

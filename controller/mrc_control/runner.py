@@ -87,7 +87,7 @@ class RunResult:
     failures: list[str] = field(default_factory=list)
     #: What of the lab died, and when (`lab.death.Death`).
     deaths: list[dict[str, Any]] = field(default_factory=list)
-    #: Of a run without progress: what each rank waited for at the end (`mrc_host.jobs.Job.waiting`).
+    #: Of a run without progress: what each rank waited for at the end (`mrc_host.node.jobs.Job.waiting`).
     waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
     recording: Recording = field(default_factory=Recording, repr=False)
 

@@ -17,9 +17,9 @@ from mrc_control.hostclient import HostError, HostGone
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.session import Session
-from mrc_host.config import load
 from mrc_host.drivers.virtual import NodePort, VirtualDriver
-from mrc_host.node import CommandError, HostNode
+from mrc_host.node.config import load
+from mrc_host.node.host import CommandError, HostNode
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
 from p4lite.switch.fabric import Port

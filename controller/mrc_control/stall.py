@@ -1,6 +1,6 @@
 """Names the culprits of a run that makes no progress: who waits for what, and since when.
 
-Every rank tells what its queue pairs and its workload wait for (`mrc_host.jobs.Job.waiting`). Ranks wait for each
+Every rank tells what its queue pairs and its workload wait for (`mrc_host.node.jobs.Job.waiting`). Ranks wait for each
 other; the culprits are the queue pairs with unfinished requests, and where there is none, the ranks at the end of the
 chain.
 """

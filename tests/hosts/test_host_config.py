@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mrc_host.config import load
+from mrc_host.node.config import load
 from mrc_host.proto.config import ConfigError, EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.roce.endpoint import RoceConfig

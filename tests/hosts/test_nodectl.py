@@ -20,8 +20,8 @@ from mrc_control.faults.action import Action
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.runner import Run, RunResult, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
-from mrc_host.config import load
-from mrc_host.node import CommandError, HostNode
+from mrc_host.node.config import load
+from mrc_host.node.host import CommandError, HostNode
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
 

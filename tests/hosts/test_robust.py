@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mrc_host.config import load
-from mrc_host.control import ControlServer
-from mrc_host.node import MAX_LOG, CommandError, HostNode
+from mrc_host.agent.control import ControlServer
+from mrc_host.node.config import load
+from mrc_host.node.host import MAX_LOG, CommandError, HostNode
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, QpState, QpStateChanged
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.fields import Opcode

@@ -19,8 +19,8 @@ from mrc_control.experiment import ExperimentError, parse
 from mrc_control.faults import fabric, kinds
 from mrc_control.faults.action import Action
 from mrc_control.faults.ledger import Ledger
-from mrc_host.jobs import Job
-from mrc_host.node import HostNode
+from mrc_host.node.host import HostNode
+from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
 from mrc_topo.labfile import load_lab
 

@@ -13,7 +13,7 @@ from mrc_control.denylist import DenylistError
 from mrc_control.faults.action import Action
 from mrc_control.runner import Run, RunResult, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
-from mrc_host.mapper import MAGIC
+from mrc_host.node.mapper import MAGIC
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import UnknownElement
 from support.pcapng import packets

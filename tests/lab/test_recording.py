@@ -19,7 +19,7 @@ from mrc_control.experiment import Expectation
 from mrc_control.results.recording import EVENTS, SAMPLES, Recording
 from mrc_control.results.series import MemoryStore, Series, flat
 from mrc_control.runner import Run, WorkloadSpec
-from mrc_host.samples import Sampler
+from mrc_host.node.samples import Sampler
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 

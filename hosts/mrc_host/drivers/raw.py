@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES, PacketRing
 from mrc_host.drivers.surface import Drivable, PortPacer
-from mrc_host.lag import LagHistogram
 
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40

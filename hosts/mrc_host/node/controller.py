@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from mrc_host.config import build
-from mrc_host.jobs import Profiles
+from mrc_host.node.config import build
+from mrc_host.node.jobs import Profiles
 from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, EvFormat
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
 from mrc_host.proto.qp import QueuePair
 
 if TYPE_CHECKING:
-    from mrc_host.node import HostNode
+    from mrc_host.node.host import HostNode
 
 DEFAULT: Final = "default"
 MAX_PROBES: Final = 4096

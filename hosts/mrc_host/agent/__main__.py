@@ -16,11 +16,11 @@ import signal
 import sys
 import time
 
-from mrc_host.config import NodeConfig, load
-from mrc_host.control import ControlServer
+from mrc_host.agent.control import ControlServer
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver
-from mrc_host.node import HostNode
+from mrc_host.node.config import NodeConfig, load
+from mrc_host.node.host import HostNode
 from mrc_host.proto.config import ConfigError
 
 JUMBO_RING_FRAME = 16384

@@ -15,16 +15,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mrc_host.config import NodeConfig
-from mrc_host.jobs import Job, Profiles
-from mrc_host.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
-from mrc_host.nodectl import DEFAULT, NodeController
+from mrc_host.node.config import NodeConfig
+from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.jobs import Job, Profiles
+from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
+from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.qp import QpError
 from mrc_host.proto.roce.endpoint import RoceEndpoint
-from mrc_host.samples import Sampler, condense
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000

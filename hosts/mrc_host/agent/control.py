@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from mrc_host.node import CommandError
+from mrc_host.node.host import CommandError
 
 MAX_REQUEST_BYTES = 64 << 20
 RECV_BYTES = 1 << 16

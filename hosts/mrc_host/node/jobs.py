@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mrc_host.config import NodeConfig
+from mrc_host.node.config import NodeConfig
 from mrc_host.proto import waiting
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import CcConfig, EvConfig

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from mrc_host.mapper import ProbeTarget
+from mrc_host.node.mapper import ProbeTarget
 from mrc_host.proto.config import (
     NO_IPV4,
     CcAlgorithm,

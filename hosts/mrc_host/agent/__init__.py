@@ -1,0 +1,1 @@
+"""The host agent: one process per host, in its network namespace."""
