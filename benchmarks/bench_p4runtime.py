@@ -15,7 +15,7 @@ import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4lite.compiler import compile_text
-from p4lite.switch.fabric import Fabric
+from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.p4rt.wire import parse_write
 from p4lite.switch.server import FabricServer
 

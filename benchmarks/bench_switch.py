@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mrc_control.lab.namespaces import is_machine_root
-from p4lite.switch.build import build
-from p4lite.switch.fabric import Fabric, LinkSettings, Port, Switch
-from p4lite.switch.program import ActionCall, Exact, Lpm, Program, load_program
-from p4lite.switch.programs import load_source
+from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
+from p4lite.switch.native.build import build
+from p4lite.switch.program.facts import ActionCall, Exact, Lpm, Program, load_program
+from p4lite.switch.runtime.source import load_source
 
 HERE = Path(__file__).parent
 SIZES = (128, 1000)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from mrc_topo import rules
 from mrc_topo.topology import Topology
-from p4lite.switch.target import DeviceStats
+from p4lite.switch.targetapi.client import DeviceStats
 
 #: Reasons of `PortStats.drops` that full queues and slow machines do not have.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from p4lite.switch.fabric_types import Lag, Lateness, LinkSettings, SwitchState
-from p4lite.switch.target import DeviceStats, FabricInfo, TargetClient
+from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState
+from p4lite.switch.targetapi.client import DeviceStats, FabricInfo, TargetClient
 
 Direction = Literal["both", "outgoing", "incoming"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from p4lite.switch.fabric_types import Lateness
+from p4lite.switch.fabric.values import Lateness
 
 #: A loop that is this late in one of a hundred rounds distorts round-trip times (share of the base RTT).
 HOST_LAG_SHARE = 1.0

@@ -18,8 +18,8 @@ from mrc_topo.ev import generated_fields, make_ev
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EvMode, QueueSpec, RoutingMode
 from mrc_topo.topology import Host, Link, Switch, Topology
-from p4lite.switch import target_codec
-from p4lite.switch.fabric_types import LinkSettings, QueueLimits
+from p4lite.switch.fabric.values import LinkSettings, QueueLimits
+from p4lite.switch.targetapi import codec as target_codec
 
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
 REAL_CLOCK_RTT_NS = 3_000_000

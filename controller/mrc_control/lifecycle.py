@@ -36,8 +36,8 @@ from mrc_control.rundir import (
 )
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import Topology
-from p4lite.switch import build
 from p4lite.switch.errors import BuildError
+from p4lite.switch.native import build
 
 UP_S = 180.0
 LAUNCH_S = 30.0

@@ -18,7 +18,7 @@ from mrc_control.rundir import RunError
 from mrc_control.session import Session
 from mrc_topo import addressing
 from mrc_topo.topology import Topology
-from p4lite.switch.target import TargetError
+from p4lite.switch.targetapi.client import TargetError
 
 POLL_S = 0.1
 GRACE_S = 30.0

@@ -22,9 +22,9 @@ from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
-from p4lite.switch.fabric import Port
+from p4lite.switch.fabric.fabric import Port
 from p4lite.switch.server import FabricServer
-from p4lite.switch.target import TargetClient
+from p4lite.switch.targetapi.client import TargetClient
 
 
 class VirtualHost:

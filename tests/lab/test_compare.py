@@ -17,7 +17,7 @@ from mrc_control.experiment import ExperimentError
 from mrc_control.runner import Run, WorkloadSpec
 from mrc_control.session_virtual import VirtualSession
 from mrc_topo.labfile import load_lab
-from p4lite.switch.target import TargetClient
+from p4lite.switch.targetapi.client import TargetClient
 
 
 @pytest.mark.parametrize("qps", [1, 4])

@@ -15,7 +15,7 @@ from mrc_control.experiment import ExperimentError, Step, known_experiments, loa
 from mrc_control.session_virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
-from p4lite.switch.target import TargetClient
+from p4lite.switch.targetapi.client import TargetClient
 
 BREAKING = [name for name in sorted(known_experiments()) if load_experiment(name).schedule]
 

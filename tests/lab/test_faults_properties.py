@@ -19,7 +19,7 @@ from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
 from mrc_control.session_virtual import VirtualSession
 from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
-from p4lite.switch.target import FabricInfo
+from p4lite.switch.targetapi.client import FabricInfo
 from support.fake_lab import BrokenOff, FakeLab
 from support.fault_cases import actions, lost
 

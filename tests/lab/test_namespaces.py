@@ -494,7 +494,7 @@ def test_two_labs_of_two_users_at_once() -> None:
 
 def test_a_fabric_on_a_unix_socket_is_its_owners_from_the_first_moment(tmp_path: pathlib.Path) -> None:
     from p4lite.switch.server import FabricServer
-    from p4lite.switch.target import TargetClient
+    from p4lite.switch.targetapi.client import TargetClient
 
     path = tmp_path / "a b.sock"
     address = f"unix:{str(path).replace(' ', '%20')}"

@@ -12,8 +12,9 @@ import pytest
 from p4lite import compiler, progress
 from p4lite.cli import compile as compile_verb
 from p4lite.compiler import backend
-from p4lite.switch import build, loader
-from p4lite.switch.program import load_program
+from p4lite.switch.native import build
+from p4lite.switch.program.facts import load_program
+from p4lite.switch.runtime import loader
 
 SOURCE = """
 #include <core.p4>

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from p4lite import compiler
-from p4lite.switch.program import Program, load_program
+from p4lite.switch.program.facts import Program, load_program
 
 HEAD = """
 #include <core.p4>

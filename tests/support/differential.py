@@ -5,12 +5,21 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from p4lite.switch.frames import FrameMaker
-from p4lite.switch.fuzz import random_args, random_key
-from p4lite.switch.inprocess import Runner
-from p4lite.switch.instance import ProgramInstance
-from p4lite.switch.matchkeys import words_to_key
-from p4lite.switch.program import ActionCall, AlreadyExists, Exact, Lpm, Program, Range, ResourceExhausted, Ternary
+from p4lite.switch.fuzz.campaign import random_args, random_key
+from p4lite.switch.fuzz.frames import FrameMaker
+from p4lite.switch.program.facts import (
+    ActionCall,
+    AlreadyExists,
+    Exact,
+    Lpm,
+    Program,
+    Range,
+    ResourceExhausted,
+    Ternary,
+)
+from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.keys import words_to_key
+from p4lite.switch.runtime.runner import Runner
 from support.bmv2_interp import Switch
 
 

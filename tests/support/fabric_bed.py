@@ -10,10 +10,10 @@ import tempfile
 
 from mrc_topo import HostPort, Paths, RoutingMode, Topology, rules
 from mrc_topo.rules import TableEntry
-from p4lite.switch.fabric import Fabric, Switch
-from p4lite.switch.fabric_types import LinkSettings, QueueLimits
-from p4lite.switch.program import ActionCall, Exact, Lpm, MatchValue, Program, load_program
-from p4lite.switch.programs import Loaded, load_source
+from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.values import LinkSettings, QueueLimits
+from p4lite.switch.program.facts import ActionCall, Exact, Lpm, MatchValue, Program, load_program
+from p4lite.switch.runtime.source import Loaded, load_source
 from support.mrc_frames import Frame, mrc_write
 
 SOURCE = pathlib.Path(__file__).parents[2] / "p4" / "programs" / "fabric.p4"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mrc_topo.topology import Topology
-from p4lite.switch.fabric_types import LinkSettings, SwitchState
-from p4lite.switch.target import FabricInfo, PortInfo, SwitchInfo
+from p4lite.switch.fabric.values import LinkSettings, SwitchState
+from p4lite.switch.targetapi.client import FabricInfo, PortInfo, SwitchInfo
 
 
 class BrokenOff(Exception):

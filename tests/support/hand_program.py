@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from p4lite.switch.build import build
+from p4lite.switch.native.build import build
 
 HEADER = 40
 
@@ -143,7 +143,7 @@ class HandInstance:
 
 
 class HandProgram:
-    """Stands in for p4lite.switch.program.Program."""
+    """Stands in for p4lite.switch.program.facts.Program."""
 
     name = "hand"
     tables: dict[str, object] = {}

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from p4lite.switch.fabric import CloneSession, Fabric, FabricError, LinkSettings
-from p4lite.switch.fabric_types import BurstLoss, NotificationKind, QueueLimits, Replica
+from p4lite.switch.fabric.fabric import CloneSession, Fabric, FabricError, LinkSettings
+from p4lite.switch.fabric.values import BurstLoss, NotificationKind, QueueLimits, Replica
 from support.hand_program import HEADER, HandProgram, Op, packet
 
 

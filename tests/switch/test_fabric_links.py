@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4lite.switch.fabric import Fabric, FabricError, LinkSettings, Port, Switch
-from p4lite.switch.fabric_types import BurstLoss, QueueLimits
+from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port, Switch
+from p4lite.switch.fabric.values import BurstLoss, QueueLimits
 from support.hand_program import HandProgram, Op, packet
 from support.pcapng import blocks
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.fabric import Fabric, FabricError, LinkSettings, Switch
-from p4lite.switch.fabric_types import NotificationKind, QueueLimits
+from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Switch
+from p4lite.switch.fabric.values import NotificationKind, QueueLimits
 from support.hand_program import HandProgram, Op, packet
 from support.namespaces import Hosts, run
 from support.pcapng import packets

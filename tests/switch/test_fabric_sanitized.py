@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.build import CORE_DIR, build
+from p4lite.switch.native.build import FABRIC_DIR, build
 
 HERE = Path(__file__).parent
 
@@ -49,7 +49,7 @@ def test_interfaces_under_sanitizers() -> None:
 
 def test_segmentation_of_random_frames_under_sanitizers() -> None:
     """offload_fuzz.c checks the sizes and checksums of what is cut; the sanitizers its memory."""
-    program = build("offload-fuzz", [HERE / "offload_fuzz.c", CORE_DIR / "offload.c"], sanitize=True, executable=True)
+    program = build("offload-fuzz", [HERE / "offload_fuzz.c", FABRIC_DIR / "offload.c"], sanitize=True, executable=True)
     done = subprocess.run([str(program), "200000"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     cut = int(done.stdout.split()[0])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.fabric import CloneSession, Fabric, FabricError, Switch
-from p4lite.switch.fabric_types import LinkSettings, NotificationKind, Replica
+from p4lite.switch.fabric.fabric import CloneSession, Fabric, FabricError, Switch
+from p4lite.switch.fabric.values import LinkSettings, NotificationKind, Replica
 from support.hand_program import HandProgram, Op, Stamp, packet
 
 IT_INGRESS_CLONE, IT_EGRESS_CLONE, IT_RECIRC, IT_REPLICATION, IT_RESUBMIT = 1, 2, 4, 5, 6

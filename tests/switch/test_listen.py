@@ -16,9 +16,9 @@ import pytest
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4lite.switch import listen
-from p4lite.switch.fabric import Fabric
+from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
-from p4lite.switch.target import TargetClient, TargetError
+from p4lite.switch.targetapi.client import TargetClient, TargetError
 from support.switch_process import P4LITE, SwitchProcess
 
 NOBODY = pwd.getpwnam("nobody").pw_uid

@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from p4lite.folders import FolderError, check_private, make_private
-from p4lite.switch.build import build, cache_dir
 from p4lite.switch.errors import BuildError
-from p4lite.switch.objects import ABANDONED_S, Store
+from p4lite.switch.native.build import build, cache_dir
+from p4lite.switch.native.store import ABANDONED_S, Store
 
 SOURCE = {"a.c": 'int answer(void);\n__attribute__((visibility("default"))) int answer(void) { return 42; }\n'}
 #: A process of its own, which a SIGBUS would end: build or find, load, call.
 USE = f"""
 import ctypes, pathlib
-from p4lite.switch.build import CORE_DIR, build
-path = build("answer", [CORE_DIR / "hashes.c"], generated={SOURCE!r})
+from p4lite.switch.native.build import PROGRAM_DIR, build
+path = build("answer", [PROGRAM_DIR / "hashes.c"], generated={SOURCE!r})
 print(ctypes.CDLL(str(path)).answer())
 """
-CORE = "from p4lite.switch.fabric import Fabric\nFabric('virtual').close()\nprint(42)"
+CORE = "from p4lite.switch.fabric.fabric import Fabric\nFabric('virtual').close()\nprint(42)"
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.p4rt import arbitration, patience
 from p4lite.switch.p4rt.patience import Waiting
-from p4lite.switch.target import TargetClient
-from p4lite.switch.target_codec import SERVICE
+from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.codec import SERVICE
 from support.p4rt import INSERT, Bench, Controller, control_config
 from support.switch_process import SwitchProcess
 

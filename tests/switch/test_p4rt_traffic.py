@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric import Fabric
+from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
-from p4lite.switch.target import TargetClient
+from p4lite.switch.targetapi.client import TargetClient
 from support.p4rt import INSERT, MODIFY, Controller, batch_codes, control_config, ethernet
 
 pb = p4runtime_pb2

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.inprocess import Runner
-from p4lite.switch.program import (
+from p4lite.switch.program.facts import (
     ActionCall,
     AlreadyExists,
     Exact,
@@ -29,6 +28,7 @@ from p4lite.switch.program import (
     Ternary,
     load_program,
 )
+from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, extract, fld, param
 from support.programs import running
 
@@ -403,7 +403,7 @@ def profile_doc(*, selector: bool) -> Doc:
 
 
 def test_members() -> None:
-    from p4lite.switch.program import MemberRef
+    from p4lite.switch.program.facts import MemberRef
 
     with running(profile_doc(selector=False)) as (instance, runner):
         first = instance.member_add("ap", ActionCall("hit", (11,)))
@@ -434,7 +434,7 @@ def test_members() -> None:
 
 
 def test_groups_choose_by_hash() -> None:
-    from p4lite.switch.program import GroupRef, MemberRef
+    from p4lite.switch.program.facts import GroupRef, MemberRef
 
     with running(profile_doc(selector=True)) as (instance, runner):
         members = [instance.member_add("ap", ActionCall("hit", (i,))) for i in range(3)]
@@ -466,7 +466,7 @@ def test_groups_choose_by_hash() -> None:
 
 
 def test_meters() -> None:
-    from p4lite.switch.instance import MeterConfig
+    from p4lite.switch.runtime.instance import MeterConfig
 
     doc = Doc()
     doc.header("h", [("i", 8), ("color", 8)])
@@ -501,7 +501,7 @@ def test_meters() -> None:
 
 
 def test_direct_meter() -> None:
-    from p4lite.switch.instance import MeterConfig
+    from p4lite.switch.runtime.instance import MeterConfig
 
     doc = table_doc([("exact", "a")], direct_meters="dm")
     doc.extra["meter_arrays"] = [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4lite.switch.program import Exact, Field, KeyInfo, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.facts import Exact, Field, KeyInfo, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.engine import _Run
 from p4lite.switch.stf.names import NameProblem, key_position, match_value, resolve

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric_types import LinkSettings
-from p4lite.switch.target import TargetClient
+from p4lite.switch.fabric.values import LinkSettings
+from p4lite.switch.targetapi.client import TargetClient
 from support.namespaces import Hosts
 from support.p4rt import INSERT, PROGRAMS, Controller, code_of, control_config
 from support.switch_process import P4LITE, SwitchProcess

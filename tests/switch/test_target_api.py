@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from p4lite.switch.fabric_types import BurstLoss, LinkSettings, QueueLimits, SwitchState
-from p4lite.switch.target import TargetClient, TargetError
-from p4lite.switch.target_codec import SERVICE
+from p4lite.switch.fabric.values import BurstLoss, LinkSettings, QueueLimits, SwitchState
+from p4lite.switch.targetapi.client import TargetClient, TargetError
+from p4lite.switch.targetapi.codec import SERVICE
 from support.p4rt import INSERT, Bench, Controller, ethernet
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from p4lite.switch.errors import GrantError
-from p4lite.switch.grants import MAX_FILES, Grants
-from p4lite.switch.target import TargetClient, TargetError
+from p4lite.switch.targetapi.client import TargetClient, TargetError
+from p4lite.switch.targetapi.grants import MAX_FILES, Grants
 from support.p4rt import Bench, Controller, control_config
 
 FRAME = b"\xff" * 6 + b"\2\0\0\0\0\1\x08\0" + b"x" * 600

@@ -17,8 +17,8 @@ from mrc_control.faults.action import Action
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.session import Session
-from p4lite.switch.fabric_types import SwitchState
-from p4lite.switch.target import FabricInfo, PortInfo
+from p4lite.switch.fabric.values import SwitchState
+from p4lite.switch.targetapi.client import FabricInfo, PortInfo
 
 #: On the real clock kernels and agents see a carrier a little later.
 SETTLE_S = 5.0

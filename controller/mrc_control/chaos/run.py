@@ -27,7 +27,7 @@ from mrc_control.session_real import RealSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
-from p4lite.switch.target import TargetError
+from p4lite.switch.targetapi.client import TargetError
 
 POLL_S = 0.1
 #: What must end does so within the retry time of a queue pair and so many seconds more.

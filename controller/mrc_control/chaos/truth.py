@@ -10,8 +10,8 @@ from typing import Any
 from mrc_control.faults.action import Action
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Topology
-from p4lite.switch.fabric_types import SwitchState
-from p4lite.switch.target import FabricInfo
+from p4lite.switch.fabric.values import SwitchState
+from p4lite.switch.targetapi.client import FabricInfo
 
 Carriers = dict[tuple[str, int], bool]
 

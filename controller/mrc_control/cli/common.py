@@ -26,7 +26,7 @@ from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
 from p4lite.switch.listen import ServerError
-from p4lite.switch.target import TargetError
+from p4lite.switch.targetapi.client import TargetError
 
 #: What the user said was wrong, and what went wrong.
 USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError, FolderError)

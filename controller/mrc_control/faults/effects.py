@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mrc_topo.topology import Topology
-from p4lite.switch.fabric_types import SwitchState
+from p4lite.switch.fabric.values import SwitchState
 
 #: One direction of a link, by the link's name: up is away from the host.
 Way = tuple[str, Literal["up", "down"]]

@@ -8,15 +8,15 @@ from typing import Any, Literal, Protocol
 
 from mrc_control.faults.effects import DOWN, UP, Effects
 from mrc_topo.topology import Link, Switch, Topology
-from p4lite.switch import target_codec as codec
-from p4lite.switch.fabric_types import LinkSettings, SwitchState
-from p4lite.switch.target import FabricInfo
+from p4lite.switch.fabric.values import LinkSettings, SwitchState
+from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi.client import FabricInfo
 
 End = tuple[int, int]
 
 
 class FabricControl(Protocol):
-    """The part of the target API that failures use (`p4lite.switch.target.TargetClient` has it)."""
+    """The part of the target API that failures use (`p4lite.switch.targetapi.client.TargetClient` has it)."""
 
     def info(self) -> FabricInfo:
         """State of all switches and ports."""

@@ -14,14 +14,14 @@ from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.effects import DOWN, UP, Effects, Way
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Host, Link, Switch, Topology
-from p4lite.switch.fabric_types import SwitchState
+from p4lite.switch.fabric.values import SwitchState
 
 LINK = "a link like p0-t0.1--p0-t1.0 or a host port like h3:2"
 PORT = "a host port like h3:2"
 SWITCH = "a switch like p0-t1.0"
 PROBABILITIES = {"loss", "corrupt", "duplicate", "reorder"}
 IMPAIRMENTS = PROBABILITIES | {"reorder_extra_ns", "delay_ns", "rate_bps", "blackhole"}
-#: What a link takes (`p4lite.switch.fabric_types.LinkSettings`).
+#: What a link takes (`p4lite.switch.fabric.values.LinkSettings`).
 LARGEST = 10**15
 
 

@@ -22,7 +22,7 @@ from mrc_control.faults.effects import Effects, together
 from mrc_control.faults.fabric import Breakable, Found, LinkState
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Link, Switch, Topology
-from p4lite.switch.fabric_types import SwitchState
+from p4lite.switch.fabric.values import SwitchState
 
 Document = dict[str, Any]
 

@@ -24,20 +24,20 @@ from typing import Any, NoReturn
 import grpc
 
 from p4lite.switch import listen
-from p4lite.switch import target_codec as codec
 from p4lite.switch.errors import BuildError, GrantError, ProgramError
-from p4lite.switch.fabric import Fabric, Port, Switch
-from p4lite.switch.fabric_types import FabricError
-from p4lite.switch.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.fabric.fabric import Fabric, Port, Switch
+from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.listen import ServerError, Tls
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
-from p4lite.switch.program import Program
-from p4lite.switch.programs import Loaded, load_source
-from p4lite.switch.target_codec import CodecError, boolean, integer, text
-from p4lite.switch.target_service import TargetService
+from p4lite.switch.program.facts import Program
+from p4lite.switch.runtime.source import Loaded, load_source
+from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi.codec import CodecError, boolean, integer, text
+from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
 SIGNAL_POLL_S = 0.5

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4lite.switch.bmv2.model import Header, Model
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.algorithms import CRCS, FUNCTIONS, Crc, custom_crc
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.expr import Builder, Expr
-from p4lite.switch.codegen.layout import HeaderPlace, comment
-from p4lite.switch.codegen.model import Header, Model
 from p4lite.switch.codegen.packing import (
     Item,
     header_bytes,
@@ -22,7 +22,7 @@ from p4lite.switch.codegen.packing import (
     store_header,
     total,
 )
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.codegen.phv import HeaderPlace, comment
 
 SIGNATURE = "struct p4_state *in P4_UNUSED, const struct phv *p P4_UNUSED"
 

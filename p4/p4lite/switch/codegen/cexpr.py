@@ -7,9 +7,9 @@ W in which `e`'s interval fits, signed if it has negative values. Both follow BM
 
 from __future__ import annotations
 
+from p4lite.switch.bmv2.model import FieldType, Header, HeaderType, Stack, Union, UnionStack
 from p4lite.switch.codegen.expr import COMPARISON, VARBIT, Expr, cast
-from p4lite.switch.codegen.layout import HeaderPlace, Layout, c_type, limbs
-from p4lite.switch.codegen.model import FieldType, Header, HeaderType, Stack, Union, UnionStack
+from p4lite.switch.codegen.phv import HeaderPlace, Layout, c_type, limbs
 
 MASK64 = (1 << 64) - 1
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from p4lite.switch.bmv2.model import Action, Model
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.cexpr import literal
-from p4lite.switch.codegen.keys import MASK64, pack_args
-from p4lite.switch.codegen.model import Action, Model
 from p4lite.switch.codegen.pipelines import Key, Table
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.program.layout import MASK64, pack_args
 
 
 def words_of(values: list[int]) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.codegen.model import FieldRef, FieldType, Model, Stack, UnionStack
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.bmv2.model import FieldRef, FieldType, Model, Stack, UnionStack
+from p4lite.switch.bmv2.reader import Node
 
 # A left shift by a run-time amount beyond this counts as this many bits when its exact value is needed
 # (it is compared, divided or shifted right without a mask in between).

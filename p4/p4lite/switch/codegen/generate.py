@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from p4lite.switch.bmv2.model import FieldRef, Model
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.entries import load_initial
 from p4lite.switch.codegen.expr import Builder, Scope
-from p4lite.switch.codegen.layout import Layout, c_string, comment
-from p4lite.switch.codegen.model import FieldRef, Model
 from p4lite.switch.codegen.packing import Item, append_padded, header_bytes, store_header
 from p4lite.switch.codegen.parsers import Parsers
+from p4lite.switch.codegen.phv import Layout, c_string, comment
 from p4lite.switch.codegen.pipelines import Pipelines
 from p4lite.switch.codegen.primitives import Primitives
 
@@ -75,7 +75,7 @@ class Generator:
         # a program may compare what it likes: x == x, or an 8-bit field with 300
         for warning in ("type-limits", "tautological-compare", "bool-compare", "int-in-bool-context"):
             head.append(f'#pragma GCC diagnostic ignored "-W{warning}"')
-        head.append('#include "state.h"')
+        head.append('#include "instance.h"')
         head += [f"P4_WIDE({n})" for n in sorted(self.cx.wide)]
         head += self.layout.declarations()
         head += ["static const struct p4_program program;"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from p4lite.switch.bmv2.model import Header, Model, Stack, Union, UnionStack
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.expr import HEADER, STACK, UNION, UNION_STACK, Builder, Expr, Scope
-from p4lite.switch.codegen.layout import HeaderPlace
-from p4lite.switch.codegen.model import Header, Model, Stack, Union, UnionStack
 from p4lite.switch.codegen.packing import header_bytes
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.codegen.phv import HeaderPlace
 
 
 @dataclass(frozen=True)

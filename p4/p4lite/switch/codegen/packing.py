@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4lite.switch.bmv2.model import FieldType
 from p4lite.switch.codegen.cexpr import CExpr, literal, width_for
-from p4lite.switch.codegen.layout import HeaderPlace, limbs
-from p4lite.switch.codegen.model import FieldType
+from p4lite.switch.codegen.phv import HeaderPlace, limbs
 
 
 @dataclass(frozen=True)

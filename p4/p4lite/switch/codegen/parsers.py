@@ -6,14 +6,14 @@ and the rest of the packet is payload.
 
 from __future__ import annotations
 
+from p4lite.switch.bmv2.model import HeaderType, Model
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.cexpr import CExpr, literal
 from p4lite.switch.codegen.expr import MAX_BITS, Builder, Expr, Scope, field_expr, lookaheads
 from p4lite.switch.codegen.headers import Target
-from p4lite.switch.codegen.layout import HeaderPlace, comment
-from p4lite.switch.codegen.model import HeaderType, Model
 from p4lite.switch.codegen.packing import load_header
+from p4lite.switch.codegen.phv import HeaderPlace, comment
 from p4lite.switch.codegen.primitives import Primitives
-from p4lite.switch.codegen.reader import Node
 
 SCOPE = Scope(parser=True)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from p4lite.switch.bmv2.model import VALID_FIELD, Action, Array, FieldType, Header, Model
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr, literal
 from p4lite.switch.codegen.expr import Builder, Expr
-from p4lite.switch.codegen.keys import KeyField, arg_words, key_layout, pack_args
-from p4lite.switch.codegen.layout import HeaderPlace, comment, limbs
-from p4lite.switch.codegen.model import VALID_FIELD, Action, Array, FieldType, Header, Model
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.codegen.phv import HeaderPlace, comment, limbs
+from p4lite.switch.program.layout import KeyField, arg_words, key_layout, pack_args
 
 KINDS = ("exact", "lpm", "ternary", "range")
 MATCHES = {"exact", "lpm", "ternary", "range", "optional", "valid"}

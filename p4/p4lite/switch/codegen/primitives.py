@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from p4lite.switch.bmv2.model import Array, Model
+from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr, rep, width_for
 from p4lite.switch.codegen.expr import DATA, Builder, Expr, Scope, interval
 from p4lite.switch.codegen.headers import HeaderOps
-from p4lite.switch.codegen.layout import c_string, limbs
-from p4lite.switch.codegen.model import Array, Model
-from p4lite.switch.codegen.reader import Node
+from p4lite.switch.codegen.phv import c_string, limbs
 
 MAX_JUMPS_BACK = 1_000_000
 """Jumps backwards in one run of an action, after which it ends."""

@@ -15,9 +15,8 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric import Switch
-from p4lite.switch.fabric_types import FabricError, Notification, NotificationKind
-from p4lite.switch.instance import ProgramInstance
+from p4lite.switch.fabric.fabric import Switch
+from p4lite.switch.fabric.values import FabricError, Notification, NotificationKind
 from p4lite.switch.p4rt import packets
 from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value
 from p4lite.switch.p4rt.digests import Digests
@@ -37,6 +36,7 @@ from p4lite.switch.p4rt.replication import Replication
 from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, NoReplicator, Target, control
 from p4lite.switch.p4rt.tables import Tables
 from p4lite.switch.p4rt.wire import PlainInsert, WriteBatch
+from p4lite.switch.runtime.instance import ProgramInstance
 
 _Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest

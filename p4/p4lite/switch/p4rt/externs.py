@@ -11,7 +11,6 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from p4lite.switch.instance import MeterConfig
 from p4lite.switch.p4rt.bytestrings import decode, decode_signed, encode, encode_signed
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
@@ -23,6 +22,7 @@ from p4lite.switch.p4rt.errors import (
 )
 from p4lite.switch.p4rt.info import ArrayInfo
 from p4lite.switch.p4rt.state import MODIFY, Target, control
+from p4lite.switch.runtime.instance import MeterConfig
 
 _COLOURS = "meters do not count per colour"
 

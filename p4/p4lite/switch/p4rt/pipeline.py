@@ -17,7 +17,7 @@ from typing import Any
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, ActionInfo, FieldInfo, Info, TableInfo, index_info
-from p4lite.switch.program import (
+from p4lite.switch.program.facts import (
     ActionCall,
     Exact,
     Lpm,
@@ -28,7 +28,7 @@ from p4lite.switch.program import (
     Ternary,
     load_program,
 )
-from p4lite.switch.program import TableInfo as ProgramTable
+from p4lite.switch.program.facts import TableInfo as ProgramTable
 
 _WILDCARDS: dict[str, Any] = {
     "lpm": lambda width: Lpm(0, 0),

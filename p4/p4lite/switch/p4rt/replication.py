@@ -10,7 +10,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric_types import CloneSession, Replica
+from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, UNIMPLEMENTED, P4RtError, invalid
 from p4lite.switch.p4rt.state import DELETE, INSERT, Target, control

@@ -22,7 +22,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.device import Device, ReadErrors
 from p4lite.switch.p4rt.errors import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch import errors as program_errors
-from p4lite.switch.fabric_types import CloneSession, FabricError, Replica
+from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     INTERNAL,
@@ -26,7 +26,7 @@ from p4lite.switch.p4rt.pipeline import Pipeline
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from p4lite.switch.instance import ProgramInstance
+    from p4lite.switch.runtime.instance import ProgramInstance
 
 INSERT = p4runtime_pb2.Update.INSERT
 MODIFY = p4runtime_pb2.Update.MODIFY

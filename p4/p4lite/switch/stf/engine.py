@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from p4lite.switch.errors import ControlError
-from p4lite.switch.fabric import Fabric
-from p4lite.switch.fabric_types import CloneSession, FabricError, QueueLimits, Replica
-from p4lite.switch.instance import MeterConfig
-from p4lite.switch.program import ActionCall, ArrayInfo, EntryAction, MemberRef, MeterInfo, Program, TableInfo
+from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits, Replica
+from p4lite.switch.program.facts import ActionCall, ArrayInfo, EntryAction, MemberRef, MeterInfo, Program, TableInfo
+from p4lite.switch.runtime.instance import MeterConfig
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
 from p4lite.switch.stf.parse import (

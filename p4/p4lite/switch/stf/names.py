@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from p4lite.switch.program import (
+from p4lite.switch.program.facts import (
     ActionCall,
     ActionInfo,
     Exact,

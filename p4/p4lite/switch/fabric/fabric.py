@@ -1,0 +1,449 @@
+"""The fabric: many switches, their ports, queues and links, and one event loop, in one process.
+
+    fabric = Fabric(clock="virtual", seed=7)
+    s1 = fabric.add_switch(device_id=1)
+    s1.load(program)
+    s1.add_port(1, to_switch=LinkSettings(rate_bps=10**8, delay_ns=1000))
+    s1.add_port(2)
+    s2 = fabric.add_switch(device_id=2)
+    s2.load(program)
+    s2.add_port(1)
+    fabric.link(s1.port(2), s2.port(1), LinkSettings(rate_bps=10**8, delay_ns=5000))
+    fabric.inject(s1.port(1), frame, at_ns=0)
+    for time_ns, device_id, port, data in fabric.advance(10**6):
+        ...
+
+The core is C (`core/`); every call here takes the fabric's lock for as long as it lasts, so it falls between
+two batches of packets: a packet sees a table before or after an update. On the real clock the loop runs in
+a thread of C that never needs the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from p4lite.switch.fabric import core as _core
+from p4lite.switch.fabric.switch import PLAIN, Port, Switch, c_settings, file_name, lag
+from p4lite.switch.fabric.values import (
+    CloneSession,
+    FabricError,
+    Lateness,
+    LinkSettings,
+    Notification,
+    NotificationKind,
+)
+
+Clock = Literal["real", "virtual"]
+Direction = Literal["both", "a_to_b", "b_to_a"]
+#: (time_ns, device_id, port, frame): a packet that left through an external port.
+DeliveryTuple = tuple[int, int, int, bytes]
+
+_KINDS = (NotificationKind.PACKET_IN, NotificationKind.DIGEST, NotificationKind.PORT_STATUS)
+#: Entries are looked at for idleness this often, as in simple_switch (simple_switch.md, idle timeout).
+IDLE_SWEEP_NS = 10**9
+
+
+class _Closed:
+    """Stands in for the core once the fabric is closed: what still refers to it gets an error, not a crash."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise FabricError("the fabric is closed")
+
+
+class Fabric:
+    """A set of switches on one clock.
+
+    `clock`: "real" (monotonic, a thread of its own between `start` and `stop`; ports may be interfaces) or
+    "virtual" (time moves only in `advance`/`run_until`; same seed and calls, same bytes, same order).
+    `seed` feeds every random choice: impairments of links, `random()` and selectors of the programs.
+    `busy_poll_us`: on the real clock, poll for so long before sleeping (costs CPU, wins latency).
+    `round_us`: on the real clock, wake up at most once in so many µs and do what came up in one go: events are late by
+    half of that on average, and many slow links cost a fraction of the CPU.
+    `realtime`: the real clock's thread runs with SCHED_RR (needs root or CAP_SYS_NICE), which keeps it on time
+    when other processes use all cores.
+    `memory_limit_bytes`: so much packets may take inside; beyond it they are dropped, counted as memory.
+    `sanitize` loads the core built with the address and undefined-behaviour sanitizers (preload libasan).
+    Usable as a context manager (stops and frees on exit). Raises FabricError when the core cannot be built.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = "real",
+        seed: int = 0,
+        *,
+        busy_poll_us: int = 0,
+        round_us: int = 0,
+        realtime: bool = False,
+        memory_limit_bytes: int = 1 << 30,
+        sanitize: bool | None = None,
+    ) -> None:
+        if clock not in ("real", "virtual"):
+            raise FabricError(f"no clock '{clock}'; real or virtual")
+        if sanitize is None:
+            sanitize = os.environ.get("P4LITE_SANITIZE") == "1"
+        self.clock = clock
+        self.seed = seed % (1 << 64)
+        self.lib: Any = _core.library(sanitize)
+        config = _core.CConfig(
+            abi=_core.ABI,
+            real_clock=int(clock == "real"),
+            seed=self.seed,
+            busy_poll_ns=max(0, busy_poll_us) * 1000,
+            round_ns=max(0, round_us) * 1000,
+            realtime=int(realtime),
+            memory_limit_bytes=memory_limit_bytes,
+        )
+        self.pointer = self.lib.pf_create(ctypes.byref(config))
+        if not self.pointer:
+            raise FabricError(f"cannot make a fabric: {os.strerror(ctypes.get_errno())}")
+        self._switches: dict[int, Switch] = {}
+        self._links: list[Link] = []
+        self._batch = _core.CBatch()
+        self._free_at = ctypes.c_uint64()
+        self._taking = threading.Lock()
+        self._notify_buffer = (ctypes.c_uint8 * (1 << 20))()
+        self._idle_swept_ns = 0
+
+    # -- building -------------------------------------------------------------------------------------
+
+    def add_switch(
+        self,
+        device_id: int,
+        *,
+        name: str | None = None,
+        priority_queues: int = 1,
+        drop_port: int = 511,
+        cpu_port: int | None = None,
+        loop_limit: int = 64,
+    ) -> Switch:
+        """A new switch without program (drops everything, counted as no_program) and without ports.
+
+        `loop_limit`: so often one packet may be resubmitted, recirculated or cloned at egress before it is
+        dropped. FabricError when the device_id is in use or a number is out of range.
+        """
+        label = name or f"s{device_id}"
+        if device_id in self._switches:
+            raise FabricError(f"{label}: device_id {device_id} is in use by {self._switches[device_id].name}")
+        for what, value, low, high in (
+            ("device_id", device_id, 0, (1 << 32) - 1),
+            ("priority_queues", priority_queues, 1, _core.MAX_PRIORITIES),
+            ("drop_port", drop_port, 0, 65535),
+            ("cpu_port", 0 if cpu_port is None else cpu_port, 0, 65535),
+            ("loop_limit", loop_limit, 0, 65535),
+        ):
+            if not low <= value <= high:
+                raise FabricError(f"{label}: {what}={value}: not between {low} and {high}")
+        if cpu_port == drop_port:
+            raise FabricError(f"{label}: port {cpu_port} cannot be CPU port and drop port at once")
+        switch = Switch(self, device_id, label, priority_queues, drop_port, cpu_port, loop_limit)
+        self._switches[device_id] = switch
+        return switch
+
+    def remove_switch(self, device_id: int) -> None:
+        """Take a switch away with its ports; links to it become free ends at the other side."""
+        switch = self.switch(device_id)
+        for number in list(switch.ports):
+            switch.remove_port(number)
+        self.lib.pf_switch_remove(switch._pointer)
+        switch.detach()
+        del self._switches[device_id]
+
+    def switch(self, device_id: int) -> Switch:
+        """The switch with this device_id; FabricError names those that exist."""
+        try:
+            return self._switches[device_id]
+        except KeyError:
+            known = ", ".join(map(str, sorted(self._switches))) or "none"
+            raise FabricError(f"no switch with device_id {device_id} (there are: {known})") from None
+
+    @property
+    def switches(self) -> dict[int, Switch]:
+        """All switches by device_id, in the order of their creation."""
+        return dict(self._switches)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links between switches, in the order of their creation."""
+        return tuple(self._links)
+
+    def link(self, a: Port, b: Port, settings: LinkSettings = PLAIN, back: LinkSettings | None = None) -> Link:
+        """Join two external ports by a cable; `back` (b to a) is like `settings` (a to b) unless given."""
+        forth, reverse = c_settings(settings), c_settings(settings if back is None else back)
+        result = self.lib.pf_port_link(a.pointer, b.pointer)
+        if result != 0:
+            reason = "a port cannot be linked to itself" if result == _core.E_RANGE else "a port is in use"
+            raise FabricError(f"link {a.name} - {b.name}: {reason}")
+        self.lib.pf_port_settings(a.pointer, 1, ctypes.byref(forth))
+        self.lib.pf_port_settings(b.pointer, 1, ctypes.byref(reverse))
+        a.outgoing = b.incoming = settings
+        b.outgoing = a.incoming = settings if back is None else back
+        link = Link(a, b)
+        a.link = b.link = link
+        self._links.append(link)
+        return link
+
+    def unlink(self, link: Link) -> None:
+        """Remove a cable; what is on it is lost, both ports are external again."""
+        self.lib.pf_port_unlink(link.a.pointer)
+        for port in link.ports():
+            port.link = None
+            self.lib.pf_port_settings(port.pointer, 1, ctypes.byref(c_settings(PLAIN)))
+            self.lib.pf_port_up(port.pointer, 1, 1)
+            port.outgoing = port.incoming = PLAIN
+        self._links.remove(link)
+
+    # -- time -----------------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        """The fabric's clock: ns since it was made (real) or since 0 (virtual)."""
+        return int(self.lib.pf_now(self.pointer))
+
+    def start(self) -> None:
+        """Start the real clock's thread. FabricError: virtual clock, or it runs already."""
+        result = self.lib.pf_start(self.pointer)
+        if result == _core.E_SYSTEM:
+            raise FabricError(f"start: the loop's thread: {os.strerror(ctypes.get_errno())}")
+        if result != 0:
+            raise FabricError("start: only a fabric on the real clock that is not yet running can be started")
+
+    def stop(self) -> None:
+        """Stop the thread; state stays and `start` goes on. Without effect when it is not running."""
+        self.lib.pf_stop(self.pointer)
+
+    def close(self) -> None:
+        """Stop, close sockets and captures, free everything. The fabric is unusable afterwards."""
+        if not self.pointer:
+            return
+        self.stop()
+        for switch in self._switches.values():
+            switch.detach()
+        with self._taking:
+            pointer, self.pointer = self.pointer, None
+            lib, self.lib = self.lib, _Closed()
+            lib.pf_destroy(pointer)
+
+    def __enter__(self) -> Fabric:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def next_event_ns(self) -> int | None:
+        """Virtual clock: when something happens next by itself, None for never."""
+        at = int(self.lib.pf_next_event(self.pointer))
+        return None if at == _core.NO_TIME else at
+
+    def run_until(self, t_ns: int) -> list[DeliveryTuple]:
+        """Virtual clock: do everything due up to and including t_ns; now_ns is t_ns afterwards.
+
+        Returns every packet that left through an external port since the last call, in order.
+        """
+        return self._run(t_ns, 0)
+
+    def advance(self, limit_ns: int) -> list[DeliveryTuple]:
+        """Virtual clock: like run_until(limit_ns), but stop early once something was delivered.
+
+        The core runs on past the first delivery only for as long as no reaction to it can reach a switch (the
+        smallest `to_switch` delay of any external port), so a host may answer each packet at the packet's own
+        time: `inject(port, frame, at_ns=time_ns)` is allowed although now_ns is later.
+        Empty result: limit_ns was reached, or lay before now_ns already (a host's timer set in answer to a packet:
+        let it fire, then call again).
+        """
+        return self._run(limit_ns, 1)
+
+    def _run(self, limit_ns: int, stop_on_delivery: int) -> list[DeliveryTuple]:
+        batch = self._batch
+        result = self.lib.pf_run(self.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
+        if result != 0:
+            if result == _core.E_LOOP:
+                raise FabricError(
+                    f"at {self.now_ns} ns packets go round without any delay; give the links a delay or a rate"
+                )
+            if result == _core.E_CLOCK:
+                raise FabricError("run_until and advance need the virtual clock")
+            raise FabricError(f"cannot run until {limit_ns} ns: it is {self.now_ns} ns already")
+        if not batch.count:
+            return []
+        records = ctypes.string_at(batch.records, batch.count * struct.calcsize(_core.DELIVERY))
+        data = ctypes.string_at(batch.bytes, batch.size)
+        return [
+            (time_ns, device_id, port, data[offset : offset + length])
+            for time_ns, device_id, port, offset, length in struct.iter_unpack(_core.DELIVERY, records)
+        ]
+
+    def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
+        """An outside host begins to send `frame` into an external port at at_ns (default: now).
+
+        The host's side of the link (`to_switch`) has a first-in first-out queue.
+        at_ns may lie before now_ns by less than the delay of that link, but not before an earlier frame's
+        at_ns on this port. Returns the time when the link will be free again (for pacing), -1 when the
+        frame was dropped at the host's queue.
+        """
+        at = self.now_ns if at_ns is None else at_ns
+        free_at = self._free_at
+        result = self.lib.pf_port_inject(port.pointer, frame, len(frame), at, ctypes.byref(free_at))
+        if result != 0:
+            reason = {
+                _core.E_BUSY: "the port is not external (it has a link or an interface)",
+                _core.E_PAST: f"{at} ns is past",
+                _core.E_RANGE: f"{len(frame)} bytes are more than 65536",
+            }.get(result, "out of memory")
+            raise FabricError(f"inject into {port.name}: {reason}")
+        return -1 if free_at.value == _core.NO_TIME else free_at.value
+
+    def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
+        """Many (port, frame, at_ns) in one go, for each port in order of time."""
+        with self.lock():
+            for port, frame, at_ns in frames:
+                self.inject(port, frame, at_ns)
+
+    # -- control plane --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the event loop between two batches (re-entrant): several changes become one for packets."""
+        self.lib.pf_lock(self.pointer)
+        try:
+            yield
+        finally:
+            self.lib.pf_unlock(self.pointer)
+
+    @property
+    def notify_fd(self) -> int:
+        """An eventfd that is readable while notifications wait (idle time-outs apart: those are polled)."""
+        return int(self.lib.pf_notify_fd(self.pointer))
+
+    def notifications(self, timeout_s: float = 0.0) -> list[Notification]:
+        """Take all waiting notifications, waiting up to timeout_s for the first.
+
+        Other threads run meanwhile. Entries are looked at for idleness once a second of the fabric's clock, so on
+        the real clock somebody should call this at least so often.
+        """
+        if timeout_s > 0 and self.pointer:
+            waiting = select.poll()
+            waiting.register(self.notify_fd, select.POLLIN)
+            waiting.poll(timeout_s * 1000)
+        notes: list[Notification] = []
+        with self._taking:
+            if not self.pointer:
+                return notes
+            while True:
+                used = self.lib.pf_notify_take(self.pointer, self._notify_buffer, len(self._notify_buffer))
+                if not used:
+                    break
+                notes += _parse_notifications(ctypes.string_at(self._notify_buffer, used))
+            notes += self._idle_entries()
+        return notes
+
+    def _idle_entries(self) -> list[Notification]:
+        now = self.now_ns
+        if now - self._idle_swept_ns < IDLE_SWEEP_NS:
+            return []
+        self._idle_swept_ns = now
+        notes = []
+        for switch in list(self._switches.values()):
+            program = switch.program
+            for table in () if program is None else program.tables.values():
+                if table.support_timeout:
+                    notes += [
+                        Notification(NotificationKind.IDLE_TIMEOUT, switch.device_id, now, table.id, handle)
+                        for handle in switch.instance.idle_entries(table.name)
+                    ]
+        return notes
+
+    def notifications_lost(self) -> int:
+        """Notifications dropped because nobody took them (the queue holds 65 536 or 64 MiB)."""
+        return int(self.lib.pf_notify_lost(self.pointer))
+
+    # -- observation ----------------------------------------------------------------------------------
+
+    def set_files_room(self, octets: int) -> None:
+        """So many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
+        self.lib.pf_files_room(self.pointer, octets)
+
+    def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:
+        """Write one line per packet event (time_ns what device_id port length CRC-32) to path; None ends it.
+
+        `limited`: what it takes counts against `set_files_room`, and it ends when there is none left.
+        """
+        if self.lib.pf_trace(self.pointer, None if path is None else file_name(path), int(limited)) != 0:
+            raise FabricError(f"{path}: cannot write the trace: {os.strerror(ctypes.get_errno())}")
+
+    def lateness(self, *, reset: bool = False) -> Lateness:
+        """How far the real clock's loop lags behind; all zero on the virtual clock."""
+        c = _core.CLateness()
+        self.lib.pf_lateness(self.pointer, ctypes.byref(c), int(reset))
+        share = c.cpu_ns / c.wall_ns if c.wall_ns else 0.0
+        return Lateness(lag(c.loop), lag(c.busy), share, c.events)
+
+    def loop_cpu_ns(self) -> int:
+        """CPU time of the real clock's thread since it was started or lateness was reset."""
+        c = _core.CLateness()
+        self.lib.pf_lateness(self.pointer, ctypes.byref(c), 0)
+        return int(c.cpu_ns)
+
+    def events(self) -> int:
+        """Events executed since the fabric was made."""
+        return int(self.lib.pf_events(self.pointer))
+
+
+def _parse_notifications(data: bytes) -> list[Notification]:
+    notes, at, size = [], 0, struct.calcsize(_core.NOTIFICATION)
+    while at < len(data):
+        time_ns, kind, device_id, ident, up, length = struct.unpack_from(_core.NOTIFICATION, data, at)
+        payload = data[at + size : at + size + length]
+        notes.append(Notification(_KINDS[kind], device_id, time_ns, ident=ident, up=bool(up), data=payload))
+        at += size + (length + 7) // 8 * 8
+    return notes
+
+
+class Link:
+    """A cable between two ports (made by `Fabric.link`)."""
+
+    def __init__(self, a: Port, b: Port) -> None:
+        self.a = a
+        self.b = b
+
+    def __repr__(self) -> str:
+        return f"<Link {self.a.name} - {self.b.name}>"
+
+    def _senders(self, direction: Direction) -> list[Port]:
+        return [p for p, way in ((self.a, "a_to_b"), (self.b, "b_to_a")) if direction in ("both", way)]
+
+    def set(self, settings: LinkSettings, direction: Direction = "both") -> None:
+        """Change one direction or both at run time."""
+        for port in self._senders(direction):
+            port.set_link(outgoing=settings)
+
+    def settings(self, direction: Literal["a_to_b", "b_to_a"]) -> LinkSettings:
+        """The settings in force."""
+        return self._senders(direction)[0].outgoing
+
+    def set_up(self, up: bool, direction: Direction = "both") -> None:
+        """Cut or mend the link; what is on the wire is lost."""
+        for port in self._senders(direction):
+            port.set_up(up, "outgoing")
+
+    def is_up(self, direction: Literal["a_to_b", "b_to_a"]) -> bool:
+        """State of a direction."""
+        return self._senders(direction)[0].is_up("outgoing")
+
+    def other(self, port: Port) -> Port:
+        """The opposite end."""
+        return self.b if port is self.a else self.a
+
+    def ports(self) -> Iterator[Port]:
+        """Both ends."""
+        yield self.a
+        yield self.b
+
+
+__all__ = ["CloneSession", "Fabric", "FabricError", "Link", "LinkSettings", "Port", "Switch"]

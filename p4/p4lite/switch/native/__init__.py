@@ -1,0 +1,1 @@
+"""C to shared objects: the compiler, and the store of what it made."""

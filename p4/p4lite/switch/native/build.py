@@ -1,0 +1,170 @@
+"""Compiles C into shared objects and keeps them in a cache (`objects`), keyed by all that goes in.
+
+Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. `CC` names another compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from p4lite import progress
+from p4lite.folders import FolderError, make_private
+from p4lite.switch.errors import BuildError
+from p4lite.switch.native.store import Store
+
+CORE_DIR = Path(__file__).parents[1] / "core"
+PROGRAM_DIR = CORE_DIR / "program"
+"""What a generated program is linked with; `pipeline.h` there is its interface to the fabric core."""
+FABRIC_DIR = CORE_DIR / "fabric"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+COMMON_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-g1")
+OPTIMISE = ("-O2",)
+OPTIMISE_LARGE = ("-O1",)
+LARGE = 1_000_000
+"""Bytes of generated code above which the C compiler gets `OPTIMISE_LARGE`: the rest would not pay for its time."""
+SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+
+
+def cache_dir() -> Path:
+    """The directory of built objects; made on demand. Raises BuildError if it cannot be, or if others can write to it:
+    what is in it gets loaded."""
+    chosen = os.environ.get("MRCLAB_CACHE")
+    if chosen:
+        path = Path(chosen)
+    else:
+        base = os.environ.get("XDG_CACHE_HOME")
+        path = (Path(base) if base else Path.home() / ".cache") / "mrclab"
+    try:
+        return make_private(path)
+    except FolderError as error:
+        raise BuildError(f"the cache of compiled switches: {error}; or set MRCLAB_CACHE") from None
+
+
+def compiler() -> list[str]:
+    """The C compiler's command, from CC or `cc`. Raises BuildError if it is not installed."""
+    command = shlex.split(os.environ.get("CC", "cc"))
+    if not command or shutil.which(command[0]) is None:
+        name = command[0] if command else "(empty CC)"
+        raise BuildError(f"{name}: no C compiler found; install gcc (apt install gcc libc6-dev) or set CC")
+    return command
+
+
+@cache
+def _compiler_version(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]}: cannot run the C compiler: {error}") from None
+    return done.stdout
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "big"))
+        h.update(part)
+    return h.hexdigest()[:32]
+
+
+def _headers(texts: Sequence[bytes], include: Sequence[Path]) -> list[bytes]:
+    """The headers that the texts include with quotes, and those that these include."""
+    found: dict[str, bytes] = {}
+    todo = list(texts)
+    while todo:
+        for name in re.findall(rb'^\s*#\s*include\s+"([^"]+)"', todo.pop(), re.MULTILINE):
+            path = next((d / name.decode() for d in include if (d / name.decode()).is_file()), None)
+            if path is not None and str(path) not in found:
+                found[str(path)] = path.read_bytes()
+                todo.append(found[str(path)])
+    return [found[name] for name in sorted(found)]
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    except OSError as error:
+        raise BuildError(f"{what}: cannot run {command[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{what}: the C compiler took more than 600 s") from None
+    if done.returncode != 0:
+        raise BuildError(f"{what}: the C compiler failed:\n{done.stderr[-4000:]}")
+
+
+def build(
+    name: str,
+    sources: Sequence[Path] = (),
+    *,
+    generated: Mapping[str, str] | None = None,
+    include: Sequence[Path] = (PROGRAM_DIR, FABRIC_DIR),
+    libs: Sequence[str] = (),
+    flags: Sequence[str] = (),
+    sanitize: bool = False,
+    executable: bool = False,
+    large: bool = False,
+) -> Path:
+    """Compiles and links C files into `name-HASH.so` (or an executable) in the cache, and gives its path.
+
+    `sources` are files on disk, each compiled to an object that is cached on its own (so that common run-time
+    files compile once); `generated` maps file names to C text. The key covers the text of sources and of the
+    headers they include from the `include` directories, flags and compiler version. With `large` the generated files
+    are optimised less. Raises BuildError.
+    """
+    command = compiler()
+    # The files on disk are ours and small; with `large` only what is generated is optimised less.
+    mode = list(SANITIZE if sanitize else OPTIMISE)
+    generated_mode = list(OPTIMISE_LARGE) if large and not sanitize else mode
+    common = [*COMMON_FLAGS, *WARNINGS, *flags, *(f"-I{d}" for d in include)]
+    generated = dict(generated or {})
+    headers = _headers([p.read_bytes() for p in sources] + [t.encode() for t in generated.values()], include)
+    base = [" ".join(command).encode(), _compiler_version(tuple(command)).encode(), *headers]
+    base += [f.encode() for f in [*COMMON_FLAGS, *WARNINGS, *mode, *flags]]
+    more = [f.encode() for f in [*generated_mode, *libs]]
+    texts = [p.read_bytes() for p in sources] + [f"{n}\0{t}".encode() for n, t in sorted(generated.items())]
+    kind = "exe" if executable else "so"
+    key = _digest([*base, *more, kind.encode(), *texts])
+    store = Store(cache_dir())
+    final = f"{name}-{key}{'' if executable else '.so'}"
+    found = store.find(final)
+    if found is not None:
+        return found
+    try:
+        with tempfile.TemporaryDirectory(prefix=store.BUILD_PREFIX, dir=store.folder) as tmp_name:
+            tmp = Path(tmp_name)
+            objects = []
+            for path, text in zip(sources, texts, strict=False):
+                object_name = f"{path.stem}-{_digest([*base, text])}.o"
+                made = tmp / f"{path.stem}.o"
+                if not store.copy(object_name, made):
+                    _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name)
+                    store.put(object_name, made)
+                objects.append(str(made))
+            for file_name, c_text in generated.items():
+                (tmp / file_name).write_text(c_text, encoding="utf-8")
+                made = tmp / (file_name + ".o")
+                progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
+                if large:
+                    progress.notice(
+                        f"{name} is large: optimised with {' '.join(generated_mode)}, its packets take longer"
+                    )
+                _run(
+                    [*command, *common, *generated_mode, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
+                    f"{name}/{file_name}",
+                )
+                objects.append(str(made))
+            linked = tmp / final
+            link = [] if executable else ["-shared"]
+            _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name)
+            return store.put(final, linked)
+    except OSError as error:
+        raise BuildError(
+            f"{store.folder}: cannot keep what was compiled: {error.strerror}; make room, or set MRCLAB_CACHE"
+        ) from None

@@ -1,0 +1,223 @@
+"""Counters, meters, registers and parser value sets of an instance."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from p4lite.switch.runtime.abi import CounterCell
+
+if TYPE_CHECKING:
+    from p4lite.switch.bmv2.model import Array
+    from p4lite.switch.program.facts import Program
+
+
+@dataclass(frozen=True, slots=True)
+class CounterValue:
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Two-rate three-colour marker (RFC 2698); rates per second, bursts in the meter's unit."""
+
+    cir: int
+    cburst: int
+    pir: int
+    pburst: int
+
+
+class StatefulControl:
+    """The part of ProgramInstance that concerns counters, meters, registers and value sets."""
+
+    program: Program
+    pointer: int
+    _c: Any
+    _mutex: Any
+    _raw: Any
+    _table: Any
+    _handle: Any
+
+    def _array(self, arrays: dict[str, Array], kind: str, name: str, index: int | None) -> Array:
+        array = arrays.get(name)
+        if array is None:
+            raise NotFound(f"there is no {kind} '{name}'")
+        if array.direct:
+            raise InvalidArgument(f"{kind} '{name}' is direct: its cells belong to entries of table '{array.table}'")
+        if index is not None and not 0 <= index < array.size:
+            raise OutOfRange(f"{kind} '{name}' has {array.size} cells, there is no index {index}")
+        return array
+
+    # --- counters -----------------------------------------------------------------------------------------
+    def _counter(self, name: str, index: int | None) -> Array:
+        return self._array(self.program.generator.model.counters, "counter", name, index)
+
+    def _counter_cells(self, counter: Array, first: int, count: int) -> list[CounterValue]:
+        cells = (CounterCell * (count + 1))()
+        self._c.p4c_counter_read(self.pointer, counter.index, first, count, cells)
+        return [CounterValue(cells[i].packets, cells[i].bytes) for i in range(count)]
+
+    def counter_read(self, counter: str, index: int) -> CounterValue:
+        return self._counter_cells(self._counter(counter, index), index, 1)[0]
+
+    def counter_read_all(self, counter: str) -> list[CounterValue]:
+        array = self._counter(counter, None)
+        return self._counter_cells(array, 0, array.size)
+
+    def counter_write(self, counter: str, index: int, packets: int, bytes_: int) -> None:
+        array = self._counter(counter, index)
+        _check64(packets, bytes_)
+        self._c.p4c_counter_write(self.pointer, array.index, index, 1, packets, bytes_)
+
+    def counter_reset(self, counter: str) -> None:
+        array = self._counter(counter, None)
+        self._c.p4c_counter_write(self.pointer, array.index, 0, array.size, 0, 0)
+
+    def _with_counters(self, table: str) -> Any:
+        t = self._table(table)
+        if not t.counters:
+            raise InvalidArgument(f"table '{table}' has no direct counters")
+        return t
+
+    def direct_counter_read(self, table: str, handle: int | None) -> CounterValue:
+        """Counter of an entry, or of misses (None)."""
+        t = self._with_counters(table)
+        view = self._raw(t, -1)[0] if handle is None else self._handle(t, handle)
+        return CounterValue(view.packets, view.bytes)
+
+    def direct_counter_write(self, table: str, handle: int | None, packets: int, bytes_: int) -> None:
+        t = self._with_counters(table)
+        _check64(packets, bytes_)
+        if handle is not None:
+            self._handle(t, handle)
+        self._c.p4c_direct_counter_write(self.pointer, t.index, -1 if handle is None else handle, packets, bytes_)
+
+    # --- meters -------------------------------------------------------------------------------------------
+    def _set_meter(self, table: int, array: int, index: int, config: MeterConfig | None) -> None:
+        if config is None:
+            self._c.p4c_meter_set(self.pointer, table, array, index, None)
+            return
+        values = (config.cir, config.cburst, config.pir, config.pburst)
+        _check64(*values)
+        if config.cir > config.pir:
+            raise InvalidArgument(f"the committed rate {config.cir} is above the peak rate {config.pir}")
+        self._c.p4c_meter_set(self.pointer, table, array, index, (ctypes.c_uint64 * 4)(*values))
+
+    def _get_meter(self, table: int, array: int, index: int) -> MeterConfig | None:
+        values = (ctypes.c_uint64 * 4)()
+        status = self._c.p4c_meter_get(self.pointer, table, array, index, values)
+        return MeterConfig(*values) if status > 0 else None
+
+    def meter_config(self, meter: str, index: int) -> MeterConfig | None:
+        """None: not configured, every packet is green."""
+        array = self._array(self.program.generator.model.meters, "meter", meter, index)
+        return self._get_meter(-1, array.index, index)
+
+    def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
+        array = self._array(self.program.generator.model.meters, "meter", meter, index)
+        self._set_meter(-1, array.index, index, config)
+
+    def _with_meter(self, table: str, handle: int | None) -> Any:
+        t = self._table(table)
+        if t.meter is None:
+            raise InvalidArgument(f"table '{table}' has no direct meter")
+        if handle is not None:
+            self._handle(t, handle)
+        return t
+
+    def direct_meter_config(self, table: str, handle: int | None) -> MeterConfig | None:
+        t = self._with_meter(table, handle)
+        return self._get_meter(t.index, 0, -1 if handle is None else handle)
+
+    def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
+        """Configures the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
+        t = self._with_meter(table, handle)
+        self._set_meter(t.index, 0, -1 if handle is None else handle, config)
+
+    # --- registers ----------------------------------------------------------------------------------------
+    def _register(self, name: str, index: int | None) -> Array:
+        return self._array(self.program.generator.model.registers, "register", name, index)
+
+    def _register_cells(self, register: Array, first: int, count: int) -> list[int]:
+        words = (register.width + 63) // 64
+        data = (ctypes.c_uint64 * (count * words + 1))()
+        self._c.p4c_register_read(self.pointer, register.index, first, count, data)
+        if words == 1:
+            return list(data[:count])
+        return [sum(data[i * words + j] << (64 * j) for j in range(words)) for i in range(count)]
+
+    def register_read(self, register: str, index: int) -> int:
+        return self._register_cells(self._register(register, index), index, 1)[0]
+
+    def register_read_all(self, register: str) -> list[int]:
+        array = self._register(register, None)
+        return self._register_cells(array, 0, array.size)
+
+    def register_write(self, register: str, index: int, value: int) -> None:
+        array = self._register(register, index)
+        if not 0 <= value < (1 << array.width):
+            raise OutOfRange(f"register '{register}': {value} does not fit into {array.width} bits")
+        self._write_register(array, index, 1, value)
+
+    def _write_register(self, array: Array, first: int, count: int, value: int) -> None:
+        words = (array.width + 63) // 64
+        data = (ctypes.c_uint64 * words)(*[(value >> (64 * i)) & (2**64 - 1) for i in range(words)])
+        self._c.p4c_register_write(self.pointer, array.index, first, count, data)
+
+    def register_reset(self, register: str) -> None:
+        array = self._register(register, None)
+        self._write_register(array, 0, array.size, 0)
+
+    # --- parser value sets --------------------------------------------------------------------------------
+    def _value_set(self, name: str, value: int = 0) -> tuple[int, int, int]:
+        """(index, width, max size)."""
+        info = self.program.value_sets.get(name)
+        if info is None:
+            raise NotFound(f"there is no value set '{name}'")
+        if not 0 <= value < (1 << info.width):
+            raise OutOfRange(f"value set '{name}': {value} does not fit into {info.width} bits")
+        return list(self.program.value_sets).index(name), info.width, info.max_size
+
+    def _set_values(self, index: int, width: int, values: list[int]) -> None:
+        data = b"".join(v.to_bytes((width + 7) // 8, "big") for v in values)
+        self._c.p4c_vset_set(self.pointer, index, len(values), data)
+
+    def value_set_add(self, value_set: str, value: int) -> None:
+        """`value` is the parts of the key concatenated without padding, as wide as ValueSetInfo.width."""
+        index, width, max_size = self._value_set(value_set, value)
+        with self._mutex:
+            values = self.value_set_values(value_set)
+            if value in values:
+                raise AlreadyExists(f"value set '{value_set}' has the value {value:#x}")
+            if len(values) >= max_size:
+                raise ResourceExhausted(f"value set '{value_set}' is full ({max_size} values)")
+            self._set_values(index, width, [*values, value])
+
+    def value_set_delete(self, value_set: str, value: int) -> None:
+        index, width, _ = self._value_set(value_set, value)
+        with self._mutex:
+            values = self.value_set_values(value_set)
+            if value not in values:
+                raise NotFound(f"value set '{value_set}' has no value {value:#x}")
+            self._set_values(index, width, [v for v in values if v != value])
+
+    def value_set_values(self, value_set: str) -> list[int]:
+        index, width, max_size = self._value_set(value_set)
+        size = (width + 7) // 8
+        buffer = ctypes.create_string_buffer(size * max_size + 1)
+        count = self._c.p4c_vset_get(self.pointer, index, buffer, max_size)
+        raw = buffer.raw
+        return [int.from_bytes(raw[i * size : (i + 1) * size], "big") for i in range(count)]
+
+    def value_set_clear(self, value_set: str) -> None:
+        index, width, _ = self._value_set(value_set)
+        self._set_values(index, width, [])
+
+
+def _check64(*values: int) -> None:
+    for value in values:
+        if not 0 <= value < 2**64:
+            raise OutOfRange(f"{value} does not fit into 64 bits")

@@ -1,0 +1,94 @@
+"""Programs for a switch from files: P4 source (compiled here), or BMv2 JSON with or without its P4Info."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
+
+from p4lite import progress
+from p4lite.switch.errors import ProgramError
+from p4lite.switch.program.facts import Program, load_program
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """BMv2 JSON from `path` and, if it is known, the P4Info."""
+
+    path: Path
+    bmv2: dict[str, Any]
+    p4info: Any | None
+
+    def program(self) -> Program:
+        """The validated program; ProgramError names the file."""
+        progress.step(f"{self.path}: generating C")
+        try:
+            return load_program(self.bmv2, name=self.path.stem)
+        except ProgramError as error:
+            raise ProgramError(str(error).replace("<memory>", str(self.path), 1)) from None
+
+    def config(self) -> Any:
+        """The ForwardingPipelineConfig; None without P4Info."""
+        if self.p4info is None:
+            return None
+        return p4runtime_pb2.ForwardingPipelineConfig(
+            p4info=self.p4info, p4_device_config=json.dumps(self.bmv2).encode()
+        )
+
+
+def load_source(
+    path: Path,
+    *,
+    p4info: Path | None = None,
+    include_dirs: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+    with_p4info: bool = True,
+) -> Loaded:
+    """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4).
+
+    Without `with_p4info` the compiler's P4Info is not made, which saves time where nobody asks for it.
+    """
+    if path.suffix == ".p4":
+        return _compile(path, include_dirs, defines or {}, with_p4info)
+    return Loaded(path, _read_json(path), None if p4info is None else read_p4info(p4info))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(f"{path}: no BMv2 JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ProgramError(f"{path}: no BMv2 JSON: the top level is no object")
+    return data
+
+
+def read_p4info(path: Path) -> Any:
+    """A P4Info message from its text form."""
+    message = p4info_pb2.P4Info()
+    try:
+        text_format.Merge(path.read_text(encoding="utf-8"), message, allow_unknown_field=True)
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ProgramError(f"{path}: no P4Info in text form: {error}") from None
+    return message
+
+
+def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str], with_p4info: bool) -> Loaded:
+    from p4lite.compiler import compile_program
+    from p4lite.compiler.diagnostics import CompileError
+
+    try:
+        result = compile_program(path, include_dirs=list(include_dirs), defines=dict(defines))
+    except CompileError as error:
+        raise ProgramError(str(error)) from None
+    return Loaded(path, result.bmv2, result.p4info_message if with_p4info else None)
