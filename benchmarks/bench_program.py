@@ -19,8 +19,8 @@ from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load, load_text
 from p4lite.switch.fuzz.campaign import loader_c, templates_c
 from p4lite.switch.native.build import PROGRAM_DIR, build
-from p4lite.switch.program.facts import ActionCall, Exact, Lpm, MatchValue, Program, Range, Ternary, load_program
-from p4lite.switch.runtime.loader import RUNTIME
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Range, Ternary
+from p4lite.switch.runtime.loader import RUNTIME, Program, load_program
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -52,7 +52,7 @@ def pipeline_cost(program: Program) -> tuple[float, int]:
     rng = random.Random(1)
     text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
     sources = [*(PROGRAM_DIR / f for f in RUNTIME), HERE / "pipeline_loop.c"]
-    generated = {"program.c": program.generator.source, "tables_random.c": text}
+    generated = {"program.c": program.code.text, "tables_random.c": text}
     executable = build("bench-program", sources, generated=generated, executable=True)
     out = subprocess.run([str(executable), str(PACKETS)], capture_output=True, text=True, check=True).stdout.split()
     return float(out[0]), int(out[1])

@@ -23,7 +23,8 @@ from pathlib import Path
 from mrc_control.lab.namespaces import is_machine_root
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import build
-from p4lite.switch.program.facts import ActionCall, Exact, Lpm, Program, load_program
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm
+from p4lite.switch.runtime.loader import Program, load_program
 from p4lite.switch.runtime.source import load_source
 
 HERE = Path(__file__).parent

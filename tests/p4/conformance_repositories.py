@@ -101,7 +101,7 @@ def child(argv: Sequence[str]) -> int:
     """Compiles one program; prints a JSON object with the outcome."""
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
-    from p4lite.switch.program.facts import load_program
+    from p4lite.switch.runtime.loader import load_program
 
     path, p4info, *rest = argv
     folders = [o[2:] for o in rest if o.startswith("-I")]

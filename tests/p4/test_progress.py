@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ from p4lite import compiler, progress
 from p4lite.cli import compile as compile_verb
 from p4lite.compiler import backend
 from p4lite.switch.native import build
-from p4lite.switch.program.facts import load_program
-from p4lite.switch.runtime import loader
+from p4lite.switch.runtime.loader import load_program
 
 SOURCE = """
 #include <core.p4>
@@ -101,9 +101,9 @@ def test_large_programs_are_optimised_less(
     monkeypatch.setenv("MRCLAB_CACHE", str(tmp_path))
     program = load_program(compiler.compile_text(entries(3)).bmv2, name="some")
     if large:
-        program.generator.code_bytes = build.LARGE + 1
+        program = replace(program, code=replace(program.code, size=build.LARGE + 1))
     with progress.shown("cmd", after=60):
-        loader.build_program(program)
+        program.build()
     levels = {next(w for w in c if w.endswith(".c")): [w for w in c if w.startswith("-O")] for c in commands[:-1]}
     for path, level in levels.items():
         assert level == (["-O1"] if large and path.endswith("program.c") else ["-O2"])
@@ -112,8 +112,6 @@ def test_large_programs_are_optimised_less(
 
 
 def test_entries_do_not_count_as_code() -> None:
-    few, many = (
-        load_program(compiler.compile_text(entries(n, "ternary", " &&& 0xffff")).bmv2).generator for n in (2, 500)
-    )
-    assert many.code_bytes == few.code_bytes
-    assert len(many.source) > len(few.source)
+    few, many = (load_program(compiler.compile_text(entries(n, "ternary", " &&& 0xffff")).bmv2).code for n in (2, 500))
+    assert many.size == few.size
+    assert len(many.text) > len(few.text)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from p4lite import compiler
-from p4lite.switch.program.facts import Program, load_program
+from p4lite.switch.runtime.loader import Program, load_program
 
 HEAD = """
 #include <core.p4>
@@ -150,7 +150,7 @@ def test_work_and_size_are_linear(name: str) -> None:
     for n in (60, 120, 240):
         lines_run, loaded = work(make(n))
         counts.append(lines_run)
-        sizes.append(len(loaded.generator.source))
+        sizes.append(len(loaded.code.text))
     for values in (counts, sizes):
         small, large = values[1] - values[0], values[2] - values[1]
         assert small > 0
@@ -166,7 +166,7 @@ def functions(c: str) -> list[int]:
 def test_functions_of_a_long_program_stay_short(name: str) -> None:
     """C compilers need more than linear time for a function."""
     loaded = load_program(compiler.compile_text(PROGRAMS[name](MANY)).bmv2)
-    longest = max(functions(loaded.generator.source))
+    longest = max(functions(loaded.code.text))
     if name in ("headers", "parser states"):  # a line or three for each: still one function
         assert longest < 10 * MANY
     else:

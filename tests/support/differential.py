@@ -5,20 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from p4lite.switch.errors import AlreadyExists, ResourceExhausted
 from p4lite.switch.fuzz.campaign import random_args, random_key
 from p4lite.switch.fuzz.frames import FrameMaker
-from p4lite.switch.program.facts import (
-    ActionCall,
-    AlreadyExists,
-    Exact,
-    Lpm,
-    Program,
-    Range,
-    ResourceExhausted,
-    Ternary,
-)
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, Range, Ternary
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.runtime.keys import words_to_key
+from p4lite.switch.runtime.loader import Program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_interp import Switch
 
@@ -38,8 +31,8 @@ def _plain(match: Any, width: int) -> tuple[int, int]:
 
 def fill(instance: ProgramInstance, oracle: Switch, rng: random.Random, entries: int) -> None:
     """Random entries in every table that takes them, the same on both sides."""
-    for table in instance.program.generator.pipelines.tables.values():
-        if table.profile is not None or not table.keys or table.node.get("entries") is not None:
+    for table in instance.program.tables.values():
+        if table.action_profile is not None or not table.key or table.const_entries:
             continue
         actions = list(table.actions.values())
         for _ in range(rng.randint(0, entries)):
@@ -47,12 +40,12 @@ def fill(instance: ProgramInstance, oracle: Switch, rng: random.Random, entries:
             key = words_to_key(table, words.value, words.mask, words.high)
             action = rng.choice(actions)
             args = tuple(random_args(action, rng))
-            priority = words.order if table.kind in ("ternary", "range") else 0
+            priority = words.order if table.needs_priority else 0
             try:
                 instance.table_add(table.name, key, ActionCall(action.name, args), priority=priority)
             except (AlreadyExists, ResourceExhausted):
                 continue
-            plain = [_plain(m, k.width) for m, k in zip(key, table.keys, strict=True)]
+            plain = [_plain(m, k.width) for m, k in zip(key, table.key, strict=True)]
             oracle.add(table.name, plain, action.name, list(args), priority)
 
 

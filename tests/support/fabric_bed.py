@@ -12,7 +12,8 @@ from mrc_topo import HostPort, Paths, RoutingMode, Topology, rules
 from mrc_topo.rules import TableEntry
 from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits
-from p4lite.switch.program.facts import ActionCall, Exact, Lpm, MatchValue, Program, load_program
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
+from p4lite.switch.runtime.loader import Program, load_program
 from p4lite.switch.runtime.source import Loaded, load_source
 from support.mrc_frames import Frame, mrc_write
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from p4lite.switch.program.facts import load_program
 from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Result, Runner
 from support.bmv2_json import Doc
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from p4lite.switch.errors import NotFound
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Switch
 from p4lite.switch.fabric.values import NotificationKind
-from p4lite.switch.program.facts import ActionCall, Exact, Lpm, NotFound, Program, load_program
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm
+from p4lite.switch.runtime.loader import Program, load_program
 from p4lite.switch.runtime.source import load_source
 from support.hand_program import HandProgram
 from support.namespaces import Hosts

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.program.facts import load_program
 from p4lite.switch.runtime.abi import Host
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
 from support.programs import once, running
@@ -108,7 +108,7 @@ def test_field_lists() -> None:
     doc = doc_of(assign(fld("m", "v"), fld("h", "a")))
     doc.extra["field_lists"] = [{"id": 1, "name": "fl", "elements": [fld("m", "v")]}]
     doc.run(assign(fld("h", "b"), fld("m", "v")), pipeline="egress")
-    assert load_program(doc.json()).field_lists[1][0].name == "v"
+    assert load_program(doc.json()).field_lists[1][0].field.name == "v"
     with running(doc) as (_, runner):
         assert runner.run(b"\x05\x00\x00\x00").data == b"\x05\x05\x00\x00"
         size = runner.struct.phv_size

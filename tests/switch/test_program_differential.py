@@ -9,7 +9,7 @@ import pytest
 
 from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load
-from p4lite.switch.program.facts import Program, load_program
+from p4lite.switch.runtime.loader import Program, load_program
 from support.differential import compare
 
 ROOT = Path(__file__).parents[2]

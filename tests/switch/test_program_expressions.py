@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from p4lite.switch.program.facts import load_program
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num
 

@@ -13,7 +13,7 @@ import pytest
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fuzz import campaign as fuzz
 from p4lite.switch.native.build import build, cache_dir
-from p4lite.switch.program.facts import load_program
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
 

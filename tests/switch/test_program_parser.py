@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.program.facts import load_program
+from p4lite.switch.runtime.loader import load_program
 from support.bmv2_json import ERRORS, Doc, assign, expr, extract, fld, num, prim
 from support.programs import once, running
 

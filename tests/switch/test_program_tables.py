@@ -11,23 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4lite.switch.errors import ProgramError
-from p4lite.switch.program.facts import (
-    ActionCall,
+from p4lite.switch.errors import (
     AlreadyExists,
-    Exact,
     InvalidArgument,
-    Lpm,
-    MatchValue,
     NotFound,
-    Optional,
     OutOfRange,
     PermissionDenied,
-    Range,
+    ProgramError,
     ResourceExhausted,
-    Ternary,
-    load_program,
 )
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, extract, fld, param
 from support.programs import running
@@ -403,7 +397,7 @@ def profile_doc(*, selector: bool) -> Doc:
 
 
 def test_members() -> None:
-    from p4lite.switch.program.facts import MemberRef
+    from p4lite.switch.program.entry import MemberRef
 
     with running(profile_doc(selector=False)) as (instance, runner):
         first = instance.member_add("ap", ActionCall("hit", (11,)))
@@ -434,7 +428,7 @@ def test_members() -> None:
 
 
 def test_groups_choose_by_hash() -> None:
-    from p4lite.switch.program.facts import GroupRef, MemberRef
+    from p4lite.switch.program.entry import GroupRef, MemberRef
 
     with running(profile_doc(selector=True)) as (instance, runner):
         members = [instance.member_add("ap", ActionCall("hit", (i,))) for i in range(3)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p4lite import compiler
-from p4lite.switch.program.facts import load_program
+from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import parse_stf
 

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4lite.switch.program.facts import Exact, Field, KeyInfo, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.bmv2.model import FieldRef
+from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.facts import Key
+from p4lite.switch.program.layout import KeyField
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.engine import _Run
 from p4lite.switch.stf.names import NameProblem, key_position, match_value, resolve
@@ -105,8 +108,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         pass
 
 
-def key(kind: str, width: int = 32, name: str = "h.f") -> KeyInfo:
-    return KeyInfo(name, kind, width, Field("h", "f", width))
+def key(kind: str, width: int = 32, name: str = "h.f") -> Key:
+    return Key(name, kind, width, KeyField(0, 1, 64 - width, width), FieldRef(None, None))
 
 
 @pytest.mark.parametrize(

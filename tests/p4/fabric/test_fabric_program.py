@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from mrc_topo import Paths, RoutingMode, SprayKind, Topology, addressing, builtin_labs, ev, load_lab, rules
-from p4lite.switch.program.facts import Program
+from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import parse_stf
 from support.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program

@@ -1,7 +1,7 @@
-"""The declarations of a BMv2 JSON with their references resolved: headers, stacks, unions, arrays, actions.
+"""The headers of a BMv2 JSON with their references resolved: types, instances, stacks, unions, aliases, errors.
 
-JSON_format.md of behavioral-model is the reference. Parsers, actions' bodies and pipelines stay JSON (`Node`)
-and are resolved by the generators; `Model` answers their questions by name.
+JSON_format.md of behavioral-model is the reference. What a control plane can name (tables, actions, arrays) is in
+`program/facts.py`; parsers, actions' bodies and expressions stay JSON (`Node`), and `Model` answers questions by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from p4lite.switch.bmv2.reader import Node
 
 MAX_FIELD_BITS = 1 << 16
-MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 CORE_ERRORS = (
     "NoError",
     "PacketTooShort",
@@ -72,6 +71,10 @@ class Header:
     union: Union | None = None
     union_index: int = 0
 
+    @property
+    def fields(self) -> list[FieldType]:
+        return self.type.fields
+
 
 @dataclass
 class Stack:
@@ -101,29 +104,6 @@ class UnionStack:
 
 
 @dataclass
-class Action:
-    name: str
-    id: int
-    index: int
-    params: list[tuple[str, int]]
-    primitives: list[Node]
-
-
-@dataclass
-class Array:
-    name: str
-    id: int
-    index: int
-    size: int
-    width: int = 0
-    unit: str = ""
-    rates: int = 2
-    direct: bool = False
-    table: str | None = None
-    result: Node | None = None
-
-
-@dataclass
 class FieldRef:
     header: Header
     field: FieldType
@@ -141,10 +121,6 @@ class Model:
     aliases: dict[str, FieldRef] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
-    actions: dict[int, Action] = field(default_factory=dict)
-    registers: dict[str, Array] = field(default_factory=dict)
-    counters: dict[str, Array] = field(default_factory=dict)
-    meters: dict[str, Array] = field(default_factory=dict)
     calculations: dict[str, Node] = field(default_factory=dict)
     vsets: dict[str, Node] = field(default_factory=dict)
 
@@ -178,6 +154,13 @@ class Model:
             node.fail(f"header type '{type_.name}' has no field '{node.value}'")
         return found
 
+    def union_member(self, node: Node) -> tuple[UnionStack, int]:
+        """Of `[stack, member, field]` the stack of unions and the member's number."""
+        stack = self.find(self.union_stacks, node[0], "header union stack")
+        if node[1].str() not in stack.members:
+            node[1].fail(f"the union has no member '{node[1].value}'")
+        return stack, stack.members.index(node[1].str())
+
     def error(self, name: str) -> int:
         return self.errors[name]
 
@@ -200,10 +183,8 @@ def load_model(data: dict[str, Any], source: str) -> Model:
         name, target = alias[0].str(), alias[1]
         m.aliases[name] = m.field_ref(target)
     _load_errors(m)
-    _load_arrays(m)
-    _load_actions(m)
-    _named(m.calculations, root, "calculations", lambda n: n)
-    _named(m.vsets, root, "parse_vsets", lambda n: n)
+    read_named(m.calculations, root, "calculations", lambda n: n)
+    read_named(m.vsets, root, "parse_vsets", lambda n: n)
     return m
 
 
@@ -214,7 +195,8 @@ def _check_version(root: Node) -> None:
         version.fail(f"BMv2 JSON of major version {version[0].value} is not supported, only version 2")
 
 
-def _named(into: dict[str, T], root: Node, key: str, make: Callable[[Node], T]) -> None:
+def read_named(into: dict[str, T], root: Node, key: str, make: Callable[[Node], T]) -> None:
+    """Objects of the array `key` by name; names and ids must differ."""
     ids: set[int] = set()
     for node in root.items(key):
         name, id_ = node["name"].str(), node["id"].int()
@@ -256,7 +238,7 @@ def _load_types(m: Model) -> None:
             node.get("length_exp"),
         )
 
-    _named(m.header_types, m.root, "header_types", make)
+    read_named(m.header_types, m.root, "header_types", make)
 
 
 def _load_headers(m: Model) -> None:
@@ -268,7 +250,7 @@ def _load_headers(m: Model) -> None:
         m.headers_by_id[header.id] = header
         return header
 
-    _named(m.headers, m.root, "headers", make)
+    read_named(m.headers, m.root, "headers", make)
 
     def make_stack(node: Node) -> Stack:
         type_ = m.find(m.header_types, node["header_type"], "header type")
@@ -285,7 +267,7 @@ def _load_headers(m: Model) -> None:
             node.fail("a header stack has 1 to 255 elements")
         return stack
 
-    _named(m.stacks, m.root, "header_stacks", make_stack)
+    read_named(m.stacks, m.root, "header_stacks", make_stack)
 
 
 def _header_by_id(m: Model, node: Node) -> Header:
@@ -297,7 +279,7 @@ def _header_by_id(m: Model, node: Node) -> Header:
 
 def _load_unions(m: Model) -> None:
     types: dict[str, list[str]] = {}
-    _named(types, m.root, "header_union_types", lambda n: [item[0].str() for item in n["headers"].items()])
+    read_named(types, m.root, "header_union_types", lambda n: [item[0].str() for item in n["headers"].items()])
     by_id: dict[int, Union] = {}
 
     def make(node: Node) -> Union:
@@ -312,7 +294,7 @@ def _load_unions(m: Model) -> None:
         by_id[union.id] = union
         return union
 
-    _named(m.unions, m.root, "header_unions", make)
+    read_named(m.unions, m.root, "header_unions", make)
 
     def make_stack(node: Node) -> UnionStack:
         members = m.find(types, node["union_type"], "header union type")
@@ -326,7 +308,7 @@ def _load_unions(m: Model) -> None:
             node.fail("a header union stack has 1 to 255 elements")
         return UnionStack(node["name"].str(), node["id"].int(), members, unions)
 
-    _named(m.union_stacks, m.root, "header_union_stacks", make_stack)
+    read_named(m.union_stacks, m.root, "header_union_stacks", make_stack)
 
 
 def _assign_slots(m: Model) -> None:
@@ -357,58 +339,3 @@ def _load_errors(m: Model) -> None:
             following += 1
     for item in m.root.items("enums"):
         m.enums[item["name"].str()] = {e[0].str(): e[1].int() for e in item["entries"].items()}
-
-
-def _load_arrays(m: Model) -> None:
-    def register(node: Node) -> Array:
-        width = node["bitwidth"].int(1, MAX_FIELD_BITS)
-        return Array(node["name"].str(), node["id"].int(), len(m.registers), node["size"].int(0, MAX_ARRAY), width)
-
-    def counter(node: Node) -> Array:
-        direct = node.flag("is_direct")
-        binding = node.get("binding")
-        size = node.get("size")
-        if size is None and not direct:
-            node.fail("the key 'size' is missing")
-        return Array(
-            node["name"].str(),
-            node["id"].int(),
-            len(m.counters),
-            size.int(0, MAX_ARRAY) if size else 0,
-            direct=direct,
-            table=binding.str() if direct and binding else None,
-        )
-
-    def meter(node: Node) -> Array:
-        unit = node["type"].str()
-        if unit not in ("bytes", "packets"):
-            node["type"].fail(f"a meter counts 'bytes' or 'packets', not '{unit}'")
-        direct = node.flag("is_direct")
-        binding, size, rates = node.get("binding"), node.get("size"), node.get("rate_count")
-        if size is None and not direct:
-            node.fail("the key 'size' is missing")
-        if rates is not None and rates.int() != 2:
-            rates.fail("only meters with two rates are supported")
-        return Array(
-            node["name"].str(),
-            node["id"].int(),
-            len(m.meters),
-            size.int(0, MAX_ARRAY) if size else 0,
-            unit=unit,
-            direct=direct,
-            table=binding.str() if direct and binding else None,
-            result=node.get("result_target"),
-        )
-
-    _named(m.registers, m.root, "register_arrays", register)
-    _named(m.counters, m.root, "counter_arrays", counter)
-    _named(m.meters, m.root, "meter_arrays", meter)
-
-
-def _load_actions(m: Model) -> None:
-    for node in m.root.items("actions"):
-        id_ = node["id"].int()
-        if id_ in m.actions:
-            node.fail(f"the id {id_} is used twice")
-        params = [(p["name"].str(), p["bitwidth"].int(0, MAX_FIELD_BITS)) for p in node.items("runtime_data")]
-        m.actions[id_] = Action(node["name"].str(), id_, len(m.actions), params, list(node.items("primitives")))

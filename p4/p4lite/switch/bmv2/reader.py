@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 from p4lite.switch.errors import ProgramError
@@ -15,6 +17,23 @@ _KINDS = {
     bool: "a boolean",
     type(None): "null",
 }
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises ProgramError, which names the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ProgramError(f"{path}: not a BMv2 JSON: the file is binary") from None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(f"{path}: not a BMv2 JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ProgramError(f"{path}: not a BMv2 JSON: the top level is no object")
+    return data
 
 
 class Node:

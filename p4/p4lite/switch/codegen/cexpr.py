@@ -179,8 +179,8 @@ class CExpr:
         return code, width, f.signed
 
     def _local(self, e: Expr) -> tuple[str, int, bool]:
-        start = sum(max(limbs(w), 1) for _, w in e.ref[: e.number])
-        bits = e.ref[e.number][1]
+        start = sum(max(limbs(p.width), 1) for p in e.ref[: e.number])
+        bits = e.ref[e.number].width
         if bits <= 64:
             return f"a[{start}]", 64, False
         if bits <= 128:

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.model import Action, Model
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.cexpr import literal
-from p4lite.switch.codegen.pipelines import Key, Table
-from p4lite.switch.program.layout import MASK64, pack_args
+from p4lite.switch.program.facts import Facts, Key, Table
+from p4lite.switch.program.layout import MASK64, KeyWords, pack_args
+from p4lite.switch.program.load import entry_action
 
 
 def words_of(values: list[int]) -> str:
     return "(const uint64_t[]){" + ", ".join(literal(v, 64) for v in values or [0]) + "}"
-
-
-class KeyWords:
-    """Collects a match key: value, mask and high words, and the order among entries."""
-
-    def __init__(self, words: int):
-        self.value = [0] * words
-        self.mask = [0] * words
-        self.high = [0] * words
-        self.order = 0
-
-    def put(self, key: Key, value: int, mask: int, high: int = 0) -> None:
-        key.place.put(self.value, value)
-        key.place.put(self.mask, mask)
-        key.place.put(self.high, high)
 
 
 def _hex_value(node: Node, key: Key) -> int:
@@ -45,52 +30,39 @@ def _match(words: KeyWords, key: Key, node: Node, kind: str) -> None:
     if match not in same and match != "optional":
         node["match_type"].fail(f"the key '{key.name}' is of type '{key.match}', not '{match}'")
     if match == "valid":
-        words.put(key, int(node["key"].bool()), 1, 1)
+        words.put(key.place, int(node["key"].bool()), 1, 1)
     elif match == "exact" or (match == "optional" and node.get("mask") is None):
         value = _hex_value(node["key"], key)
-        words.put(key, value, full, value)
+        words.put(key.place, value, full, value)
     elif match == "lpm":
         value, length = _hex_value(node["key"], key), node["prefix_length"].int(0, key.width)
         mask = full ^ (full >> length)
         # p4c leaves bits behind the prefix as the programmer wrote them; BMv2 ignores them
-        words.put(key, value & mask, mask, (value & mask) | (full ^ mask))
+        words.put(key.place, value & mask, mask, (value & mask) | (full ^ mask))
         if kind == "lpm":
             words.order = key.width - length
     elif match in ("ternary", "optional"):
         value, mask = _hex_value(node["key"], key), _hex_value(node["mask"], key)
-        words.put(key, value & mask, mask, value & mask)
+        words.put(key.place, value & mask, mask, value & mask)
     else:
         low, high = _hex_value(node["start"], key), _hex_value(node["end"], key)
         if low > high:
             node.fail(f"the range {low} to {high} is empty")
-        words.put(key, low, full, high)
+        words.put(key.place, low, full, high)
 
 
-def _action(model: Model, node: Node, table: Table, ids: set[int]) -> tuple[Action, list[int]]:
-    action = model.actions.get(node["action_id"].int())
-    if action is None:
-        node["action_id"].fail(f"there is no action with id {node['action_id'].value}")
-    if action.id not in ids:
-        node["action_id"].fail(f"the table '{table.name}' does not list the action '{action.name}'")
-    data = list(node["action_data"].items())
-    if len(data) != len(action.params):
-        node["action_data"].fail(f"the action '{action.name}' takes {len(action.params)} arguments, found {len(data)}")
-    values = [d.hex() & ((1 << width) - 1) for d, (_, width) in zip(data, action.params, strict=True)]
-    return action, pack_args([w for _, w in action.params], values, table.arg_words)
-
-
-def load_initial(model: Model, tables: list[Table]) -> list[str]:
+def load_initial(facts: Facts) -> list[str]:
     """The C function `load_initial`, with the entries as data: C compilers take long over long functions."""
     data: list[str] = []
     defaults: list[str] = []
     calls: list[str] = []
-    for table in tables:
-        ids = {a.id for a in table.actions.values()}
-        default = table.node.get("default_entry")
+    for table in facts.tables.values():
+        default = table.default_entry
         if default is not None:
-            action, args = _action(model, default, table, ids)
+            action = table.actions[default.name]
+            args = pack_args(action.widths, default.args, table.arg_words)
             defaults.append(_row([table.index, action.index, *args]))
-        rows = _rows(model, table, ids)
+        rows = _rows(facts, table)
         if rows:
             data += [f"static const uint64_t entries_{table.index}[] = {{", *rows, "};"]
             mask = words_of(_full_mask(table)) if table.kind == "exact" else "NULL"
@@ -107,17 +79,17 @@ def load_initial(model: Model, tables: list[Table]) -> list[str]:
 def _full_mask(table: Table) -> list[int]:
     """The mask of every entry of an exact table."""
     words = [0] * table.key_words
-    for key in table.keys:
+    for key in table.key:
         key.place.put(words, (1 << key.width) - 1)
     return words
 
 
-def _rows(model: Model, table: Table, ids: set[int]) -> list[str]:
+def _rows(facts: Facts, table: Table) -> list[str]:
     """The entries of a table, a line of words each, as `p4_initial_entries` reads them."""
     rows: list[str] = []
     seen: set[tuple[object, ...]] = set()
     for node in table.node.items("entries"):
-        key, args, number = _entry(model, node, table, ids)
+        key, args, number = _entry(facts, node, table)
         identity = (tuple(key.value), tuple(key.mask), tuple(key.high), key.order)
         if identity in seen:
             node.fail(f"the table '{table.name}' has this entry twice")
@@ -135,17 +107,17 @@ def _row(words: list[int]) -> str:
     return "    " + "".join(f"{word:#x}," if word > 9 else f"{word}," for word in words)
 
 
-def _entry(model: Model, node: Node, table: Table, ids: set[int]) -> tuple[KeyWords, list[int], int]:
+def _entry(facts: Facts, node: Node, table: Table) -> tuple[KeyWords, list[int], int]:
     parts = list(node["match_key"].items())
-    if len(parts) != len(table.keys):
-        node["match_key"].fail(f"the table has {len(table.keys)} keys, the entry {len(parts)}")
+    if len(parts) != len(table.key):
+        node["match_key"].fail(f"the table has {len(table.key)} keys, the entry {len(parts)}")
     words = KeyWords(table.key_words)
-    for key, part in zip(table.keys, parts, strict=True):
+    for key, part in zip(table.key, parts, strict=True):
         _match(words, key, part, table.kind)
-    if table.kind in ("ternary", "range"):
+    if table.needs_priority:
         priority = node.get("priority")
         words.order = priority.int() if priority else 0
     if table.kind != "range":
         words.high = [0] * table.key_words
-    action, args = _action(model, node["action_entry"], table, ids)
-    return words, args, action.index
+    action, call = entry_action(node["action_entry"], facts.actions, table.name, table.actions)
+    return words, pack_args(action.widths, call.args, table.arg_words), action.index

@@ -6,11 +6,13 @@ operators above them, tells which C integer holds it exactly; `cexpr.py` turns t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.bmv2.model import FieldRef, FieldType, Model, Stack, UnionStack
+from p4lite.switch.bmv2.model import FieldRef, FieldType, Stack
 from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.program.facts import Facts, Param
 
 # A left shift by a run-time amount beyond this counts as this many bits when its exact value is needed
 # (it is compared, divided or shifted right without a mask in between).
@@ -43,7 +45,7 @@ class Expr:
 class Scope:
     """What an expression may refer to besides fields: run-time data of an action; the packet in a parser."""
 
-    params: list[tuple[str, int]] = field(default_factory=list)
+    params: Sequence[Param] = ()
     parser: bool = False
     place: Any = None  # of a header with a length expression: its HeaderPlace, "local" then means its fields
 
@@ -102,8 +104,9 @@ def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
 class Builder:
     """Turns JSON expressions into `Expr`, complaining with the place."""
 
-    def __init__(self, model: Model):
-        self.model = model
+    def __init__(self, facts: Facts):
+        self.facts = facts
+        self.model = facts.model
 
     def data(self, node: Node, scope: Scope | None = None) -> Expr:
         e = self.build(node, scope)
@@ -146,7 +149,7 @@ class Builder:
                 return self._own_field(scope.place, index, value)
             if index >= len(scope.params):
                 value.fail(f"there is no parameter {index}, the action has {len(scope.params)}")
-            return Expr(DATA, "local", lo=0, hi=(1 << scope.params[index][1]) - 1, number=index, ref=scope.params)
+            return Expr(DATA, "local", lo=0, hi=(1 << scope.params[index].width) - 1, number=index, ref=scope.params)
         if kind == "header":
             return Expr(HEADER, "header", ref=self.model.find(self.model.headers, value, "header"))
         if kind == "header_stack":
@@ -162,7 +165,7 @@ class Builder:
         if kind == "union_stack_field":
             return self._union_stack_field(value, node)
         if kind == "register":
-            array = self.model.find(self.model.registers, value[0], "register array")
+            array = self.model.find(self.facts.registers, value[0], "register array")
             index_expr = self.data(value[1], scope)
             return Expr(DATA, "register", [index_expr], 0, (1 << array.width) - 1, array)
         if kind == "lookahead" and scope.parser:
@@ -184,10 +187,7 @@ class Builder:
         return Expr(DATA, "header_field", [header], lo, hi, f)
 
     def _union_stack_field(self, value: Node, node: Node) -> Expr:
-        stack: UnionStack = self.model.find(self.model.union_stacks, value[0], "header union stack")
-        if value[1].str() not in stack.members:
-            value[1].fail(f"the union has no member '{value[1].value}'")
-        member = stack.members.index(value[1].str())
+        stack, member = self.model.union_member(value)
         type_ = stack.unions[0].headers[member].type
         header = Expr(HEADER, "member", [Expr(UNION, "last_union", ref=stack)], ref=type_, number=member)
         return self._header_field(header, self.model.type_field(type_, value[2]), node)

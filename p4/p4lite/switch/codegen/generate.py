@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.model import FieldRef, Model
+from dataclasses import dataclass
+
+from p4lite.switch.bmv2.model import FieldRef
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.entries import load_initial
@@ -10,8 +12,9 @@ from p4lite.switch.codegen.expr import Builder, Scope
 from p4lite.switch.codegen.packing import Item, append_padded, header_bytes, store_header
 from p4lite.switch.codegen.parsers import Parsers
 from p4lite.switch.codegen.phv import Layout, c_string, comment
-from p4lite.switch.codegen.pipelines import Pipelines
+from p4lite.switch.codegen.pipelines import Pipelines, table_flags
 from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.program.facts import Action, Facts
 
 # Names under which simple_switch looks for the fields of enum p4_field_id, through field_aliases.
 TARGET_FIELDS = {
@@ -38,25 +41,35 @@ EMIT_PART = 64
 QUEUEING = ("P4F_ENQ_TIMESTAMP", "P4F_ENQ_QDEPTH", "P4F_DEQ_TIMEDELTA", "P4F_DEQ_QDEPTH")
 
 
-class Generator:
-    """Everything known about one program; `source` is its C."""
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The C of a program. `size`: its bytes without tables' entries and descriptions."""
 
-    def __init__(self, model: Model, name: str):
-        self.model = model
-        self.name = name
-        self.layout = Layout(model)
+    text: str
+    size: int
+
+
+def generate(facts: Facts) -> Code:
+    """The C of a program; makes sure on the way that every reference in the JSON leads somewhere (ProgramError)."""
+    return _Generator(facts).code()
+
+
+class _Generator:
+    def __init__(self, facts: Facts):
+        self.facts = facts
+        self.model = facts.model
+        self.layout = Layout(facts.model)
         self.cx = CExpr(self.layout)
-        self.builder = Builder(model)
-        self.calculations = Calculations(model, self.cx, self.builder)
-        self.primitives = Primitives(model, self.cx, self.builder, self.calculations)
-        self.parsers = Parsers(model, self.cx, self.builder, self.primitives)
-        self.pipelines = Pipelines(model, self.cx, self.builder, self.calculations)
-        self.source = self._generate()
+        self.builder = Builder(facts)
+        self.calculations = Calculations(facts.model, self.cx, self.builder)
+        self.primitives = Primitives(facts, self.cx, self.builder, self.calculations)
+        self.parsers = Parsers(facts, self.cx, self.builder, self.primitives)
+        self.pipelines = Pipelines(facts, self.cx, self.builder, self.calculations)
 
-    def _generate(self) -> str:
+    def code(self) -> Code:
         body: list[str] = []
-        for action in self.model.actions.values():
-            body += self._action(action.index, action.name, action.primitives, Scope(params=action.params))
+        for action in self.facts.actions.values():
+            body += self._action(action)
         self.pipelines.prepare()
         verify = self.calculations.checksums(verify=True)
         update = self.calculations.checksums(verify=False)
@@ -67,11 +80,10 @@ class Generator:
         body += self._deparser(update)
         body += self._field_lists()
         body += self._digests()
-        self.code_bytes = sum(map(len, body))
-        """Bytes of C without tables' entries and descriptions."""
-        body += load_initial(self.model, list(self.pipelines.tables.values()))
+        size = sum(map(len, body))
+        body += load_initial(self.facts)
         body += self._descriptions()
-        head = [f"/* Generated from {comment(self.name)}; do not edit. */"]
+        head = [f"/* Generated from {comment(self.facts.name)}; do not edit. */"]
         # a program may compare what it likes: x == x, or an 8-bit field with 300
         for warning in ("type-limits", "tautological-compare", "bool-compare", "int-in-bool-context"):
             head.append(f'#pragma GCC diagnostic ignored "-W{warning}"')
@@ -83,11 +95,12 @@ class Generator:
         head += self.primitives.headers.union_functions()
         head += self.primitives.headers.shift_functions()
         head += self.calculations.code
-        return "\n".join([*head, *body]) + "\n"
+        return Code("\n".join([*head, *body]) + "\n", size)
 
-    def _action(self, index: int, name: str, primitives: list, scope: Scope) -> list[str]:  # type: ignore[type-arg]
-        parts = self.primitives.body(primitives, scope)
-        out = [f"/* {comment(name)} */"]
+    def _action(self, action: Action) -> list[str]:
+        index = action.index
+        parts = self.primitives.body(list(action.node.items("primitives")), Scope(params=action.params))
+        out = [f"/* {comment(action.name)} */"]
         if len(parts) > 1:
             for i, part in enumerate(parts):
                 out += self._action_function("P4_NOINLINE", f"action_{index}_{i}", part)
@@ -194,19 +207,9 @@ class Generator:
             "    const struct phv *s P4_UNUSED = (const struct phv *)(const void *)from;",
             "    switch (id) {",
         ]
-        seen: set[int] = set()
-        for node in self.model.root.items("field_lists"):
-            id_ = node["id"].int(0, 2**31 - 1)
-            if id_ in seen:
-                node["id"].fail(f"the id {id_} is used twice")
-            seen.add(id_)
+        for id_, refs in self.facts.field_lists.items():
             out.append(f"    case {id_}:")
-            for item in node["elements"].items():
-                if item["type"].value == "hexstr":
-                    continue
-                if item["type"].value != "field":
-                    item["type"].fail("a field list holds fields")
-                ref = self.model.field_ref(item["value"])
+            for ref in refs:
                 out += [f"        {line}" for line in self._copy_field(ref)]
             out.append("        break;")
         return [*out, "    default: break;", "    }", "}"]
@@ -236,17 +239,10 @@ class Generator:
             "    uint32_t n P4_UNUSED = 0;",
             "    switch (id) {",
         ]
-        for node in self.model.root.items("learn_lists"):
-            items = []
-            for element in node["elements"].items():
-                if element["type"].value != "field":
-                    element["type"].fail("a learn list holds fields")
-                ref = self.model.field_ref(element["value"])
-                if ref.field.varbit or ref.field.index < 0:
-                    element["value"].fail("this field cannot be in a digest")
-                items.append(Item(ref.field.width, self.layout.place(ref.header), ref.field))
+        for digest in self.facts.learn_lists:
+            items = [Item(ref.field.width, self.layout.place(ref.header), ref.field) for ref in digest.fields]
             size = sum((i.width + 7) // 8 for i in items)
-            out += [f"    case {node['id'].int(0, 65535)}:", f"        if (cap < {size}) return -1;"]
+            out += [f"    case {digest.id}:", f"        if (cap < {size}) return -1;"]
             for item in items:
                 out += [f"        {line}" for line in append_padded(item, self.cx)]
             out.append("        return n;")
@@ -276,37 +272,39 @@ class Generator:
         return rows, present
 
     def _descriptions(self) -> list[str]:
-        m, pl = self.model, self.pipelines
-        tables = list(pl.tables.values())
+        facts = self.facts
+        tables = list(facts.tables.values())
         out: list[str] = []
         rows: list[str] = []
         for t in tables:
-            ranges = [k for k in t.keys if k.match == "range"] if t.kind == "range" else []
+            ranges = [k for k in t.key if k.match == "range"] if t.kind == "range" else []
             if ranges:
                 cells = ", ".join(
                     f"{{{k.place.word}, {k.place.words}, {k.place.shift}, {min(k.width, 64)}}}" for k in ranges
                 )
                 out.append(f"static const struct p4_range_field ranges_{t.index}[] = {{{cells}}};")
-            flags = (1 if t.counters else 0) | (2 if t.timeout else 0) | (4 if t.meter else 0)
-            meter_bytes = int(t.meter is not None and t.meter.unit == "bytes")
+            meter_bytes = int(t.direct_meter is not None and facts.meters[t.direct_meter].unit == "bytes")
+            profile = -1 if t.action_profile is None else facts.action_profiles[t.action_profile].index
             rows.append(
-                f"    {{{c_string(t.name)}, P4_{t.kind.upper()}, {flags}, {t.key_words}, {t.arg_words}, {len(ranges)}, "
-                f"{f'ranges_{t.index}' if ranges else 'NULL'}, {t.max_size}u, "
-                f"{t.profile.index if t.profile else -1}, {meter_bytes}}},"
+                f"    {{{c_string(t.name)}, P4_{t.kind.upper()}, {table_flags(t)}, {t.key_words}, {t.arg_words}, "
+                f"{len(ranges)}, {f'ranges_{t.index}' if ranges else 'NULL'}, {t.max_size}u, "
+                f"{profile}, {meter_bytes}}},"
             )
         out += self._array("p4_table_desc", "table_descs", rows)
-        profiles = [f"    {{{c_string(p.name)}, {p.arg_words}, {p.max_size}u}}," for p in pl.profiles.values()]
+        profiles = [
+            f"    {{{c_string(p.name)}, {p.arg_words}, {p.max_size}u}}," for p in facts.action_profiles.values()
+        ]
         out += self._array("p4_profile_desc", "profile_descs", profiles)
-        counters = [f"    {{{c_string(c.name)}, {0 if c.direct else c.size}u}}," for c in m.counters.values()]
+        counters = [f"    {{{c_string(c.name)}, {0 if c.direct else c.size}u}}," for c in facts.counters.values()]
         out += self._array("p4_counter_desc", "counter_descs", counters)
         meters = [
             f"    {{{c_string(c.name)}, {0 if c.direct else c.size}u, {int(c.unit == 'bytes')}}},"
-            for c in m.meters.values()
+            for c in facts.meters.values()
         ]
         out += self._array("p4_meter_desc", "meter_descs", meters)
-        registers = [f"    {{{c_string(r.name)}, {r.size}u, {r.width}u}}," for r in m.registers.values()]
+        registers = [f"    {{{c_string(r.name)}, {r.size}u, {r.width}u}}," for r in facts.registers.values()]
         out += self._array("p4_register_desc", "register_descs", registers)
-        vsets = [f"    {{{c_string(n)}, {self.vset_bytes(n)}u, {self.vset_size(n)}u}}," for n in m.vsets]
+        vsets = [f"    {{{c_string(v.name)}, {v.bytes}u, {v.max_size}u}}," for v in facts.value_sets.values()]
         out += self._array("p4_vset_desc", "vset_descs", vsets)
         fields, present = self._target_fields()
         return [
@@ -333,7 +331,7 @@ class Generator:
             "    .phv_size = sizeof(struct phv),",
             f"    .max_header_bytes = {self.max_header_bytes},",
             f"    .queueing_metadata = {int(all(q in present for q in QUEUEING))},",
-            f"    .name = {c_string(self.name)},",
+            f"    .name = {c_string(self.facts.name)},",
             "    .fields = {",
             *fields,
             "    },",
@@ -353,14 +351,3 @@ class Generator:
     @staticmethod
     def _array(kind: str, name: str, rows: list[str]) -> list[str]:
         return [f"static const struct {kind} {name}[] = {{", *(rows or ["    {0}"]), "};"]
-
-    def vset_widths(self, name: str) -> tuple[int, ...]:
-        """Widths of the parts of a value set's key; one part if no state uses it."""
-        return self.parsers.vset_widths.get(name) or (self.model.vsets[name]["compressed_bitwidth"].int(1, 1 << 16),)
-
-    def vset_bytes(self, name: str) -> int:
-        return (self.model.vsets[name]["compressed_bitwidth"].int(1, 1 << 16) + 7) // 8
-
-    def vset_size(self, name: str) -> int:
-        node = self.model.vsets[name].get("max_size")
-        return node.int(0, 1 << 24) if node else 1024

@@ -6,7 +6,7 @@ and the rest of the packet is payload.
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.model import HeaderType, Model
+from p4lite.switch.bmv2.model import HeaderType
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.cexpr import CExpr, literal
 from p4lite.switch.codegen.expr import MAX_BITS, Builder, Expr, Scope, field_expr, lookaheads
@@ -14,18 +14,19 @@ from p4lite.switch.codegen.headers import Target
 from p4lite.switch.codegen.packing import load_header
 from p4lite.switch.codegen.phv import HeaderPlace, comment
 from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.program.facts import Facts
+from p4lite.switch.program.load import main_parser
 
 SCOPE = Scope(parser=True)
 
 
 class Parsers:
-    def __init__(self, model: Model, cx: CExpr, builder: Builder, primitives: Primitives):
-        self.model = model
+    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, primitives: Primitives):
+        self.facts = facts
+        self.model = facts.model
         self.cx = cx
         self.builder = builder
         self.primitives = primitives
-        self.vset_widths: dict[str, tuple[int, ...]] = {}
-        self.vset_index = {name: i for i, name in enumerate(model.vsets)}
 
     def function(self, verify: list[str]) -> list[str]:
         """`parse` of the program; `verify` are the statements for checksums."""
@@ -37,8 +38,7 @@ class Parsers:
             "    uint32_t at = 0, steps P4_UNUSED = 0, error;",
             "    uint64_t v P4_UNUSED;",
         ]
-        parsers = list(self.model.root["parsers"].items())
-        chosen = next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
+        chosen = main_parser(self.model)
         if chosen is not None and chosen.get("init_state") is not None:
             out += [f"    {line}" if not line.startswith("S") else line for line in self._states(chosen)]
         out += [
@@ -385,11 +385,9 @@ class Parsers:
         return f"p4_match_bytes(kb, {_bytes(masked)}, {_bytes(mask)}, {size})"
 
     def _vset_test(self, t: Node, widths: list[int]) -> str:
-        name = t["value"].str()
-        vset = self.model.find(self.model.vsets, t["value"], "value set")
-        if sum(widths) != vset["compressed_bitwidth"].int():
-            t["value"].fail(f"the value set has {vset['compressed_bitwidth'].value} bits, the key {sum(widths)}")
-        self.vset_widths.setdefault(name, tuple(widths))
+        values = self.model.find(self.facts.value_sets, t["value"], "value set")
+        if sum(widths) != values.width:
+            t["value"].fail(f"the value set has {values.width} bits, the key {sum(widths)}")
         size = (sum(widths) + 7) // 8
         mask_node = t.get("mask")
         mask = "NULL"
@@ -398,7 +396,7 @@ class Parsers:
             if len(data) != size:
                 mask_node.fail(f"the mask has {len(data)} bytes, the value set {size}")
             mask = _bytes(data)
-        return f"p4_vset_contains(&in->vsets[{self.vset_index[name]}], ks, {mask}, {size})"
+        return f"p4_vset_contains(&in->vsets[{values.index}], ks, {mask}, {size})"
 
 
 def _bytes(data: bytes) -> str:

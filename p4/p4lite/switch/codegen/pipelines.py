@@ -2,68 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from p4lite.switch.bmv2.model import VALID_FIELD, Action, Array, FieldType, Header, Model
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr, literal
 from p4lite.switch.codegen.expr import Builder, Expr
 from p4lite.switch.codegen.phv import HeaderPlace, comment, limbs
-from p4lite.switch.program.layout import KeyField, arg_words, key_layout, pack_args
+from p4lite.switch.program.facts import Array, Facts, Key, Table
+from p4lite.switch.program.layout import pack_args
+from p4lite.switch.program.load import find_action
 
-KINDS = ("exact", "lpm", "ternary", "range")
-MATCHES = {"exact", "lpm", "ternary", "range", "optional", "valid"}
-MAX_KEY_BITS = 8192
 PART = 64
 """Nodes of a pipeline in one C function."""
-REF_ACTION, REF_MEMBER, REF_GROUP = 1, 2, 3
 
 
-@dataclass
-class Key:
-    name: str
-    match: str
-    width: int
-    header: Header
-    field: FieldType
-    mask: int | None
-    place: KeyField
-
-
-@dataclass
-class Profile:
-    name: str
-    id: int
-    index: int
-    max_size: int
-    node: Node
-    selector: Node | None
-    tables: list[str]
-    actions: dict[str, Action]
-    arg_words: int = 0
-    function: str = ""
-
-
-@dataclass
-class Table:
-    name: str
-    id: int
-    index: int
-    pipeline: str
-    kind: str
-    type: str
-    node: Node
-    keys: list[Key]
-    key_words: int
-    actions: dict[str, Action]
-    max_size: int
-    counters: bool
-    timeout: bool
-    meter: Array | None
-    profile: Profile | None
-    const_default: bool
-    arg_words: int = 0
+def table_flags(table: Table) -> int:
+    """`enum p4_table_flags` of a table."""
+    return int(table.with_counters) | int(table.support_timeout) << 1 | int(table.direct_meter is not None) << 2
 
 
 class Flow:
@@ -94,190 +48,45 @@ class Flow:
 
 
 class Pipelines:
-    """Reads the pipelines of a program, then generates their C."""
+    """Generates the C of a program's pipelines."""
 
-    def __init__(self, model: Model, cx: CExpr, builder: Builder, calculations: Calculations):
-        self.model = model
+    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, calculations: Calculations):
+        self.facts = facts
         self.cx = cx
         self.builder = builder
         self.calculations = calculations
-        self.profiles: dict[str, Profile] = {}
-        self.tables: dict[str, Table] = {}
-        self.exits: set[int] = set()
-        self.pipelines = {n["name"].str(): n for n in model.root["pipelines"].items()}
-        if "ingress" not in self.pipelines:
-            model.root["pipelines"].fail("there is no pipeline 'ingress'")
-        for name, node in self.pipelines.items():
-            for p in node.items("action_profiles"):
-                self._profile(p)
-            for t in node.items("tables"):
-                self._table(t, name)
-        for table in self.tables.values():
-            profile = table.profile
-            words = [arg_words([w for _, w in a.params]) for a in table.actions.values()]
-            table.arg_words = max(words, default=0)
-            if profile is not None:
-                profile.arg_words = max([profile.arg_words, *words])
-        for action in model.actions.values():
-            if any(n["op"].value == "exit" for n in action.primitives):
-                self.exits.add(action.id)
+        self.selectors: dict[str, str] = {}
+        """The hash function of each selector."""
+        self.exits = {
+            action.id
+            for action in facts.actions.values()
+            if any(n["op"].value == "exit" for n in action.node.items("primitives"))
+        }
 
-    # --- reading ------------------------------------------------------------------------------------------
-    def _profile(self, node: Node) -> None:
-        name = node["name"].str()
-        if name in self.profiles:
-            node["name"].fail("the action profile is declared twice")
-        size = node.get("max_size")
-        profile = Profile(
-            name,
-            node["id"].int(),
-            len(self.profiles),
-            size.int(0, 1 << 30) if size else 1024,
-            node,
-            node.get("selector"),
-            [],
-            {},
-        )
-        self.profiles[name] = profile
-
-    def _keys(self, node: Node) -> tuple[list[Key], int]:
-        raw: list[tuple[str, str, int, Header, FieldType, int | None]] = []
-        for k in node.items("key"):
-            match = k["match_type"].str()
-            if match not in MATCHES:
-                k["match_type"].fail(f"'{match}' is no match type")
-            if match == "valid":
-                target = k["target"]
-                header = self.model.find(
-                    self.model.headers, target if isinstance(target.value, str) else target[0], "header"
-                )
-                field, width = VALID_FIELD, 1
-            else:
-                ref = self.model.field_ref(k["target"])
-                header, field, width = ref.header, ref.field, ref.field.width
-                if field.varbit:
-                    k["target"].fail("a variable-length field cannot be matched on")
-            mask_node = k.get("mask")
-            name = k.get("name")
-            raw.append(
-                (
-                    name.str() if name else f"{header.name}.{field.name}",
-                    match,
-                    width,
-                    header,
-                    field,
-                    mask_node.hex() if mask_node else None,
-                )
-            )
-        if sum(r[2] for r in raw) > MAX_KEY_BITS:
-            node["key"].fail(f"the key has more than {MAX_KEY_BITS} bits")
-        if sum(r[1] == "lpm" for r in raw) > 1:
-            node["key"].fail("a table may have one lpm key only")
-        places, words = key_layout([r[2] for r in raw])
-        return [Key(*r, place) for r, place in zip(raw, places, strict=True)], words
-
-    def _table(self, node: Node, pipeline: str) -> None:
-        name = node["name"].str()
-        if name in self.tables:
-            node["name"].fail("the table is declared twice")
-        kind, type_ = node["match_type"].str(), node["type"].str()
-        if kind not in KINDS:
-            node["match_type"].fail(f"'{kind}' is no match type of a table")
-        if type_ not in ("simple", "indirect", "indirect_ws"):
-            node["type"].fail(f"'{type_}' is no type of table")
-        keys, words = self._keys(node)
-        if kind in ("exact", "lpm") and any(k.match in ("ternary", "range", "optional") for k in keys):
-            node["match_type"].fail(f"a table of type '{kind}' cannot have ternary, range or optional keys")
-        if kind == "ternary" and any(k.match == "range" for k in keys):
-            node["match_type"].fail("a table with a range key must be of type 'range'")
-        if kind == "exact" and any(k.match == "lpm" for k in keys):
-            node["match_type"].fail("a table with an lpm key must be of type 'lpm', 'ternary' or 'range'")
-        entries = node.get("entries")
-        size_node = node.get("max_size")
-        if size_node is None and entries is None:
-            node.fail("the key 'max_size' is missing")
-        size = size_node.int(0, 1 << 30) if size_node else 0
-        meter_node = node.get("direct_meters")
-        meter = self.model.find(self.model.meters, meter_node, "meter array") if meter_node else None
-        if meter is not None:
-            meter.direct, meter.table = True, name
-            if meter.result is None and meter_node is not None:
-                meter_node.fail(f"the direct meter '{meter.name}' has no result_target")
-        default = node.get("default_entry")
-        self.tables[name] = Table(
-            name,
-            node["id"].int(),
-            len(self.tables),
-            pipeline,
-            kind,
-            type_,
-            node,
-            keys,
-            words,
-            self._actions(node),
-            max(size, len(entries) if entries else 0),
-            node.flag("with_counters"),
-            node.flag("support_timeout"),
-            meter,
-            self._table_profile(node, name, type_),
-            bool(default and (default.flag("action_const") or default.flag("action_entry_const"))),
-        )
-        profile = self.tables[name].profile
-        if profile is not None:
-            profile.tables.append(name)
-            profile.actions.update(self.tables[name].actions)
-
-    def _actions(self, node: Node) -> dict[str, Action]:
-        out: dict[str, Action] = {}
-        if node.get("action_ids") is not None:
-            for item in node.items("action_ids"):
-                action = self.model.actions.get(item.int())
-                if action is None:
-                    item.fail(f"there is no action with id {item.value}")
-                out[action.name] = action
-        else:
-            by_name = {a.name: a for a in self.model.actions.values()}
-            for item in node.items("actions"):
-                out[item.str()] = self.model.find(by_name, item, "action")
-        return out
-
-    def _table_profile(self, node: Node, name: str, type_: str) -> Profile | None:
-        if type_ == "simple":
-            return None
-        ref = node.get("action_profile")
-        if ref is not None:
-            return self.model.find(self.profiles, ref, "action profile")
-        old = node["act_prof_name"]
-        if old.str() not in self.profiles:
-            index = len(self.profiles)
-            selector = node.get("selector")
-            self.profiles[old.str()] = Profile(old.str(), node["id"].int(), index, 1024, node, selector, [], {})
-        return self.profiles[old.str()]
-
-    # --- generating ---------------------------------------------------------------------------------------
     def prepare(self) -> None:
         """Generates the hash functions of selectors (before any pipeline function)."""
-        for profile in self.profiles.values():
-            if profile.selector is None:
+        for profile in self.facts.action_profiles.values():
+            if not profile.selector:
                 continue
-            profile.function = f"select_{profile.index}"
-            if profile.selector["algo"].value == "round_robin":
+            selector = profile.node["selector"]
+            function = self.selectors[profile.name] = f"select_{profile.index}"
+            if selector["algo"].value == "round_robin":
                 self.calculations.code += [
-                    f"static uint64_t {profile.function}(struct p4_state *in, const struct phv *p P4_UNUSED,",
+                    f"static uint64_t {function}(struct p4_state *in, const struct phv *p P4_UNUSED,",
                     "    const uint8_t *payload P4_UNUSED, uint32_t payload_len P4_UNUSED)",
                     "{",
                     f"    return in->profiles[{profile.index}].round_robin++;",
                     "}",
                 ]
                 continue
-            made = self.calculations.make(profile.function, profile.selector, f"selector of {profile.name}")
+            made = self.calculations.make(function, selector, f"selector of {profile.name}")
             if made.payload:
-                profile.selector.fail("a selector cannot hash the payload")
+                selector.fail("a selector cannot hash the payload")
 
     def function(self, name: str) -> list[str]:
         """The C function of pipeline `name`, an empty one if the program has none; a long pipeline becomes a function
         for every `PART` nodes, since C compilers take long over long functions."""
-        node = self.pipelines.get(name)
+        node = self.facts.pipelines.get(name)
         before: list[str] = []
         body: list[str] = []
         if node is not None and node.get("init_table") is not None:
@@ -307,7 +116,7 @@ class Pipelines:
         for number, name in enumerate(flow.order):
             flow.part = number // PART
             if name in tables:
-                pieces.append(self._table_code(self.tables[name], flow))
+                pieces.append(self._table_code(self.facts.tables[name], flow))
             elif name in conditionals:
                 c = conditionals[name]
                 test = self.cx.boolean(self.builder.boolean(c["expression"]))
@@ -320,7 +129,7 @@ class Pipelines:
                 )
             else:
                 c = calls[name]
-                action = self._action(c["action_id"])
+                action = find_action(self.facts.actions, c["action_id"])
                 if action.params:
                     c["action_id"].fail(f"the action '{action.name}' wants parameters")
                 stop = [f"    if (p->head.exit) {flow.stop}"] if action.id in self.exits else []
@@ -357,12 +166,6 @@ class Pipelines:
             body.append(f"        case {part}: next = {name}_{part}(in, p, next); break;")
         return before, [*body, "        default: return;", "        }", "    }"]
 
-    def _action(self, node: Node) -> Action:
-        action = self.model.actions.get(node.int())
-        if action is None:
-            node.fail(f"there is no action with id {node.value}")
-        return action
-
     def _order(self, node: Node) -> list[str]:
         """The names of a pipeline's nodes, each before those that follow it and close to them."""
         edges: dict[str, list[str]] = {}
@@ -398,9 +201,9 @@ class Pipelines:
     def _value(self, key: Key, place: HeaderPlace) -> str:
         """C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
         bits = 64 if key.width <= 64 else 128
-        if key.field.index < 0:
+        if key.target.field.index < 0:
             return f"(uint64_t){place.valid()}"
-        code = f"({'uint64_t' if bits == 64 else 'u128'}){place.field(key.field)}"
+        code = f"({'uint64_t' if bits == 64 else 'u128'}){place.field(key.target.field)}"
         if key.mask is not None:
             code = f"({code} & {literal(key.mask, bits)})"
         if place.state is not None:
@@ -410,8 +213,8 @@ class Pipelines:
     def _key_code(self, table: Table) -> list[str]:
         words: list[list[str]] = [[] for _ in range(table.key_words)]
         extra: list[str] = []
-        for i, key in enumerate(table.keys):
-            place = self.cx.layout.place(key.header)
+        for i, key in enumerate(table.key):
+            place = self.cx.layout.place(key.target.header)
             at = key.place
             if key.width > 128:
                 n = limbs(key.width)
@@ -419,7 +222,7 @@ class Pipelines:
                 for j in range(n):
                     limb = n - 1 - j
                     mask = "" if key.mask is None else f" & {literal(key.mask >> (64 * limb), 64)}"
-                    extra.append(f"{guard}key[{at.word + j}] = {place.field(key.field)}[{limb}]{mask};")
+                    extra.append(f"{guard}key[{at.word + j}] = {place.field(key.target.field)}[{limb}]{mask};")
                     words[at.word + j].append("0")
             elif key.width > 64:
                 extra.insert(0, f"u128 k{i} = {self._value(key, place)};")
@@ -434,19 +237,19 @@ class Pipelines:
         return [*early, f"uint64_t key[{table.key_words}] = {{{init}}};", *late]
 
     def _table_code(self, table: Table, flow: Flow) -> list[str]:
-        flags = (1 if table.counters else 0) | (2 if table.timeout else 0) | (4 if table.meter else 0)
+        flags = table_flags(table)
         label = flow.labels[table.name]
         head = f"{label}: P4_UNUSED; {{ /* {comment(table.name)} */"
-        if not table.keys and not flags and table.const_default and table.profile is None:
+        if not table.key and not flags and table.const_default and table.action_profile is None:
             return [head, *[f"    {line}" for line in self._fixed(table, flow)], "}"]
         body = [f"struct p4_table *t = &in->tables[{table.index}];"]
-        if table.keys:
+        if table.key:
             body += self._key_code(table)
             kind = f"P4_{table.kind.upper()}"
             body.append(f"struct p4_entry *e = p4_table_lookup(t, key, {table.key_words}, {kind});")
             body.append("int hit P4_UNUSED = e != NULL;")
-            if table.meter is not None:
-                body += self._meter(table.meter)
+            if table.direct_meter is not None:
+                body += self._meter(self.facts.meters[table.direct_meter])
             body += ["if (!e)", "    e = t->default_entry;"]
         else:
             body += ["struct p4_entry *e = t->default_entry;", "const int hit P4_UNUSED = 0;"]
@@ -457,8 +260,7 @@ class Pipelines:
         return [head, *[f"    {line}" for line in body], "}"]
 
     def _meter(self, meter: Array) -> list[str]:
-        assert meter.result is not None
-        ref = self.model.field_ref(meter.result)
+        ref = self.facts.model.field_ref(meter.node["result_target"])
         amount = "p->head.ingress_length" if meter.unit == "bytes" else "1"
         color = Expr("data", "data_code", lo=0, hi=2, ref="color")
         store = self.cx.store(self.cx.layout.place(ref.header), ref.field, color)
@@ -467,9 +269,9 @@ class Pipelines:
 
     def _resolve(self, table: Table) -> list[str]:
         """Declares `action` (index or -1) and `args`."""
-        if table.profile is None:
+        if table.action_profile is None:
             return ["int32_t action = e->act.kind ? e->act.number : -1;", "const uint64_t *args P4_UNUSED = e->data;"]
-        profile = table.profile
+        profile = self.facts.action_profiles[table.action_profile]
         lines = [
             "int32_t action = -1;",
             "const uint64_t *args P4_UNUSED = e->data;",
@@ -477,11 +279,11 @@ class Pipelines:
             "if (e->act.kind == P4_REF_MEMBER)",
             f"    member = &in->profiles[{profile.index}].members[e->act.number];",
         ]
-        if profile.selector is not None:
+        if profile.selector:
             choose = f"p4_group_choose(in, &in->profiles[{profile.index}], e->act.number, hash)"
             lines += [
                 "else if (e->act.kind == P4_REF_GROUP) {",
-                f"    uint64_t hash = {profile.function}(in, p, NULL, 0);",
+                f"    uint64_t hash = {self.selectors[profile.name]}(in, p, NULL, 0);",
                 f"    member = {choose};",
                 "}",
             ]
@@ -498,12 +300,10 @@ class Pipelines:
     def _fixed(self, table: Table, flow: Flow) -> list[str]:
         """A table without a key whose action cannot change: a call."""
         self._dispatch(table, flow)  # for what it refuses
-        entry = table.node["default_entry"]
-        action = self._action(entry["action_id"])
-        words = [w for _, w in action.params]
-        # a wrong number of arguments is refused with the initial entries
-        values = [d.hex() & ((1 << w) - 1) for d, w in zip(entry["action_data"].items(), words, strict=False)]
-        args = pack_args(words[: len(values)], values, table.arg_words)
+        call = table.default_entry
+        assert call is not None
+        action = table.actions[call.name]
+        args = pack_args(action.widths, call.args, table.arg_words)
         given = f"(const uint64_t[]){{{', '.join(literal(w, 64) for w in args)}}}" if args else "NULL"
         following = table.node["next_tables"]
         after = following.get("__MISS__" if "__HIT__" in following.names() else action.name)

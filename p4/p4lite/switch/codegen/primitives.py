@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4lite.switch.bmv2.model import Array, Model
 from p4lite.switch.bmv2.reader import Node
 from p4lite.switch.codegen.calculations import Calculations
 from p4lite.switch.codegen.cexpr import CExpr, rep, width_for
 from p4lite.switch.codegen.expr import DATA, Builder, Expr, Scope, interval
 from p4lite.switch.codegen.headers import HeaderOps
 from p4lite.switch.codegen.phv import c_string, limbs
+from p4lite.switch.program.facts import Array, Facts
 
 MAX_JUMPS_BACK = 1_000_000
 """Jumps backwards in one run of an action, after which it ends."""
@@ -51,12 +51,13 @@ def _ends(targets: dict[int, int], count: int) -> list[int]:
 class Primitives:
     """Turns primitive calls into C; `scope` holds the parameters of the action they are in."""
 
-    def __init__(self, model: Model, cx: CExpr, builder: Builder, calculations: Calculations):
-        self.model = model
+    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, calculations: Calculations):
+        self.facts = facts
+        self.model = facts.model
         self.cx = cx
         self.builder = builder
         self.calculations = calculations
-        self.headers = HeaderOps(model, cx, builder)
+        self.headers = HeaderOps(facts.model, cx, builder)
         h = self.headers
         self.table: dict[str, tuple[int, Emit]] = {
             "assign": (2, self._assign),
@@ -176,7 +177,7 @@ class Primitives:
         return self.headers.each(e.args[0], "d_", lambda t: [self.cx.store(t.place, f, value)])
 
     def _store_register(self, target: Node, value: Expr, scope: Scope) -> list[str]:
-        array = self.model.find(self.model.registers, target["value"][0], "register array")
+        array = self.model.find(self.facts.registers, target["value"][0], "register array")
         return self._write(array, self._u64(target["value"][1], scope), value)
 
     def _write(self, array: Array, index: str, value: Expr) -> list[str]:
@@ -323,7 +324,7 @@ class Primitives:
         return array
 
     def _meter(self, args: list[Node], scope: Scope) -> list[str]:
-        meter = self._array(args[0], "meter_array", self.model.meters)
+        meter = self._array(args[0], "meter_array", self.facts.meters)
         amount = "p->head.ingress_length" if meter.unit == "bytes" else "1"
         cell = f"&in->meters[{meter.index}].cells[x_]"
         return [
@@ -335,13 +336,13 @@ class Primitives:
         ]
 
     def _count(self, args: list[Node], scope: Scope) -> list[str]:
-        counter = self._array(args[0], "counter_array", self.model.counters)
+        counter = self._array(args[0], "counter_array", self.facts.counters)
         index = self._u64(args[1], scope)
         array = f"&in->counters[{counter.index}]"
         return [f"p4_counter_array_count({array}, {index}, p->head.ingress_length, &in->head.faults);"]
 
     def _register_read(self, args: list[Node], scope: Scope) -> list[str]:
-        array = self._array(args[1], "register_array", self.model.registers)
+        array = self._array(args[1], "register_array", self.facts.registers)
         index = self._data(args[2], scope)
         cell = Expr(DATA, "register", [self._code("x_")], 0, (1 << array.width) - 1, array)
         return [
@@ -352,7 +353,7 @@ class Primitives:
         ]
 
     def _register_write(self, args: list[Node], scope: Scope) -> list[str]:
-        array = self._array(args[0], "register_array", self.model.registers)
+        array = self._array(args[0], "register_array", self.facts.registers)
         return self._write(array, self._u64(args[1], scope), self._data(args[2], scope))
 
     # --- diagnosis ----------------------------------------------------------------------------------------

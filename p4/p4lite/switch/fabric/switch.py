@@ -25,8 +25,8 @@ from p4lite.switch.fabric.values import (
 
 if TYPE_CHECKING:
     from p4lite.switch.fabric.fabric import Fabric, Link
-    from p4lite.switch.program.facts import Program
     from p4lite.switch.runtime.instance import ProgramInstance
+    from p4lite.switch.runtime.loader import Program
 
 PLAIN = LinkSettings()
 PortDirection = Literal["outgoing", "incoming"]

@@ -16,20 +16,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from p4lite.switch.codegen.entries import KeyWords, words_of
+from p4lite.switch.codegen.entries import words_of
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.native.build import PROGRAM_DIR, build
-from p4lite.switch.program.facts import load_program
-from p4lite.switch.program.layout import pack_args
-from p4lite.switch.runtime.loader import RUNTIME
-
-if TYPE_CHECKING:
-    from p4lite.switch.bmv2.model import Action
-    from p4lite.switch.codegen.pipelines import Table
-    from p4lite.switch.program.facts import Program
+from p4lite.switch.program.facts import Action, Facts, Profile, Table
+from p4lite.switch.program.layout import KeyWords, pack_args
+from p4lite.switch.runtime.loader import RUNTIME, Program, load_program
 
 TEMPLATES = 64
 ENTRIES = 24
@@ -46,7 +40,7 @@ def _bytes(data: bytes) -> str:
     return "(const uint8_t[]){" + (", ".join(map(str, data)) or "0") + "}"
 
 
-def templates_c(program: Program, rng: random.Random) -> list[str]:
+def templates_c(program: Facts, rng: random.Random) -> list[str]:
     """C of `fuzz_template`: packets made from the parser's states."""
     maker = FrameMaker(program, rng)
     rows = [maker.make() for _ in range(TEMPLATES)]
@@ -68,24 +62,24 @@ def _random_value(width: int, rng: random.Random) -> int:
 def random_key(table: Table, rng: random.Random) -> KeyWords:
     """A valid match key of a table."""
     words = KeyWords(table.key_words)
-    for key in table.keys:
+    for key in table.key:
         full = (1 << key.width) - 1
         value = _random_value(key.width, rng)
         if key.match in ("exact", "valid"):
-            words.put(key, value, full, value)
+            words.put(key.place, value, full, value)
         elif key.match == "lpm":
             length = rng.randint(0, key.width)
             mask = full ^ (full >> length)
-            words.put(key, value & mask, mask, value | (full ^ mask))
+            words.put(key.place, value & mask, mask, value | (full ^ mask))
             if table.kind == "lpm":
                 words.order = key.width - length
         elif key.match == "range":
             low, high = sorted((value, _random_value(key.width, rng)))
-            words.put(key, low, full, high)
+            words.put(key.place, low, full, high)
         else:
             mask = rng.choice((0, full, rng.getrandbits(key.width), full ^ (full >> rng.randint(0, key.width))))
-            words.put(key, value & mask, mask, value & mask)
-    if table.kind in ("ternary", "range"):
+            words.put(key.place, value & mask, mask, value & mask)
+    if table.needs_priority:
         words.order = rng.randrange(8)
     if table.kind != "range":
         words.high = [0] * table.key_words
@@ -93,10 +87,10 @@ def random_key(table: Table, rng: random.Random) -> KeyWords:
 
 
 def random_args(action: Action, rng: random.Random) -> list[int]:
-    return [_random_value(width, rng) if width else 0 for _, width in action.params]
+    return [_random_value(width, rng) if width else 0 for width in action.widths]
 
 
-def loader_c(program: Program, rng: random.Random) -> list[str]:
+def loader_c(program: Facts, rng: random.Random) -> list[str]:
     """C of `fuzz_load`: random entries, members, groups and value sets."""
     out = [
         "int p4c_member_set(struct p4_instance *, uint32_t, uint32_t, int32_t, const uint64_t *);",
@@ -109,39 +103,40 @@ def loader_c(program: Program, rng: random.Random) -> list[str]:
         "    uint32_t handle;",
         "    (void)handle;",
     ]
-    generator = program.generator
-    for profile in generator.pipelines.profiles.values():
+    for profile in program.action_profiles.values():
         actions = list(profile.actions.values())
         for slot in range(MEMBERS if actions else 0):
             action = rng.choice(actions)
             args = _args(action, profile.arg_words, rng)
             out.append(f"    p4c_member_set(&in->head, {profile.index}, {slot}, {action.index}, {args});")
-        for slot in range(MEMBERS if actions and profile.selector is not None else 0):
+        for slot in range(MEMBERS if actions and profile.selector else 0):
             chosen = [rng.randrange(MEMBERS) for _ in range(rng.randint(0, 4))]
             array = "(const uint32_t[]){" + ", ".join(map(str, [*chosen, 0])) + "}"
             out.append(f"    p4c_group_set(&in->head, {profile.index}, {slot}, {len(chosen)}, {array});")
-    for index, name in enumerate(program.value_sets):
-        count, size = rng.randint(0, 8), generator.vset_bytes(name)
-        out.append(f"    p4c_vset_set(&in->head, {index}, {count}, {_bytes(rng.randbytes(count * size))});")
-    for table in generator.pipelines.tables.values():
-        if table.keys and table.actions and table.node.get("entries") is None:
-            out += _entries(table, rng)
+    for values in program.value_sets.values():
+        count = rng.randint(0, 8)
+        data = _bytes(rng.randbytes(count * values.bytes))
+        out.append(f"    p4c_vset_set(&in->head, {values.index}, {count}, {data});")
+    for table in program.tables.values():
+        if table.key and table.actions and not table.const_entries:
+            used = None if table.action_profile is None else program.action_profiles[table.action_profile]
+            out += _entries(table, used, rng)
     return [*out, "}"]
 
 
 def _args(action: Action, words: int, rng: random.Random) -> str:
-    return words_of(pack_args([w for _, w in action.params], random_args(action, rng), words))
+    return words_of(pack_args(action.widths, random_args(action, rng), words))
 
 
-def _entries(table: Table, rng: random.Random) -> list[str]:
+def _entries(table: Table, profile: Profile | None, rng: random.Random) -> list[str]:
     out = []
     actions = list(table.actions.values())
     for i in range(min(ENTRIES, table.max_size)):
         key = random_key(table, rng)
         action = rng.choice(actions)
         kind, number, args = "P4_REF_ACTION", action.index, _args(action, table.arg_words, rng)
-        if table.profile is not None:
-            group = table.profile.selector is not None and rng.random() < 0.6
+        if profile is not None:
+            group = profile.selector and rng.random() < 0.6
             kind, number = ("P4_REF_GROUP" if group else "P4_REF_MEMBER"), rng.randrange(MEMBERS)
         out += [
             f"    if ((round + {i}) % 3 != 1) {{ const struct p4_key k = {{{words_of(key.value)},",
@@ -158,7 +153,7 @@ def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> P
     text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
     sources = [PROGRAM_DIR / file for file in (*RUNTIME, "fuzz_main.c")]
     name = "fuzz-" + re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)[:50]
-    generated = {"program.c": program.generator.source, "fuzz_tables.c": text}
+    generated = {"program.c": program.code.text, "fuzz_tables.c": text}
     return build(name, sources, generated=generated, sanitize=sanitize, executable=True)
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from p4lite.switch.bmv2.model import HeaderType, Model
-    from p4lite.switch.program.facts import Program
+from p4lite.switch.bmv2.model import HeaderType, Model
+from p4lite.switch.program.facts import Facts
 
 MAX_STEPS = 24
 MAX_BITS = 1 << 14
@@ -31,8 +30,8 @@ class _Walk:
 class FrameMaker:
     """`make()` gives a packet; the same seed gives the same packets."""
 
-    def __init__(self, program: Program, rng: random.Random):
-        self.model: Model = program.generator.model
+    def __init__(self, program: Facts, rng: random.Random):
+        self.model: Model = program.model
         self.rng = rng
         parsers = self.model.root["parsers"].value
         self.parser: dict[str, Any] = parsers[0] if parsers else {"parse_states": [], "init_state": None}

@@ -9,7 +9,7 @@ from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import invalid
 from p4lite.switch.p4rt.match import is_canonical
 from p4lite.switch.p4rt.pipeline import Pipeline, TableBinding
-from p4lite.switch.program.facts import ActionCall
+from p4lite.switch.program.entry import ActionCall
 
 
 def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where: str) -> ActionCall:

@@ -9,7 +9,7 @@ from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import invalid
 from p4lite.switch.p4rt.info import FieldInfo
 from p4lite.switch.p4rt.pipeline import TableBinding, exact_value
-from p4lite.switch.program.facts import Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
 
 #: A FieldMatch: field id, kind (None: not set), and its one or two values (mask, prefix length or high second).
 MatchItem = tuple[int, str | None, bytes, bytes | int]

@@ -17,18 +17,9 @@ from typing import Any
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, ActionInfo, FieldInfo, Info, TableInfo, index_info
-from p4lite.switch.program.facts import (
-    ActionCall,
-    Exact,
-    Lpm,
-    MatchValue,
-    Optional,
-    Program,
-    Range,
-    Ternary,
-    load_program,
-)
-from p4lite.switch.program.facts import TableInfo as ProgramTable
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.facts import Table as ProgramTable
+from p4lite.switch.runtime.loader import Program, load_program
 
 _WILDCARDS: dict[str, Any] = {
     "lpm": lambda width: Lpm(0, 0),
@@ -229,7 +220,7 @@ def _bind(config: Any, info: Info, program: Program) -> Pipeline:
 
 
 def _bind_action(action: ActionInfo, program: Program) -> ActionBinding:
-    targets = [target for target in program.actions if target.name == action.name]
+    targets = [target for target in program.actions.values() if target.name == action.name]
     if not targets and not action.params:
         return ActionBinding(action, ())  # `_bind_table` says whether its tables can do without it
     if not targets:

@@ -27,7 +27,7 @@ from p4lite.switch.p4rt.pipeline import TableBinding
 from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, Target, control
 from p4lite.switch.p4rt.wire import PlainInsert
-from p4lite.switch.program.facts import ActionCall, GroupRef, MatchValue, MemberRef
+from p4lite.switch.program.entry import ActionCall, GroupRef, MatchValue, MemberRef
 
 #: P4Runtime's higher priority wins, BMv2's lower: one is this minus the other.
 PRIORITY_PIVOT = 0x7FFFFFFF

@@ -1,192 +1,72 @@
-"""A P4 program loaded from BMv2 JSON: what it contains, by name, and how to make running instances of it.
+"""What a P4 program contains, said once: tables, actions, counters and so on, as frozen dataclasses.
 
-`load_program(source)` reads and validates BMv2 JSON (ours, p4c's, or that of P4_14 programs) and gives a
-`Program`: tables, actions, counters and so on as frozen dataclasses. `Program.build()` compiles it to a
-shared object (cached); `Program.instance()` makes a `ProgramInstance` (see `instance.py`), the state of one switch.
-
-Names are those of the JSON, which are those of P4Info (`MyIngress.ipv4_lpm`). Priorities are BMv2's: the
-*lower* number wins (P4Runtime's are the other way round; convert at that boundary).
+The C of a program (`codegen`) and its control operations (`runtime`) both go by these. `index` is an object's place
+in the C arrays of its kind, `place` and the counts of words say how keys and arguments lie in an entry
+(`layout.py`), and `node` is the object's place in the JSON, for what only the C needs: bodies, edges, hashes.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from p4lite.switch.errors import (
-    AlreadyExists,
-    ControlError,
-    InvalidArgument,
-    NotFound,
-    OutOfRange,
-    PermissionDenied,
-    ProgramError,
-    ResourceExhausted,
-)
-
-if TYPE_CHECKING:
-    from p4lite.switch.codegen.generate import Generator
-    from p4lite.switch.runtime.instance import ProgramInstance
-
-__all__ = [
-    "ActionCall",
-    "ActionInfo",
-    "ActionProfileInfo",
-    "AlreadyExists",
-    "ArrayInfo",
-    "ControlError",
-    "DigestInfo",
-    "Exact",
-    "Field",
-    "GroupRef",
-    "HeaderInfo",
-    "InvalidArgument",
-    "KeyInfo",
-    "Lpm",
-    "MatchValue",
-    "MemberRef",
-    "MeterInfo",
-    "NotFound",
-    "Optional",
-    "OutOfRange",
-    "ParamInfo",
-    "PermissionDenied",
-    "Program",
-    "ProgramError",
-    "Range",
-    "ResourceExhausted",
-    "TableInfo",
-    "Ternary",
-    "ValueSetInfo",
-    "load_program",
-]
-
-
-# --- match values -----------------------------------------------------------------------------------------
-# All values are unsigned integers of the key's width; a value with bits beyond it is OutOfRange.
+from p4lite.switch.bmv2.model import FieldRef, Header, Model
+from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.program.entry import ActionCall
+from p4lite.switch.program.layout import KeyField
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
-    """Match on equality; for match type `valid` 0 or 1."""
-
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lpm:
-    """Longest prefix; bits of `value` beyond `prefix_len` must be 0; prefix_len 0 matches everything."""
-
-    value: int
-    prefix_len: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ternary:
-    """`key & mask == value`; bits of `value` outside `mask` must be 0; mask 0 matches everything."""
-
-    value: int
-    mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """`low <= key <= high`, both inclusive."""
-
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class Optional:
-    """Equality, or anything when `value` is None."""
-
-    value: int | None
-
-
-MatchValue = Exact | Lpm | Ternary | Range | Optional
-
-
-# --- what an entry does -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ActionCall:
-    """An action with its arguments in declaration order, unsigned integers of the parameters' widths."""
-
-    name: str
-    args: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MemberRef:
-    """Member of the table's action profile (tables of type `indirect`, `indirect_ws`)."""
-
-    member: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRef:
-    """Group of the table's action selector (tables of type `indirect_ws`)."""
-
-    group: int
-
-
-EntryAction = ActionCall | MemberRef | GroupRef
-
-
-# --- contents of a program --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field reference as the JSON has it. `width` in bits, 0 for a varbit."""
-
-    header: str
-    name: str
-    width: int
-    signed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ParamInfo:
+class Param:
     name: str
     width: int
 
 
 @dataclass(frozen=True, slots=True)
-class ActionInfo:
+class Action:
     """An action; several in one JSON may share a name (`NoAction`), their `id` differs."""
 
     name: str
     id: int
-    params: tuple[ParamInfo, ...]
+    index: int
+    params: tuple[Param, ...]
+    node: Node = field(repr=False, compare=False)
+
+    @property
+    def widths(self) -> list[int]:
+        """Bits of each parameter."""
+        return [param.width for param in self.params]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyInfo:
+class Key:
     """One key of a table: `match` is exact, lpm, ternary, range, optional or valid."""
 
     name: str
     match: str
     width: int
-    field: Field
+    place: KeyField
+    target: FieldRef
     mask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TableInfo:
-    """A table. `kind` is the JSON's match_type: exact, lpm, ternary or range; the last two need priorities."""
+class Table:
+    """A table. `kind` is the JSON's match_type: exact, lpm, ternary or range; the last two need priorities.
+
+    `direct_meter` and `action_profile` are names. Of a table with a profile `default_entry` still names an action.
+    """
 
     name: str
     id: int
+    index: int
     pipeline: str
     kind: str
     type: str  # simple, indirect, indirect_ws
-    key: tuple[KeyInfo, ...]
-    actions: dict[str, ActionInfo]
+    key: tuple[Key, ...]
+    key_words: int
+    actions: dict[str, Action]
+    arg_words: int
     max_size: int
     with_counters: bool
     direct_meter: str | None
@@ -195,6 +75,7 @@ class TableInfo:
     const_entries: bool
     const_default: bool  # neither action nor arguments of the default may change
     default_entry: ActionCall | None
+    node: Node = field(repr=False, compare=False)
 
     @property
     def needs_priority(self) -> bool:
@@ -202,138 +83,112 @@ class TableInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionProfileInfo:
+class Profile:
     """An action profile (`selector` False) or action selector; `tables` that use it, `actions` they allow."""
 
     name: str
     id: int
+    index: int
     max_size: int
     selector: bool
     tables: tuple[str, ...]
-    actions: dict[str, ActionInfo]
+    actions: dict[str, Action]
+    arg_words: int
+    node: Node = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayInfo:
-    """A counter or register array. `width` is bits of a register, 0 for counters; `table` if direct."""
+class Array:
+    """A counter, meter or register array. A direct one belongs to the entries of `table`.
+
+    `width`: bits of a register, else 0. Of a meter, which has two rates and three colours, `unit` is bytes or packets.
+    """
 
     name: str
     id: int
+    index: int
     size: int
+    node: Node = field(repr=False, compare=False)
     width: int = 0
+    unit: str = ""
+    direct: bool = False
     table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MeterInfo:
-    """A meter array; `unit` is bytes or packets; two rates, three colours."""
+class ValueSet:
+    """A parser value set; `widths` are the key's parts in bits, most significant first, together `width`."""
 
     name: str
     id: int
-    size: int
-    unit: str
-    rates: int
-    table: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSetInfo:
-    """A parser value set; `widths` are the key's parts in bits, most significant first."""
-
-    name: str
-    id: int
+    index: int
     width: int
     widths: tuple[int, ...]
     max_size: int
 
+    @property
+    def bytes(self) -> int:
+        """Of one value, padded on the left."""
+        return (self.width + 7) // 8
+
 
 @dataclass(frozen=True, slots=True)
-class DigestInfo:
+class Digest:
     """A learn list: one message is its fields, big-endian, each padded to whole bytes, concatenated."""
 
     name: str
     id: int
-    widths: tuple[int, ...]
+    fields: tuple[FieldRef, ...]
 
     def split(self, sample: bytes) -> tuple[int, ...]:
         """The field values of one serialised sample."""
         values, at = [], 0
-        for width in self.widths:
-            size = (width + 7) // 8
+        for ref in self.fields:
+            size = (ref.field.width + 7) // 8
             values.append(int.from_bytes(sample[at : at + size], "big"))
             at += size
         return tuple(values)
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderInfo:
-    """A header or metadata instance."""
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A BMv2 JSON as far as declarations go. Dictionaries are keyed by name (actions: by id), in the JSON's order."""
 
     name: str
-    id: int
-    type: str
-    metadata: bool
-    fields: tuple[Field, ...]
+    model: Model = field(repr=False)
+    pipelines: dict[str, Node] = field(repr=False)
+    tables: dict[str, Table]
+    actions: dict[int, Action]
+    action_profiles: dict[str, Profile]
+    counters: dict[str, Array]
+    meters: dict[str, Array]
+    registers: dict[str, Array]
+    value_sets: dict[str, ValueSet]
+    learn_lists: tuple[Digest, ...]
+    field_lists: dict[int, tuple[FieldRef, ...]]  # by id: what a clone, resubmission or recirculation keeps
 
+    @property
+    def source(self) -> str:
+        """Path of the JSON, or "<memory>"."""
+        return self.model.root.source
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A validated BMv2 JSON. Dictionaries are keyed by name, in the order of the JSON."""
+    @property
+    def json(self) -> dict[str, Any]:
+        """The document."""
+        document: dict[str, Any] = self.model.root.value
+        return document
 
-    name: str
-    source: str  # path of the JSON, or "<memory>"
-    json: dict[str, Any] = field(repr=False)
-    tables: dict[str, TableInfo]
-    actions: tuple[ActionInfo, ...]
-    action_profiles: dict[str, ActionProfileInfo]
-    counters: dict[str, ArrayInfo]
-    meters: dict[str, MeterInfo]
-    registers: dict[str, ArrayInfo]
-    value_sets: dict[str, ValueSetInfo]
-    digests: dict[str, DigestInfo]
-    headers: dict[str, HeaderInfo]
-    errors: dict[str, int]
-    field_lists: dict[int, tuple[Field, ...]]
-    generator: Generator = field(repr=False, compare=False)
+    @property
+    def headers(self) -> dict[str, Header]:
+        """Headers and metadata by name."""
+        return self.model.headers
 
-    def build(self, *, sanitize: bool = False) -> Path:
-        """Compiles to a shared object (or finds it in the cache) and gives its path. Raises BuildError."""
-        from p4lite.switch.runtime.loader import build_program
+    @property
+    def errors(self) -> dict[str, int]:
+        """Error constants and their numbers."""
+        return self.model.errors
 
-        return build_program(self, sanitize=sanitize)
-
-    def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> ProgramInstance:
-        """A fresh switch state with the initial entries of the program.
-
-        `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;
-        the fabric core hands them in.
-        """
-        from p4lite.switch.runtime.instance import ProgramInstance
-
-        return ProgramInstance(self, seed=seed, drop_port=drop_port, lock=lock, host=host)
-
-
-def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:
-    """Reads and validates BMv2 JSON from a file or a dictionary.
-
-    Raises ProgramError with the file and the place in the JSON: not a JSON, not BMv2's, a wrong version, a
-    dangling reference, an unknown primitive, and so on.
-    """
-    from p4lite.switch.program.load import validate
-
-    if isinstance(source, dict):
-        return validate(source, source="<memory>", name=name or "program")
-    path = Path(source)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ProgramError(f"{path}: not a BMv2 JSON: the file is binary") from None
-    try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ProgramError(f"{path}: not a BMv2 JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ProgramError(f"{path}: not a BMv2 JSON: the top level is no object")
-    return validate(data, source=str(path), name=name or path.stem)
+    @property
+    def digests(self) -> dict[str, Digest]:
+        """Learn lists by name; of several with one name (p4c: one type, many calls) the last."""
+        return {digest.name: digest for digest in self.learn_lists}

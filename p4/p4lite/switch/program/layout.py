@@ -56,6 +56,21 @@ def key_layout(widths: Sequence[int]) -> tuple[list[KeyField], int]:
     return fields, words
 
 
+class KeyWords:
+    """A match key of `words` words: value, mask and high words, and the order among entries (the lower wins)."""
+
+    def __init__(self, words: int):
+        self.value = [0] * words
+        self.mask = [0] * words
+        self.high = [0] * words
+        self.order = 0
+
+    def put(self, place: KeyField, value: int, mask: int, high: int = 0) -> None:
+        place.put(self.value, value)
+        place.put(self.mask, mask)
+        place.put(self.high, high)
+
+
 def pack_args(widths: Sequence[int], values: Sequence[int], words: int) -> list[int]:
     """Arguments as the `words` words of an entry."""
     out: list[int] = []

@@ -1,133 +1,392 @@
-"""From BMv2 JSON to `Program`: reads it, generates its C (which checks every reference), and lists what it contains."""
+"""From BMv2 JSON to `Facts`: everything a control plane can name, checked, with its place in the generated C.
+
+What only the C needs (bodies of actions, parsers, edges of pipelines, const entries) is checked where the C is made.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from p4lite.switch.bmv2.model import Action, Model, load_model
-from p4lite.switch.codegen.generate import Generator
-from p4lite.switch.codegen.pipelines import Table
+from p4lite.switch.bmv2.model import MAX_FIELD_BITS, VALID_FIELD, FieldRef, Model, load_model, read_named
+from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import (
-    ActionCall,
-    ActionInfo,
-    ActionProfileInfo,
-    ArrayInfo,
-    DigestInfo,
-    Field,
-    HeaderInfo,
-    KeyInfo,
-    MeterInfo,
-    ParamInfo,
-    Program,
-    TableInfo,
-    ValueSetInfo,
+    Action,
+    Array,
+    Digest,
+    Facts,
+    Key,
+    Param,
+    Profile,
+    Table,
+    ValueSet,
 )
+from p4lite.switch.program.layout import arg_words, key_layout
+
+KINDS = ("exact", "lpm", "ternary", "range")
+MATCHES = {"exact", "lpm", "ternary", "range", "optional", "valid"}
+MAX_KEY_BITS = 8192
+MAX_ARRAY = 1 << 26  # cells of a register, counter or meter array
 
 
-def validate(data: dict[str, Any], *, source: str, name: str) -> Program:
+def load_facts(data: dict[str, Any], *, source: str, name: str) -> Facts:
     """Raises ProgramError with the place of the first fault."""
     model = load_model(data, source)
-    generator = Generator(model, name)
-    actions = {a.id: _action(a) for a in model.actions.values()}
-    tables = {t.name: _table(t, actions) for t in generator.pipelines.tables.values()}
-    counters = {
-        c.name: ArrayInfo(c.name, c.id, c.size, table=c.table if c.direct else None) for c in model.counters.values()
-    }
-    return Program(
+    actions = _actions(model)
+    tables = _Tables(model, actions)
+    return Facts(
         name=name,
-        source=source,
-        json=data,
-        tables=tables,
-        actions=tuple(actions.values()),
-        action_profiles={
-            p.name: ActionProfileInfo(
-                p.name,
-                p.id,
-                p.max_size,
-                p.selector is not None,
-                tuple(p.tables),
-                {n: actions[a.id] for n, a in p.actions.items()},
-            )
-            for p in generator.pipelines.profiles.values()
-        },
-        counters=counters,
-        meters={
-            m.name: MeterInfo(m.name, m.id, m.size, m.unit, m.rates, m.table if m.direct else None)
-            for m in model.meters.values()
-        },
-        registers={r.name: ArrayInfo(r.name, r.id, r.size, r.width) for r in model.registers.values()},
-        value_sets={
-            n: ValueSetInfo(
-                n,
-                v["id"].int(),
-                v["compressed_bitwidth"].int(),
-                generator.vset_widths(n),
-                generator.vset_size(n),
-            )
-            for n, v in model.vsets.items()
-        },
-        digests=_digests(model),
-        headers={
-            h.name: HeaderInfo(
-                h.name,
-                h.id,
-                h.type.name,
-                h.metadata,
-                tuple(Field(h.name, f.name, f.width, f.signed) for f in h.type.fields),
-            )
-            for h in model.headers.values()
-        },
-        errors=dict(model.errors),
+        model=model,
+        pipelines=tables.pipelines,
+        tables=tables.tables,
+        actions=actions,
+        action_profiles=tables.profiles(),
+        counters=_counters(model),
+        meters=tables.meters,
+        registers=_registers(model),
+        value_sets=_value_sets(model),
+        learn_lists=_learn_lists(model),
         field_lists=_field_lists(model),
-        generator=generator,
     )
 
 
-def _action(action: Action) -> ActionInfo:
-    return ActionInfo(action.name, action.id, tuple(ParamInfo(n, w) for n, w in action.params))
+def find_action(actions: dict[int, Action], node: Node) -> Action:
+    """The action whose id is in `node`."""
+    action = actions.get(node.int())
+    if action is None:
+        node.fail(f"there is no action with id {node.value}")
+    return action
 
 
-def _table(t: Table, actions: dict[int, ActionInfo]) -> TableInfo:
-    default = t.node.get("default_entry")
-    call = None
-    if default is not None:
-        action = actions[default["action_id"].int()]
-        args = tuple(
-            d.hex() & ((1 << p.width) - 1) for d, p in zip(default["action_data"].items(), action.params, strict=True)
+def entry_action(
+    node: Node, actions: dict[int, Action], table: str, allowed: dict[str, Action]
+) -> tuple[Action, ActionCall]:
+    """What an entry of the JSON (`action_id`, `action_data`) calls; a table allows only actions that it lists."""
+    action = find_action(actions, node["action_id"])
+    if not any(action is other for other in allowed.values()):
+        node["action_id"].fail(f"the table '{table}' does not list the action '{action.name}'")
+    data = list(node["action_data"].items())
+    if len(data) != len(action.params):
+        node["action_data"].fail(f"the action '{action.name}' takes {len(action.params)} arguments, found {len(data)}")
+    args = tuple(d.hex() & ((1 << width) - 1) for d, width in zip(data, action.widths, strict=True))
+    return action, ActionCall(action.name, args)
+
+
+def _actions(model: Model) -> dict[int, Action]:
+    actions: dict[int, Action] = {}
+    for node in model.root.items("actions"):
+        id_ = node["id"].int()
+        if id_ in actions:
+            node.fail(f"the id {id_} is used twice")
+        params = tuple(Param(p["name"].str(), p["bitwidth"].int(0, MAX_FIELD_BITS)) for p in node.items("runtime_data"))
+        actions[id_] = Action(node["name"].str(), id_, len(actions), params, node)
+    return actions
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------
+
+
+def _registers(model: Model) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+
+    def make(node: Node) -> Array:
+        width = node["bitwidth"].int(1, MAX_FIELD_BITS)
+        size = node["size"].int(0, MAX_ARRAY)
+        return Array(node["name"].str(), node["id"].int(), len(found), size, node, width)
+
+    read_named(found, model.root, "register_arrays", make)
+    return found
+
+
+def _cells(node: Node, index: int, unit: str = "") -> Array:
+    """A counter or meter array."""
+    direct = node.flag("is_direct")
+    binding, size = node.get("binding"), node.get("size")
+    if size is None and not direct:
+        node.fail("the key 'size' is missing")
+    return Array(
+        node["name"].str(),
+        node["id"].int(),
+        index,
+        size.int(0, MAX_ARRAY) if size else 0,
+        node,
+        unit=unit,
+        direct=direct,
+        table=binding.str() if direct and binding else None,
+    )
+
+
+def _counters(model: Model) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    read_named(found, model.root, "counter_arrays", lambda node: _cells(node, len(found)))
+    return found
+
+
+def _meters(model: Model) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+
+    def make(node: Node) -> Array:
+        unit = node["type"].str()
+        if unit not in ("bytes", "packets"):
+            node["type"].fail(f"a meter counts 'bytes' or 'packets', not '{unit}'")
+        rates = node.get("rate_count")
+        if rates is not None and rates.int() != 2:
+            rates.fail("only meters with two rates are supported")
+        return _cells(node, len(found), unit)
+
+    read_named(found, model.root, "meter_arrays", make)
+    return found
+
+
+# --- tables and profiles --------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Profile:
+    """An action profile while the tables that use it are being read."""
+
+    node: Node
+    id: int
+    index: int
+    max_size: int
+    tables: list[str] = field(default_factory=list)
+    actions: dict[str, Action] = field(default_factory=dict)
+
+
+class _Tables:
+    """Reads the tables and action profiles of all pipelines."""
+
+    def __init__(self, model: Model, actions: dict[int, Action]):
+        self.model = model
+        self.actions = actions
+        self.meters = _meters(model)
+        self.tables: dict[str, Table] = {}
+        self._profiles: dict[str, _Profile] = {}
+        self.pipelines = {n["name"].str(): n for n in model.root["pipelines"].items()}
+        if "ingress" not in self.pipelines:
+            model.root["pipelines"].fail("there is no pipeline 'ingress'")
+        for name, node in self.pipelines.items():
+            for p in node.items("action_profiles"):
+                self._profile(p)
+            for t in node.items("tables"):
+                self._table(t, name)
+
+    def profiles(self) -> dict[str, Profile]:
+        return {
+            name: Profile(
+                name=name,
+                id=p.id,
+                index=p.index,
+                max_size=p.max_size,
+                selector=p.node.get("selector") is not None,
+                tables=tuple(p.tables),
+                actions=p.actions,
+                arg_words=max((self.tables[t].arg_words for t in p.tables), default=0),
+                node=p.node,
+            )
+            for name, p in self._profiles.items()
+        }
+
+    def _profile(self, node: Node) -> None:
+        name = node["name"].str()
+        if name in self._profiles:
+            node["name"].fail("the action profile is declared twice")
+        size = node.get("max_size")
+        max_size = size.int(0, 1 << 30) if size else 1024
+        self._profiles[name] = _Profile(node, node["id"].int(), len(self._profiles), max_size)
+
+    def _table(self, node: Node, pipeline: str) -> None:
+        name = node["name"].str()
+        if name in self.tables:
+            node["name"].fail("the table is declared twice")
+        kind, type_ = node["match_type"].str(), node["type"].str()
+        if kind not in KINDS:
+            node["match_type"].fail(f"'{kind}' is no match type of a table")
+        if type_ not in ("simple", "indirect", "indirect_ws"):
+            node["type"].fail(f"'{type_}' is no type of table")
+        key, words = self._key(node)
+        _check_kind(node, kind, key)
+        entries = node.get("entries")
+        size_node = node.get("max_size")
+        if size_node is None and entries is None:
+            node.fail("the key 'max_size' is missing")
+        size = size_node.int(0, 1 << 30) if size_node else 0
+        meter = self._direct_meter(node, name)
+        default = node.get("default_entry")
+        allowed = self._allowed(node)
+        profile = self._table_profile(node, type_)
+        self.tables[name] = Table(
+            name=name,
+            id=node["id"].int(),
+            index=len(self.tables),
+            pipeline=pipeline,
+            kind=kind,
+            type=type_,
+            key=key,
+            key_words=words,
+            actions=allowed,
+            arg_words=max((arg_words(a.widths) for a in allowed.values()), default=0),
+            max_size=max(size, len(entries) if entries else 0),
+            with_counters=node.flag("with_counters"),
+            direct_meter=meter,
+            support_timeout=node.flag("support_timeout"),
+            action_profile=profile,
+            const_entries=entries is not None,
+            const_default=bool(default and (default.flag("action_const") or default.flag("action_entry_const"))),
+            default_entry=entry_action(default, self.actions, name, allowed)[1] if default else None,
+            node=node,
         )
-        call = ActionCall(action.name, args)
-    return TableInfo(
-        name=t.name,
-        id=t.id,
-        pipeline=t.pipeline,
-        kind=t.kind,
-        type=t.type,
-        key=tuple(
-            KeyInfo(k.name, k.match, k.width, Field(k.header.name, k.field.name, k.field.width), k.mask) for k in t.keys
-        ),
-        actions={n: actions[a.id] for n, a in t.actions.items()},
-        max_size=t.max_size,
-        with_counters=t.counters,
-        direct_meter=t.meter.name if t.meter else None,
-        support_timeout=t.timeout,
-        action_profile=t.profile.name if t.profile else None,
-        const_entries=t.node.get("entries") is not None,
-        const_default=t.const_default,
-        default_entry=call,
-    )
+        if profile is not None:
+            self._profiles[profile].tables.append(name)
+            self._profiles[profile].actions.update(allowed)
+
+    def _key(self, node: Node) -> tuple[tuple[Key, ...], int]:
+        raw: list[tuple[str, str, int, FieldRef, int | None]] = []
+        for k in node.items("key"):
+            match = k["match_type"].str()
+            if match not in MATCHES:
+                k["match_type"].fail(f"'{match}' is no match type")
+            if match == "valid":
+                target = k["target"]
+                named = target if isinstance(target.value, str) else target[0]
+                ref = FieldRef(self.model.find(self.model.headers, named, "header"), VALID_FIELD)
+            else:
+                ref = self.model.field_ref(k["target"])
+                if ref.field.varbit:
+                    k["target"].fail("a variable-length field cannot be matched on")
+            mask, name = k.get("mask"), k.get("name")
+            label = name.str() if name else f"{ref.header.name}.{ref.field.name}"
+            raw.append((label, match, ref.field.width, ref, mask.hex() if mask else None))
+        if sum(r[2] for r in raw) > MAX_KEY_BITS:
+            node["key"].fail(f"the key has more than {MAX_KEY_BITS} bits")
+        if sum(r[1] == "lpm" for r in raw) > 1:
+            node["key"].fail("a table may have one lpm key only")
+        places, words = key_layout([r[2] for r in raw])
+        key = (
+            Key(label, match, width, place, ref, mask)
+            for (label, match, width, ref, mask), place in zip(raw, places, strict=True)
+        )
+        return tuple(key), words
+
+    def _direct_meter(self, node: Node, table: str) -> str | None:
+        named = node.get("direct_meters")
+        if named is None:
+            return None
+        meter = self.model.find(self.meters, named, "meter array")
+        self.meters[meter.name] = replace(meter, direct=True, table=table)
+        if meter.node.get("result_target") is None:
+            named.fail(f"the direct meter '{meter.name}' has no result_target")
+        return meter.name
+
+    def _allowed(self, node: Node) -> dict[str, Action]:
+        out: dict[str, Action] = {}
+        if node.get("action_ids") is not None:
+            for item in node.items("action_ids"):
+                action = find_action(self.actions, item)
+                out[action.name] = action
+        else:
+            by_name = {a.name: a for a in self.actions.values()}
+            for item in node.items("actions"):
+                out[item.str()] = self.model.find(by_name, item, "action")
+        return out
+
+    def _table_profile(self, node: Node, type_: str) -> str | None:
+        if type_ == "simple":
+            return None
+        ref = node.get("action_profile")
+        if ref is not None:
+            self.model.find(self._profiles, ref, "action profile")
+            return ref.str()
+        old = node["act_prof_name"].str()
+        if old not in self._profiles:
+            self._profiles[old] = _Profile(node, node["id"].int(), len(self._profiles), 1024)
+        return old
 
 
-def _digests(model: Model) -> dict[str, DigestInfo]:
-    out = {}
+def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
+    """Refuses keys that a table of this match type cannot have."""
+    if kind in ("exact", "lpm") and any(k.match in ("ternary", "range", "optional") for k in key):
+        node["match_type"].fail(f"a table of type '{kind}' cannot have ternary, range or optional keys")
+    if kind == "ternary" and any(k.match == "range" for k in key):
+        node["match_type"].fail("a table with a range key must be of type 'range'")
+    if kind == "exact" and any(k.match == "lpm" for k in key):
+        node["match_type"].fail("a table with an lpm key must be of type 'lpm', 'ternary' or 'range'")
+
+
+# --- value sets, learn and field lists -------------------------------------------------------------------------------
+
+
+def main_parser(model: Model) -> Node | None:
+    """The parser that packets go through: of several the one called 'parser'."""
+    parsers = list(model.root["parsers"].items())
+    return next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
+
+
+def _value_sets(model: Model) -> dict[str, ValueSet]:
+    widths = _set_widths(model) if model.vsets else {}
+    out: dict[str, ValueSet] = {}
+    for name, node in model.vsets.items():
+        width, size = node["compressed_bitwidth"].int(1, 1 << 16), node.get("max_size")
+        max_size = size.int(0, 1 << 24) if size else 1024
+        out[name] = ValueSet(name, node["id"].int(), len(out), width, widths.get(name) or (width,), max_size)
+    return out
+
+
+def _set_widths(model: Model) -> dict[str, tuple[int, ...]]:
+    """The widths of the key's parts in the first state that asks a value set; what is wrong is refused with the C."""
+    out: dict[str, tuple[int, ...]] = {}
+    parser = main_parser(model)
+    for state in parser.items("parse_states") if parser is not None else ():
+        for t in state.items("transitions"):
+            kind = t.get("type")
+            if kind is not None and kind.value == "parse_vset" and t["value"].str() not in out:
+                out[t["value"].str()] = tuple(_part_width(model, part) for part in state.items("transition_key"))
+    return out
+
+
+def _part_width(model: Model, part: Node) -> int:
+    kind, value = part["type"].str(), part["value"]
+    if kind == "field":
+        width = model.field_ref(value).field.width
+    elif kind == "stack_field":
+        stack = model.find(model.stacks, value[0], "header stack")
+        width = model.type_field(stack.type, value[1]).width
+    elif kind == "union_stack_field":
+        stack_of_unions, member = model.union_member(value)
+        width = model.type_field(stack_of_unions.unions[0].headers[member].type, value[2]).width
+    else:
+        width = value[1].int() if kind == "lookahead" else 0
+    return max(width, 1)
+
+
+def _learn_lists(model: Model) -> tuple[Digest, ...]:
+    lists = []
     for node in model.root.items("learn_lists"):
-        widths = tuple(model.field_ref(e["value"]).field.width for e in node["elements"].items())
-        out[node["name"].str()] = DigestInfo(node["name"].str(), node["id"].int(), widths)
-    return out
+        fields = []
+        for element in node["elements"].items():
+            if element["type"].value != "field":
+                element["type"].fail("a learn list holds fields")
+            ref = model.field_ref(element["value"])
+            if ref.field.varbit or ref.field.index < 0:
+                element["value"].fail("this field cannot be in a digest")
+            fields.append(ref)
+        lists.append(Digest(node["name"].str(), node["id"].int(0, 65535), tuple(fields)))
+    return tuple(lists)
 
 
-def _field_lists(model: Model) -> dict[int, tuple[Field, ...]]:
-    out = {}
+def _field_lists(model: Model) -> dict[int, tuple[FieldRef, ...]]:
+    lists: dict[int, tuple[FieldRef, ...]] = {}
     for node in model.root.items("field_lists"):
-        refs = [model.field_ref(e["value"]) for e in node["elements"].items() if e["type"].value == "field"]
-        out[node["id"].int()] = tuple(Field(r.header.name, r.field.name, r.field.width) for r in refs)
-    return out
+        id_ = node["id"].int(0, 2**31 - 1)
+        if id_ in lists:
+            node["id"].fail(f"the id {id_} is used twice")
+        fields = []
+        for item in node["elements"].items():
+            if item["type"].value == "hexstr":
+                continue
+            if item["type"].value != "field":
+                item["type"].fail("a field list holds fields")
+            fields.append(model.field_ref(item["value"]))
+        lists[id_] = tuple(fields)
+    return lists

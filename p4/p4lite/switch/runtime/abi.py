@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, c_int, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+
+from p4lite.switch.errors import BuildError
 
 N_FIELDS = 17  # P4F_COUNT
 
@@ -120,10 +124,33 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 }
 
 
-def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Gives the control operations their types."""
+ABI = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedProgram:
+    """A program's shared object: its control operations, typed, and the address of its `struct p4_program`."""
+
+    library: ctypes.CDLL
+    pointer: int
+
+
+def open_program(path: Path) -> OpenedProgram:
+    """Loads a program's shared object. Raises BuildError."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"{path}: cannot load: {error}") from None
+    if not hasattr(library, "p4lite_program"):
+        raise BuildError(f"{path}: is no compiled program")
+    library.p4lite_program.restype = ctypes.c_void_p
+    library.p4lite_program.argtypes = []
+    address = int(library.p4lite_program())
+    abi = ctypes.c_uint32.from_address(address).value
+    if abi != ABI:
+        raise BuildError(f"{path}: built for interface {abi}, this is {ABI}; delete the file")
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
-    return library
+    return OpenedProgram(library, address)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from p4lite.switch.program.facts import Array, Facts, ValueSet
 from p4lite.switch.runtime.abi import CounterCell
-
-if TYPE_CHECKING:
-    from p4lite.switch.bmv2.model import Array
-    from p4lite.switch.program.facts import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class MeterConfig:
 class StatefulControl:
     """The part of ProgramInstance that concerns counters, meters, registers and value sets."""
 
-    program: Program
+    program: Facts
     pointer: int
     _c: Any
     _mutex: Any
@@ -53,7 +50,7 @@ class StatefulControl:
 
     # --- counters -----------------------------------------------------------------------------------------
     def _counter(self, name: str, index: int | None) -> Array:
-        return self._array(self.program.generator.model.counters, "counter", name, index)
+        return self._array(self.program.counters, "counter", name, index)
 
     def _counter_cells(self, counter: Array, first: int, count: int) -> list[CounterValue]:
         cells = (CounterCell * (count + 1))()
@@ -78,7 +75,7 @@ class StatefulControl:
 
     def _with_counters(self, table: str) -> Any:
         t = self._table(table)
-        if not t.counters:
+        if not t.with_counters:
             raise InvalidArgument(f"table '{table}' has no direct counters")
         return t
 
@@ -113,16 +110,16 @@ class StatefulControl:
 
     def meter_config(self, meter: str, index: int) -> MeterConfig | None:
         """None: not configured, every packet is green."""
-        array = self._array(self.program.generator.model.meters, "meter", meter, index)
+        array = self._array(self.program.meters, "meter", meter, index)
         return self._get_meter(-1, array.index, index)
 
     def meter_set(self, meter: str, index: int, config: MeterConfig | None) -> None:
-        array = self._array(self.program.generator.model.meters, "meter", meter, index)
+        array = self._array(self.program.meters, "meter", meter, index)
         self._set_meter(-1, array.index, index, config)
 
     def _with_meter(self, table: str, handle: int | None) -> Any:
         t = self._table(table)
-        if t.meter is None:
+        if t.direct_meter is None:
             raise InvalidArgument(f"table '{table}' has no direct meter")
         if handle is not None:
             self._handle(t, handle)
@@ -139,7 +136,7 @@ class StatefulControl:
 
     # --- registers ----------------------------------------------------------------------------------------
     def _register(self, name: str, index: int | None) -> Array:
-        return self._array(self.program.generator.model.registers, "register", name, index)
+        return self._array(self.program.registers, "register", name, index)
 
     def _register_cells(self, register: Array, first: int, count: int) -> list[int]:
         words = (register.width + 63) // 64
@@ -172,49 +169,47 @@ class StatefulControl:
         self._write_register(array, 0, array.size, 0)
 
     # --- parser value sets --------------------------------------------------------------------------------
-    def _value_set(self, name: str, value: int = 0) -> tuple[int, int, int]:
-        """(index, width, max size)."""
-        info = self.program.value_sets.get(name)
-        if info is None:
+    def _value_set(self, name: str, value: int = 0) -> ValueSet:
+        values = self.program.value_sets.get(name)
+        if values is None:
             raise NotFound(f"there is no value set '{name}'")
-        if not 0 <= value < (1 << info.width):
-            raise OutOfRange(f"value set '{name}': {value} does not fit into {info.width} bits")
-        return list(self.program.value_sets).index(name), info.width, info.max_size
+        if not 0 <= value < (1 << values.width):
+            raise OutOfRange(f"value set '{name}': {value} does not fit into {values.width} bits")
+        return values
 
-    def _set_values(self, index: int, width: int, values: list[int]) -> None:
-        data = b"".join(v.to_bytes((width + 7) // 8, "big") for v in values)
-        self._c.p4c_vset_set(self.pointer, index, len(values), data)
+    def _set_values(self, value_set: ValueSet, values: list[int]) -> None:
+        data = b"".join(v.to_bytes(value_set.bytes, "big") for v in values)
+        self._c.p4c_vset_set(self.pointer, value_set.index, len(values), data)
 
     def value_set_add(self, value_set: str, value: int) -> None:
-        """`value` is the parts of the key concatenated without padding, as wide as ValueSetInfo.width."""
-        index, width, max_size = self._value_set(value_set, value)
+        """`value` is the parts of the key concatenated without padding, as wide as `ValueSet.width`."""
+        known = self._value_set(value_set, value)
         with self._mutex:
             values = self.value_set_values(value_set)
             if value in values:
                 raise AlreadyExists(f"value set '{value_set}' has the value {value:#x}")
-            if len(values) >= max_size:
-                raise ResourceExhausted(f"value set '{value_set}' is full ({max_size} values)")
-            self._set_values(index, width, [*values, value])
+            if len(values) >= known.max_size:
+                raise ResourceExhausted(f"value set '{value_set}' is full ({known.max_size} values)")
+            self._set_values(known, [*values, value])
 
     def value_set_delete(self, value_set: str, value: int) -> None:
-        index, width, _ = self._value_set(value_set, value)
+        known = self._value_set(value_set, value)
         with self._mutex:
             values = self.value_set_values(value_set)
             if value not in values:
                 raise NotFound(f"value set '{value_set}' has no value {value:#x}")
-            self._set_values(index, width, [v for v in values if v != value])
+            self._set_values(known, [v for v in values if v != value])
 
     def value_set_values(self, value_set: str) -> list[int]:
-        index, width, max_size = self._value_set(value_set)
-        size = (width + 7) // 8
-        buffer = ctypes.create_string_buffer(size * max_size + 1)
-        count = self._c.p4c_vset_get(self.pointer, index, buffer, max_size)
+        known = self._value_set(value_set)
+        size = known.bytes
+        buffer = ctypes.create_string_buffer(size * known.max_size + 1)
+        count = self._c.p4c_vset_get(self.pointer, known.index, buffer, known.max_size)
         raw = buffer.raw
         return [int.from_bytes(raw[i * size : (i + 1) * size], "big") for i in range(count)]
 
     def value_set_clear(self, value_set: str) -> None:
-        index, width, _ = self._value_set(value_set)
-        self._set_values(index, width, [])
+        self._set_values(self._value_set(value_set), [])
 
 
 def _check64(*values: int) -> None:

@@ -11,8 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4lite.switch.errors import (
     AlreadyExists,
@@ -24,17 +23,13 @@ from p4lite.switch.errors import (
     PermissionDenied,
     ResourceExhausted,
 )
-from p4lite.switch.program.facts import ActionCall, GroupRef, MemberRef
+from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
+from p4lite.switch.program.facts import Action, Facts, Table
 from p4lite.switch.program.layout import pack_args, unpack_args
-from p4lite.switch.runtime.abi import FAULTS, Config, EntryView, Faults, Host, declare
+from p4lite.switch.runtime.abi import FAULTS, Config, EntryView, Faults, Host, OpenedProgram, ProgramStruct
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, StatefulControl
 from p4lite.switch.runtime.keys import key_to_words, words_to_key
-from p4lite.switch.runtime.loader import load_built, open_program
 from p4lite.switch.runtime.profiles import Group, Member, ProfileControl
-
-if TYPE_CHECKING:
-    from p4lite.switch.codegen.pipelines import Table
-    from p4lite.switch.program.facts import ActionInfo, EntryAction, MatchValue, Program
 
 __all__ = ["CounterValue", "Entry", "Group", "Member", "MeterConfig", "ProgramInstance"]
 
@@ -68,25 +63,23 @@ class ProgramInstance(ProfileControl, StatefulControl):
 
     def __init__(
         self,
-        program: Program,
+        program: Facts,
+        opened: OpenedProgram,
         *,
         seed: int = 1,
         drop_port: int = 511,
         lock: int = 0,
         host: int = 0,
-        library: Path | None = None,
     ):
-        """`library` names an object that was built before (a sanitizer build, say); see `Program.instance`."""
+        """`opened` was compiled from `program`; `lock` and `host` are addresses as in `struct p4_config`, 0: none."""
         self.program = program
-        self.library, self.program_pointer = open_program(library) if library else load_built(program)
-        self._c = declare(self.library)
+        self.program_pointer = opened.pointer
+        self._c = opened.library
         config = Config(lock=lock, seed=seed & (2**64 - 1), drop_port=drop_port)
         if host:
             config.host = Host.from_address(host)
         self.pointer = int(self._create(config))
-        self._tables = program.generator.pipelines.tables
-        self._actions = program.generator.model.actions
-        self._by_index = {a.index: a for a in self._actions.values()}
+        self._by_index = tuple(program.actions.values())
         self._mutex = threading.RLock()
         self._init_profiles()
 
@@ -98,8 +91,6 @@ class ProgramInstance(ProfileControl, StatefulControl):
         return int(pointer)
 
     def _function(self, name: str) -> int:
-        from p4lite.switch.runtime.abi import ProgramStruct
-
         struct = ProgramStruct.from_address(self.program_pointer)
         return int(getattr(struct, name))
 
@@ -120,7 +111,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
         return status
 
     # --- actions ------------------------------------------------------------------------------------------
-    def _pack(self, actions: dict[str, ActionInfo], call: ActionCall, words: int, where: str) -> tuple[int, Any]:
+    def _pack(self, actions: dict[str, Action], call: ActionCall, words: int, where: str) -> tuple[int, Any]:
         """(action index, argument words) of a checked call."""
         info = actions.get(call.name)
         if info is None:
@@ -132,15 +123,15 @@ class ProgramInstance(ProfileControl, StatefulControl):
         for value, param in zip(call.args, info.params, strict=True):
             if not 0 <= value < (1 << param.width):
                 raise OutOfRange(f"{where}: {value} does not fit into the {param.width} bits of '{param.name}'")
-        packed = pack_args([p.width for p in info.params], call.args, words)
-        return self._actions[info.id].index, _words(packed)
+        packed = pack_args(info.widths, call.args, words)
+        return info.index, _words(packed)
 
     def _unpack(self, index: int, words: Sequence[int]) -> ActionCall:
         action = self._by_index[index]
-        return ActionCall(action.name, unpack_args([w for _, w in action.params], words))
+        return ActionCall(action.name, unpack_args(action.widths, words))
 
     def _table(self, name: str) -> Table:
-        table = self._tables.get(name)
+        table = self.program.tables.get(name)
         if table is None:
             raise NotFound(f"there is no table '{name}'")
         return table
@@ -149,21 +140,21 @@ class ProgramInstance(ProfileControl, StatefulControl):
         """(kind, number, argument words) of what an entry of the table shall do."""
         where = f"table '{table.name}'"
         if isinstance(action, ActionCall):
-            if table.profile is not None:
-                raise InvalidArgument(f"{where}: entries name members or groups of '{table.profile.name}'")
-            index, words = self._pack(self.program.tables[table.name].actions, action, table.arg_words, where)
+            if table.action_profile is not None:
+                raise InvalidArgument(f"{where}: entries name members or groups of '{table.action_profile}'")
+            index, words = self._pack(table.actions, action, table.arg_words, where)
             return REF_ACTION, index, words
-        if table.profile is None:
+        if table.action_profile is None:
             raise InvalidArgument(f"{where}: entries name actions, the table has no action profile")
         nothing = _words([0] * table.arg_words)
         if isinstance(action, MemberRef):
-            return REF_MEMBER, self._member_slot(table.profile.name, action.member), nothing
-        if table.profile.selector is None:
-            raise InvalidArgument(f"{where}: '{table.profile.name}' has no groups")
-        return REF_GROUP, self._group_slot(table.profile.name, action.group), nothing
+            return REF_MEMBER, self._member_slot(table.action_profile, action.member), nothing
+        if not self.program.action_profiles[table.action_profile].selector:
+            raise InvalidArgument(f"{where}: '{table.action_profile}' has no groups")
+        return REF_GROUP, self._group_slot(table.action_profile, action.group), nothing
 
     def _writable(self, table: Table) -> None:
-        if table.node.get("entries") is not None:
+        if table.const_entries:
             raise PermissionDenied(f"table '{table.name}': its entries are const")
 
     # --- tables -------------------------------------------------------------------------------------------
@@ -179,9 +170,9 @@ class ProgramInstance(ProfileControl, StatefulControl):
         """Adds an entry and returns its handle. Keys in the order of the table's key; lower priority wins."""
         t = self._table(table)
         self._writable(t)
-        if not t.keys:
+        if not t.key:
             raise InvalidArgument(f"table '{table}' has no key, so it cannot have entries")
-        if idle_timeout_ns and not t.timeout:
+        if idle_timeout_ns and not t.support_timeout:
             raise InvalidArgument(f"table '{table}' does not support timeouts")
         words = key_to_words(t, key, priority)
         handle = ctypes.c_uint32()
@@ -218,10 +209,10 @@ class ProgramInstance(ProfileControl, StatefulControl):
     def _action_of(self, table: Table, view: EntryView, data: Sequence[int]) -> EntryAction | None:
         if view.kind == REF_ACTION:
             return self._unpack(view.number, data)
-        if view.kind == REF_MEMBER and table.profile is not None:
-            return MemberRef(self._member_id(table.profile.name, view.number))
-        if view.kind == REF_GROUP and table.profile is not None:
-            return GroupRef(self._group_id(table.profile.name, view.number))
+        if view.kind == REF_MEMBER and table.action_profile is not None:
+            return MemberRef(self._member_id(table.action_profile, view.number))
+        if view.kind == REF_GROUP and table.action_profile is not None:
+            return GroupRef(self._group_id(table.action_profile, view.number))
         return None
 
     def _handle(self, table: Table, handle: int) -> EntryView:
@@ -275,7 +266,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
             table,
             handle,
             words_to_key(t, value, mask, high),
-            view.order if t.kind in ("ternary", "range") else 0,
+            view.order if t.needs_priority else 0,
             action,
             bool(view.is_const),
             view.timeout_ns,
@@ -312,7 +303,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
 
     def table_set_timeout(self, table: str, handle: int, idle_timeout_ns: int) -> None:
         t = self._table(table)
-        if not t.timeout:
+        if not t.support_timeout:
             raise InvalidArgument(f"table '{table}' does not support timeouts")
         self._handle(t, handle)
         self._c.p4c_table_set_timeout(self.pointer, t.index, handle, idle_timeout_ns)
@@ -332,14 +323,14 @@ class ProgramInstance(ProfileControl, StatefulControl):
     def table_reset_default(self, table: str) -> None:
         """Back to the default of the program."""
         t = self._table(table)
-        default = self.program.tables[table].default_entry
+        default = t.default_entry
         with self._mutex:
             old = self._raw(t, -1)[0]
             if default is None:
                 self._c.p4c_table_modify(self.pointer, t.index, -1, 0, -1, _words([0] * t.arg_words))
                 self._refer(t, old.kind, old.number, -1)
                 return
-            index, args = self._pack(self.program.tables[table].actions, default, t.arg_words, f"table '{table}'")
+            index, args = self._pack(t.actions, default, t.arg_words, f"table '{table}'")
             self._c.p4c_table_modify(self.pointer, t.index, -1, REF_ACTION, index, args)
             self._refer(t, old.kind, old.number, -1)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from p4lite.switch.codegen.entries import KeyWords
 from p4lite.switch.errors import InvalidArgument, OutOfRange
-from p4lite.switch.program.facts import Exact, Lpm, MatchValue, Optional, Range, Ternary
-
-if TYPE_CHECKING:
-    from p4lite.switch.codegen.pipelines import Key, Table
+from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
+from p4lite.switch.program.facts import Key, Table
+from p4lite.switch.program.layout import KeyWords
 
 _WANTED: dict[str, tuple[type, ...]] = {
     "exact": (Exact,),
@@ -33,7 +30,7 @@ def _put(words: KeyWords, key: Key, match: MatchValue, table: Table) -> None:
     where = f"table '{table.name}', key '{key.name}'"
     if isinstance(match, Exact):
         value = _fits(match.value, key, table)
-        words.put(key, value, full, value)
+        words.put(key.place, value, full, value)
     elif isinstance(match, Lpm):
         value = _fits(match.value, key, table)
         if not 0 <= match.prefix_len <= key.width:
@@ -41,37 +38,37 @@ def _put(words: KeyWords, key: Key, match: MatchValue, table: Table) -> None:
         mask = full ^ (full >> match.prefix_len)
         if value & ~mask:
             raise InvalidArgument(f"{where}: {value:#x} has bits set beyond its prefix of {match.prefix_len} bits")
-        words.put(key, value, mask, value | (full ^ mask))
+        words.put(key.place, value, mask, value | (full ^ mask))
         if table.kind == "lpm":
             words.order = key.width - match.prefix_len
     elif isinstance(match, Ternary):
         value, mask = _fits(match.value, key, table), _fits(match.mask, key, table)
         if value & ~mask:
             raise InvalidArgument(f"{where}: {value:#x} has bits set outside its mask {mask:#x}")
-        words.put(key, value, mask, value)
+        words.put(key.place, value, mask, value)
     elif isinstance(match, Range):
         low, high = _fits(match.low, key, table), _fits(match.high, key, table)
         if low > high:
             raise InvalidArgument(f"{where}: the range {low} to {high} is empty")
-        words.put(key, low, full, high)
+        words.put(key.place, low, full, high)
     elif match.value is None:
-        words.put(key, 0, 0, 0)
+        words.put(key.place, 0, 0, 0)
     else:
         value = _fits(match.value, key, table)
-        words.put(key, value, full, value)
+        words.put(key.place, value, full, value)
 
 
 def key_to_words(table: Table, key: Sequence[MatchValue], priority: int) -> KeyWords:
     """Checks a match key against a table. Raises InvalidArgument or OutOfRange."""
-    if len(key) != len(table.keys):
-        raise InvalidArgument(f"table '{table.name}' has {len(table.keys)} keys, not {len(key)}")
+    if len(key) != len(table.key):
+        raise InvalidArgument(f"table '{table.name}' has {len(table.key)} keys, not {len(key)}")
     words = KeyWords(table.key_words)
-    for info, match in zip(table.keys, key, strict=True):
+    for info, match in zip(table.key, key, strict=True):
         if not isinstance(match, _WANTED[info.match]):
             kind = type(match).__name__
             raise InvalidArgument(f"table '{table.name}': key '{info.name}' is of type {info.match}, not {kind}")
         _put(words, info, match, table)
-    if table.kind in ("ternary", "range"):
+    if table.needs_priority:
         if not -(2**31) <= priority < 2**31:
             raise OutOfRange(f"table '{table.name}': the priority {priority} does not fit into 32 bits")
         words.order = priority
@@ -86,7 +83,7 @@ def words_to_key(
     table: Table, value: Sequence[int], mask: Sequence[int], high: Sequence[int]
 ) -> tuple[MatchValue, ...]:
     out: list[MatchValue] = []
-    for info in table.keys:
+    for info in table.key:
         v, m = info.place.take(value), info.place.take(mask)
         if info.match in ("exact", "valid"):
             out.append(Exact(v))

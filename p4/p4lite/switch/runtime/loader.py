@@ -1,52 +1,65 @@
-"""Builds and loads the shared object of a program."""
+"""From BMv2 JSON to a program that runs: read it, generate its C, compile it, load it."""
 
 from __future__ import annotations
 
-import ctypes
 import re
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from p4lite.switch.bmv2.reader import read_document
+from p4lite.switch.codegen.generate import Code, generate
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import LARGE, PROGRAM_DIR, build
+from p4lite.switch.program.facts import Facts
+from p4lite.switch.program.load import load_facts
+from p4lite.switch.runtime.abi import OpenedProgram, open_program
+from p4lite.switch.runtime.instance import ProgramInstance
 
-if TYPE_CHECKING:
-    from p4lite.switch.program.facts import Program
-
-ABI = 1
 RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c")
 
 
-def build_program(program: Program, *, sanitize: bool = False) -> Path:
-    """Compiles a program to a shared object, or finds it in the cache. Raises BuildError."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", program.name)[:60] or "program"
-    made = program.generator
-    sources = [PROGRAM_DIR / file for file in RUNTIME]
-    return build(name, sources, generated={"program.c": made.source}, sanitize=sanitize, large=made.code_bytes > LARGE)
+@dataclass(frozen=True, eq=False)
+class Program(Facts):
+    """A validated BMv2 JSON: what it contains, and its C."""
+
+    code: Code = field(repr=False)
+
+    def build(self, *, sanitize: bool = False) -> Path:
+        """Compiles to a shared object (or finds it in the cache) and gives its path. Raises BuildError."""
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", self.name)[:60] or "program"
+        sources = [PROGRAM_DIR / file for file in RUNTIME]
+        generated = {"program.c": self.code.text}
+        return build(name, sources, generated=generated, sanitize=sanitize, large=self.code.size > LARGE)
+
+    def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> ProgramInstance:
+        """A fresh switch state with the initial entries of the program. Raises BuildError.
+
+        `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;
+        the fabric core hands them in.
+        """
+        return ProgramInstance(self, _opened(self), seed=seed, drop_port=drop_port, lock=lock, host=host)
 
 
-def load_built(program: Program) -> tuple[ctypes.CDLL, int]:
-    """Builds and loads a program; an object in the cache that cannot be loaded is built anew."""
-    path = build_program(program)
+def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:
+    """Reads and validates BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
+
+    Raises ProgramError with the file and the place in the JSON: not a JSON, not BMv2's, a wrong version, a
+    dangling reference, an unknown primitive, and so on.
+    """
+    if isinstance(source, dict):
+        facts = load_facts(source, source="<memory>", name=name or "program")
+    else:
+        path = Path(source)
+        facts = load_facts(read_document(path), source=str(path), name=name or path.stem)
+    return Program(**{f.name: getattr(facts, f.name) for f in fields(facts)}, code=generate(facts))
+
+
+def _opened(program: Program) -> OpenedProgram:
+    """An object in the cache that cannot be loaded is built anew."""
+    path = program.build()
     try:
         return open_program(path)
     except BuildError:
         path.unlink(missing_ok=True)
-        return open_program(build_program(program))
-
-
-def open_program(path: Path) -> tuple[ctypes.CDLL, int]:
-    """Loads a program object: the library and the address of its `struct p4_program`. Raises BuildError."""
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise BuildError(f"{path}: cannot load: {error}") from None
-    if not hasattr(library, "p4lite_program"):
-        raise BuildError(f"{path}: is no compiled program")
-    library.p4lite_program.restype = ctypes.c_void_p
-    library.p4lite_program.argtypes = []
-    address = int(library.p4lite_program())
-    abi = ctypes.c_uint32.from_address(address).value
-    if abi != ABI:
-        raise BuildError(f"{path}: built for interface {abi}, this is {ABI}; delete the file")
-    return library, address
+        return open_program(program.build())

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
-from p4lite.switch.program.facts import ActionCall
-
-if TYPE_CHECKING:
-    from p4lite.switch.codegen.pipelines import Profile, Table
-    from p4lite.switch.program.facts import Program
+from p4lite.switch.program.entry import ActionCall
+from p4lite.switch.program.facts import Facts, Profile, Table
 
 MAX_GROUP = 1 << 16
 
@@ -71,18 +68,18 @@ class _State:
 class ProfileControl:
     """The part of ProgramInstance that concerns action profiles."""
 
-    program: Program
+    program: Facts
     pointer: int
     _c: Any
     _mutex: Any
     _pack: Any
 
     def _init_profiles(self) -> None:
-        self._states = {name: _State() for name in self.program.generator.pipelines.profiles}
+        self._states = {name: _State() for name in self.program.action_profiles}
         self._generation = int(self._c.p4c_generation(self.pointer))
 
     def _profile(self, name: str) -> tuple[Profile, _State]:
-        profile = self.program.generator.pipelines.profiles.get(name)
+        profile = self.program.action_profiles.get(name)
         if profile is None:
             raise NotFound(f"there is no action profile '{name}'")
         if int(self._c.p4c_generation(self.pointer)) != self._generation:
@@ -109,9 +106,9 @@ class ProfileControl:
 
     def _refer(self, table: Table, kind: int, number: int, change: int) -> None:
         """Counts references of table entries (kind 2: members, 3: groups)."""
-        if table.profile is None or kind not in (2, 3):
+        if table.action_profile is None or kind not in (2, 3):
             return
-        state = self._profile(table.profile.name)[1]
+        state = self._profile(table.action_profile)[1]
         slots = state.members if kind == 2 else state.groups
         if number in slots.references:
             slots.references[number] += change
@@ -134,8 +131,7 @@ class ProfileControl:
             return id_
 
     def _call(self, p: Profile, action: ActionCall) -> tuple[int, Any]:
-        actions = self.program.action_profiles[p.name].actions
-        index, args = self._pack(actions, action, p.arg_words, f"action profile '{p.name}'")
+        index, args = self._pack(p.actions, action, p.arg_words, f"action profile '{p.name}'")
         return int(index), args
 
     def member_modify(self, profile: str, member: int, action: ActionCall) -> None:
@@ -172,7 +168,7 @@ class ProfileControl:
         self._c.p4c_group_set(self.pointer, p.index, slot, len(slots), array)
 
     def _group_members(self, p: Profile, members: Iterable[int], max_size: int) -> tuple[int, ...]:
-        if p.selector is None:
+        if not p.selector:
             raise InvalidArgument(f"action profile '{p.name}' has no groups")
         out = tuple(members)
         for member in out:

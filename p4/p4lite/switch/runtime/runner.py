@@ -10,13 +10,11 @@ import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int64, c_uint8, c_uint32, c_void_p
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from p4lite.switch.errors import NotFound
 from p4lite.switch.runtime.abi import ProgramStruct
-
-if TYPE_CHECKING:
-    from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.instance import ProgramInstance
 
 # in the order of enum p4_field_id
 FIELD_NAMES = (

@@ -13,8 +13,9 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
 from p4lite import progress
+from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.program.facts import Program, load_program
+from p4lite.switch.runtime.loader import Program, load_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +57,7 @@ def load_source(
     """
     if path.suffix == ".p4":
         return _compile(path, include_dirs, defines or {}, with_p4info)
-    return Loaded(path, _read_json(path), None if p4info is None else read_p4info(p4info))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(f"{path}: no BMv2 JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ProgramError(f"{path}: no BMv2 JSON: the top level is no object")
-    return data
+    return Loaded(path, read_document(path), None if p4info is None else read_p4info(p4info))
 
 
 def read_p4info(path: Path) -> Any:

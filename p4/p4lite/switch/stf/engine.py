@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits, Replica
-from p4lite.switch.program.facts import ActionCall, ArrayInfo, EntryAction, MemberRef, MeterInfo, Program, TableInfo
+from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
+from p4lite.switch.program.facts import Array, Table
 from p4lite.switch.runtime.instance import MeterConfig
+from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
 from p4lite.switch.stf.parse import (
@@ -145,10 +147,10 @@ class _Run:
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> TableInfo:
+    def table(self, name: str) -> Table:
         return resolve(name, self.program.tables, "table")
 
-    def entry_action(self, table: TableInfo, call: ActionCall) -> EntryAction:
+    def entry_action(self, table: Table, call: ActionCall) -> EntryAction:
         """The action itself, or a new member of the table's action profile with it."""
         if table.action_profile is None:
             return call
@@ -178,7 +180,7 @@ class _Run:
         self.handles.clear()
 
     def check_counter(self, statement: CheckCounter) -> None:
-        info: ArrayInfo = resolve(statement.counter, self.program.counters, "counter")
+        info: Array = resolve(statement.counter, self.program.counters, "counter")
         if info.table is not None:
             known = self.handles.get(statement.index) or self.handles.get(statement.index.lstrip("$"))
             if known is not None and known[0] != info.table:
@@ -287,7 +289,7 @@ class _Run:
         replicas = [Replica(port, rid) for rid, ports in nodes for port in sorted(set(ports))]
         self.switch.set_multicast_group(group, replicas)
 
-    def counter(self, statement: Command) -> ArrayInfo:
+    def counter(self, statement: Command) -> Array:
         return resolve(statement.args[0], self.program.counters, "counter")
 
     def do_counter_read(self, statement: Command) -> None:
@@ -326,7 +328,7 @@ class _Run:
     def do_register_reset(self, statement: Command) -> None:
         self.instance.register_reset(self.register(statement))
 
-    def meter(self, statement: Command) -> MeterInfo:
+    def meter(self, statement: Command) -> Array:
         return resolve(statement.args[0], self.program.meters, "meter")
 
     def do_meter_get_rates(self, statement: Command) -> None:
