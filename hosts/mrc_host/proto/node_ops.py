@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mrc_host.proto.config import ConfigError
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import PortChanged, ProbeResult
+from mrc_host.proto.nonces import Nonces
 from mrc_host.proto.route import path_to
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.encap import encapsulate
@@ -36,11 +37,12 @@ class NodeProbe(NamedTuple):
 class NodeOperations:
     """Both directions of both operations, for all peers of an endpoint."""
 
-    __slots__ = ("_context", "_next_token", "pending")
+    __slots__ = ("_context", "_next_token", "_nonces", "pending")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._next_token = 1
+        self._nonces = Nonces(context.rng)
         self.pending: dict[int, NodeProbe] = {}
 
     def _nonce(self) -> int:
@@ -50,7 +52,7 @@ class NodeOperations:
         """
         taken = {peer.status_id & 0xFFFF for peer in self._context.peers.values() if not peer.status_acked}
         while True:
-            nonce = self._context.rng.getrandbits(16)
+            nonce = self._nonces.draw()
             if nonce not in self.pending and nonce not in taken:
                 return nonce
 
@@ -226,7 +228,11 @@ class NodeOperations:
         context = self._context
         request_id = response.psn & 0xFFFF
         probe = self.pending.get(request_id)
-        if probe is not None and probe.addresses == response.addresses[16:] + response.addresses[:16]:
+        if (
+            probe is not None
+            and probe.addresses == response.addresses[16:] + response.addresses[:16]
+            and response.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF  # else a late answer to an earlier one
+        ):
             del self.pending[request_id]
             route = probe.route
             if route is not None:

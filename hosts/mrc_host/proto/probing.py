@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mrc_host.proto.ev import ASSUMED_BAD, EvInput
+from mrc_host.proto.nonces import Nonces
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.messages import Sack
 
 if TYPE_CHECKING:
     from mrc_host.proto.qp import QueuePair
+
+_WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
+_REMEMBERED: Final = 64  # timeouts after which nobody expects an answer any more
+_PROBE_BYTES: Final = 80  # IPv6, UDP, BTH, PETH, ICRC
 
 
 class PendingProbe(NamedTuple):
@@ -23,13 +29,20 @@ class PendingProbe(NamedTuple):
 
 
 class Prober:
-    """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest."""
+    """Sends PETH probes, matches the answers (SACKs with pr=1), expires the rest.
 
-    __slots__ = ("_burst_from", "pending", "qp")
+    Of each EV one probe that was given up is remembered for a while, the oldest: where queues are long its answer tells
+    how long to wait.
+    """
+
+    __slots__ = ("_burst_from", "_nonces", "_rtt_ns", "given_up", "pending", "qp")
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.pending: dict[int, PendingProbe] = {}
+        self.given_up: dict[int, tuple[int, PendingProbe]] = {}  # by EV: (identifier, probe)
+        self._rtt_ns = 0  # of probes: the longest lately
+        self._nonces = Nonces(qp.context.rng)
         self._burst_from = 0
 
     def send(self, ev: int, now: int, revival: bool) -> None:
@@ -38,9 +51,9 @@ class Prober:
         context = qp.context
         plane = qp.evs.universe.planes[ev]
         value = qp.evs.universe.values[ev]
-        nonce = context.rng.getrandbits(16)  # nobody off the path can answer what he has not seen
+        nonce = self._nonces.draw()
         while nonce in self.pending:
-            nonce = context.rng.getrandbits(16)
+            nonce = self._nonces.draw()
         self.pending[nonce] = PendingProbe(ev, plane, now, revival, qp.requestor.board.proven())
         packet = context.codec.encode_probe(
             qp.peer.addresses,
@@ -73,12 +86,22 @@ class Prober:
         spread = int(config.probe_interval_ns * config.probe_jitter)
         return max(1, config.probe_interval_ns + self.qp.context.rng.randint(-spread, spread))
 
-    def answered(self, probe_id: int, mark: int, now: int) -> PendingProbe | None:
-        """A SACK with pr=1: feeds the EV's state; returns the probe, None when it is not ours or too late."""
-        probe = self.pending.pop(probe_id, None)
-        if probe is None:
-            return None
+    def answered(self, sack: Sack, now: int) -> PendingProbe | None:
+        """A SACK with pr=1: feeds the EV's state; returns the probe, None when it is none of ours."""
+        probe_id = sack.probe_id
+        probe = self.pending.get(probe_id)
+        if probe is not None and self._is_answer(sack, probe):
+            del self.pending[probe_id]
+        else:
+            ev = self.qp.evs.universe.index.get(sack.entropy, -1)
+            known, probe = self.given_up.get(ev, (-1, None))
+            if probe is None or known != probe_id or not self._is_answer(sack, probe):
+                return None
+            del self.given_up[ev]
+        rtt = now - probe.sent_ns
+        self._rtt_ns = max(rtt, self._rtt_ns + (rtt - self._rtt_ns >> 3))
         qp = self.qp
+        mark = sack.m
         qp.requestor.counters.probes_answered += 1
         if qp.context.trace is not None:
             value = qp.evs.universe.values[probe.ev]
@@ -91,14 +114,23 @@ class Prober:
             qp.evs.apply(probe.ev, EvInput.ALWAYS_SKIP)
         return probe
 
+    def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
+        """Whether a SACK with the probe's identifier echoes what the probe said: else it answers an earlier one."""
+        if sack.entropy != self.qp.evs.universe.values[probe.ev]:
+            return False
+        return self.qp.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
+
     def on_timer(self, now: int) -> None:
         """Expire probes without answer; probe the ASSUMED_BAD EVs whose plane is up, a burst at most."""
         qp = self.qp
-        timeout = qp.ev_config.probe_timeout_ns
+        timeout = max(qp.ev_config.probe_timeout_ns, 2 * self._rtt_ns)
         for probe_id, probe in list(self.pending.items()):
             if now - probe.sent_ns < timeout:
                 continue
             del self.pending[probe_id]
+            _, older = self.given_up.get(probe.ev, (-1, None))
+            if older is None or now - older.sent_ns > _REMEMBERED * timeout:
+                self.given_up[probe.ev] = probe_id, probe
             if qp.context.trace is not None:
                 value = qp.evs.universe.values[probe.ev]
                 qp.context.trace(now, "probe:result", qpn=qp.number, id=probe_id, ev=value, answered=False)
@@ -114,13 +146,19 @@ class Prober:
         ]
         if bad:
             start = self._burst_from % len(bad)
-            burst = (bad[start:] + bad[:start])[: qp.ev_config.probe_burst]
+            burst = (bad[start:] + bad[:start])[: self._burst()]
             self._burst_from = start + len(burst)
             for ev in burst:
                 self.send(ev, now, revival=True)
         if qp.evs.streak or self.pending:
             self.schedule(now)
 
+    def _burst(self) -> int:
+        """How many probes may leave at once. They are load like any other: where the window has shrunk, so do they."""
+        share = int(self.qp.qpcc.cc.cwnd) // (_WINDOW_SHARE * (_PROBE_BYTES + self.qp.route.outer_bytes))
+        return max(1, min(self.qp.ev_config.probe_burst, share))
+
     def clear(self) -> None:
         """Forget all probes."""
         self.pending.clear()
+        self.given_up.clear()

@@ -368,7 +368,7 @@ class Requestor:
         trigger = -1
         triggered: Transmission | None = None
         if sack.pr:
-            probe = qp.prober.answered(sack.ack_psn_offset & 0xFFFF, mark, now)
+            probe = qp.prober.answered(sack, now)
             if probe is not None:
                 if cack < probe.proven:
                     # What was acknowledged is not there: it will not be sent again, so this can never end well.
