@@ -7,9 +7,9 @@ from typing import Any
 import lark
 
 from p4lite.compiler import ast
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, parse_number
+from p4lite.compiler.position import Pos
 
 Children = list[Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from p4lite.compiler.ast import NOWHERE, Pos
+from p4lite.compiler.position import NOWHERE, Pos
 
 MAX_ERRORS = 40
 """Errors after which a run gives up."""

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 from p4lite import progress
 from p4lite.compiler import ast
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.check import TypedProgram, check_program
 from p4lite.compiler.diagnostics import Reporter, Unsupported
 from p4lite.compiler.parser import parse
+from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import preprocess, read_source
 
 StrPath: TypeAlias = str | os.PathLike[str]

@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import HIDDEN_CLASS, QUOTE, SourceMap, unhide
 
 MAX_NESTING = 200

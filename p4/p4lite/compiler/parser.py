@@ -23,10 +23,10 @@ from lark.lexer import Lexer
 from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.builder import Builder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, tokenize
+from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import SourceMap
 from p4lite.files import write_whole
 from p4lite.folders import FolderError, is_private_file, make_private

@@ -18,8 +18,8 @@ from typing import Any
 
 import pcpp
 
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.diagnostics import Reporter, plain_error
+from p4lite.compiler.position import Pos
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 """Where core.p4 and v1model.p4 are."""

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from p4lite.compiler import ast
+from p4lite.compiler.position import Pos
+
+
+class Declared(Protocol):
+    """What a type needs of its declaration; `ast.declaration_of` gives the whole of it."""
+
+    pos: Pos
+    name: str
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,7 @@ class StackType:
 class Nominal:
     """A type with a declaration; equality is by declaration and type arguments."""
 
-    decl: ast.Declaration = field(repr=False)
+    decl: Declared = field(repr=False)
     args: tuple[Type, ...] = ()
 
     @property

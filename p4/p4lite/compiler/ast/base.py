@@ -1,88 +1,15 @@
-"""What every node of the syntax tree shares: positions, compile-time values, traversal, copying."""
+"""What every node of the syntax tree shares: positions, traversal, copying."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any
 
-from p4lite.compiler.types import Type
-
-if TYPE_CHECKING:
-    from p4lite.compiler.ast.declarations import (
-        ControlDecl,
-        ExternDecl,
-        Instantiation,
-        PackageDecl,
-        ParserDecl,
-    )
+from p4lite.compiler.position import Pos
 
 REF = {"ref": True}
 """Marks a field that the checker fills, or that refers to a node elsewhere: not a child."""
-
-
-class Pos(NamedTuple):
-    """Where a node starts in the source: 1-based `line` and `col`; `length` characters to underline."""
-
-    file: str
-    line: int
-    col: int
-    length: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.col}"
-
-
-NOWHERE = Pos("<builtin>", 0, 0)
-
-
-@dataclass(frozen=True)
-class EnumValue:
-    """A member of an enum without representation, or of `match_kind` (then `enum` is "match_kind")."""
-
-    enum: str
-    member: str
-
-
-@dataclass(frozen=True)
-class ErrorValue:
-    """A member of `error`."""
-
-    member: str
-
-
-@dataclass(frozen=True)
-class ListValue:
-    """A tuple or list constant."""
-
-    items: tuple[Value, ...]
-
-
-@dataclass(frozen=True)
-class StructValue:
-    """A struct or header constant; `valid` is False for `{#}`."""
-
-    fields: tuple[tuple[str, Value], ...]
-    valid: bool = True
-
-
-@dataclass(eq=False)
-class Instance:
-    """The instance of an extern, parser, control or package that a constructor call makes.
-
-    `args` maps each constructor parameter to its value (defaults put in; None for an optional one left
-    out). `decl` is the declaration of what is instantiated; `site` is the `Instantiation`, None for
-    an anonymous one.
-    """
-
-    decl: ExternDecl | ParserDecl | ControlDecl | PackageDecl
-    type: Type
-    args: dict[str, Value | None]
-    site: Instantiation | None = None
-    pos: Pos = NOWHERE
-
-
-Value: TypeAlias = int | bool | str | EnumValue | ErrorValue | ListValue | StructValue | Instance
 
 
 @dataclass(eq=False, slots=True, repr=False)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from p4lite.compiler.ast.base import NOWHERE, REF, Instance, Node, Value
-from p4lite.compiler.ast.expressions import Annotation, Arg, Call, Expr, Name, TypeNode
-from p4lite.compiler.types import Type, TypeVar
-
-
-@dataclass(eq=False, slots=True, repr=False)
-class Stmt(Node):
-    """A statement."""
+from p4lite.compiler.ast.base import REF, Node
+from p4lite.compiler.ast.expressions import (
+    Annotation,
+    Arg,
+    Call,
+    Declaration,
+    Expr,
+    Instance,
+    Name,
+    Param,
+    Stmt,
+    TypeNode,
+    TypeParam,
+    Value,
+)
+from p4lite.compiler.position import NOWHERE
+from p4lite.compiler.types import Type
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -117,41 +126,6 @@ class Continue(Stmt):
 @dataclass(eq=False, slots=True, repr=False)
 class Empty(Stmt):
     """`;`."""
-
-
-@dataclass(eq=False, slots=True, repr=False)
-class Declaration(Stmt):
-    """Anything with a name. (A statement, because variables, constants and instances stand among
-    statements.)
-    """
-
-    name: str
-    annotations: list[Annotation] = field(default_factory=list, kw_only=True)
-
-    def annotation(self, name: str) -> Annotation | None:
-        """The first annotation `@name`, or None."""
-        return next((a for a in self.annotations if a.name == name), None)
-
-
-@dataclass(eq=False, slots=True, repr=False)
-class TypeParam(Declaration):
-    """A type parameter; `var` is its type variable (checked)."""
-
-    var: TypeVar | None = field(default=None, kw_only=True, metadata=REF)
-
-
-@dataclass(eq=False, slots=True, repr=False)
-class Param(Declaration):
-    """A parameter; `direction` is "in", "out", "inout", ""; `optional` for `@optional`. `type` (checked)."""
-
-    type_node: TypeNode
-    direction: str = ""
-    default: Expr | None = None
-    type: Type | None = field(default=None, kw_only=True, metadata=REF)
-
-    @property
-    def optional(self) -> bool:
-        return any(a.name == "optional" for a in self.annotations)
 
 
 @dataclass(eq=False, slots=True, repr=False)

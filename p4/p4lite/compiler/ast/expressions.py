@@ -1,16 +1,66 @@
-"""Annotations, type expressions, expressions."""
+"""Expressions, and what they and declarations are made of: values, annotations, types as written, parameters.
+
+These name each other, so they stand in one module.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
-from p4lite.compiler.ast.base import NOWHERE, REF, Node, Pos, Value
-from p4lite.compiler.types import Type
+from p4lite.compiler.ast.base import REF, Node
+from p4lite.compiler.position import NOWHERE, Pos
+from p4lite.compiler.types import Nominal, Type, TypeVar
 
-if TYPE_CHECKING:
-    from p4lite.compiler.ast.declarations import Declaration, Param, TypeParam
+
+@dataclass(frozen=True)
+class EnumValue:
+    """A member of an enum without representation, or of `match_kind` (then `enum` is "match_kind")."""
+
+    enum: str
+    member: str
+
+
+@dataclass(frozen=True)
+class ErrorValue:
+    """A member of `error`."""
+
+    member: str
+
+
+@dataclass(frozen=True)
+class ListValue:
+    """A tuple or list constant."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class StructValue:
+    """A struct or header constant; `valid` is False for `{#}`."""
+
+    fields: tuple[tuple[str, Value], ...]
+    valid: bool = True
+
+
+@dataclass(eq=False)
+class Instance:
+    """The instance of an extern, parser, control or package that a constructor call makes.
+
+    `args` maps each constructor parameter to its value (defaults put in; None for an optional one left
+    out). `decl` is the declaration of what is instantiated; `site` is the `Instantiation`, None for
+    an anonymous one.
+    """
+
+    decl: Declaration
+    type: Type
+    args: dict[str, Value | None]
+    site: Declaration | None = None
+    pos: Pos = NOWHERE
+
+
+Value: TypeAlias = int | bool | str | EnumValue | ErrorValue | ListValue | StructValue | Instance
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -314,3 +364,49 @@ class Call(Expr):
     def receiver(self) -> Expr | None:
         """The expression before the dot, None if there is none."""
         return self.func.expr if isinstance(self.func, Member) else None
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Stmt(Node):
+    """A statement."""
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Declaration(Stmt):
+    """Anything with a name. (A statement, because variables, constants and instances stand among
+    statements.)
+    """
+
+    name: str
+    annotations: list[Annotation] = field(default_factory=list, kw_only=True)
+
+    def annotation(self, name: str) -> Annotation | None:
+        """The first annotation `@name`, or None."""
+        return next((a for a in self.annotations if a.name == name), None)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class TypeParam(Declaration):
+    """A type parameter; `var` is its type variable (checked)."""
+
+    var: TypeVar | None = field(default=None, kw_only=True, metadata=REF)
+
+
+@dataclass(eq=False, slots=True, repr=False)
+class Param(Declaration):
+    """A parameter; `direction` is "in", "out", "inout", ""; `optional` for `@optional`. `type` (checked)."""
+
+    type_node: TypeNode
+    direction: str = ""
+    default: Expr | None = None
+    type: Type | None = field(default=None, kw_only=True, metadata=REF)
+
+    @property
+    def optional(self) -> bool:
+        return any(a.name == "optional" for a in self.annotations)
+
+
+def declaration_of(ty: Nominal) -> Declaration:
+    """The declaration of a nominal type."""
+    assert isinstance(ty.decl, Declaration)
+    return ty.decl

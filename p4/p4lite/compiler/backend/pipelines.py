@@ -182,10 +182,10 @@ class PipelineWriter:
             "action_ids": [self.ids.actions[id(a)] for a in table.actions],
             "actions": [a.name for a in table.actions],
         }
-        if "__HIT__" in term.targets or "__MISS__" in term.targets:
+        if lir.HIT in term.targets or lir.MISS in term.targets:
             out["base_default_next"] = None
             out["next_tables"] = {
-                label: self._entry(term.targets.get(label, term.default)) for label in ("__HIT__", "__MISS__")
+                label: self._entry(term.targets.get(label, term.default)) for label in (lir.HIT, lir.MISS)
             }
         else:
             out["base_default_next"] = self._entry(term.default)

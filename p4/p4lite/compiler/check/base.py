@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.check.scope import Scope
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import MAX_WIDTH
+from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
 
 MAX_STACK = 1 << 12

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
-from p4lite.compiler.ast import CallKind, Pos
+from p4lite.compiler.ast import CallKind
 from p4lite.compiler.check import corelib
 from p4lite.compiler.check.coerce import is_or_holds_int, show
 from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
 
 CalleeT = TypeVar("CalleeT", ast.FunctionDecl, ast.Method)
@@ -276,7 +277,7 @@ class Calls(Expressions):
 
     def _table_apply(self, e: ast.Call, t: ty.TableType) -> ast.Expr:
         self._no_arguments(e)
-        e.kind, e.target = CallKind.TABLE_APPLY, t.decl
+        e.kind, e.target = CallKind.TABLE_APPLY, ast.declaration_of(t)
         e.type = ty.ApplyResultType(t.decl)
         if self.context.kind not in ("apply", "table"):
             self.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
@@ -349,7 +350,7 @@ class Calls(Expressions):
         if not isinstance(t, ty.Nominal):
             self.error(e.pos, f"type {t} has no constructor")
             return e
-        decl = t.decl
+        decl = ast.declaration_of(t)
         e.target, e.method = decl, decl.name
         params: Sequence[ast.Param]
         if isinstance(decl, ast.ExternDecl):

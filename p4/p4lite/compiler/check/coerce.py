@@ -211,7 +211,7 @@ class Coercion(CheckerBase):
             node = ast.TypeExpr(e.pos, ast.BaseTypeNode(e.pos, "error", type=t), type=ty.TypeType(t))
             return ast.Member(e.pos, node, "NoError", type=t, const=ast.ErrorValue("NoError"))
         if isinstance(core, ty.EnumType) and core.members:
-            name = ast.NamedTypeNode(e.pos, core.name, type=core, decl=core.decl)
+            name = ast.NamedTypeNode(e.pos, core.name, type=core, decl=ast.declaration_of(core))
             node = ast.TypeExpr(e.pos, name, type=ty.TypeType(core))
             value = ast.EnumValue(core.name, core.members[0])
             return ast.Member(e.pos, node, core.members[0], type=t, const=value)

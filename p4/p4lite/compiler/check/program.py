@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p4lite.compiler import ast
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.check.annotations import check_annotations
 from p4lite.compiler.check.declarations import Declarations, main_instance
 from p4lite.compiler.check.flow import check_flow
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
+from p4lite.compiler.position import Pos
 
 
 @dataclass

@@ -11,12 +11,20 @@ from collections.abc import Callable
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
-from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.base import Bound, Env, Frame, as_const, as_written, bindings, has_effects, rebind
+from p4lite.compiler.midend import arith, lir
+from p4lite.compiler.midend.arguments import Bound, as_written, bindings, rebind
+from p4lite.compiler.midend.effects import has_effects
+from p4lite.compiler.midend.emitter import Env, Frame, Routine
 from p4lite.compiler.midend.exprs import Expressions
-from p4lite.compiler.midend.instances import ControlInstance, Instances
-from p4lite.compiler.midend.lir import Block, Const, ElemField, ElemRef, Prim
+from p4lite.compiler.midend.hidden import HiddenTables
+from p4lite.compiler.midend.instances import Instances
+from p4lite.compiler.midend.lir import Action, Block, Const, ElemField, ElemRef, Prim
+from p4lite.compiler.midend.names import control_plane_name, qualified
+from p4lite.compiler.midend.objects import ControlInstance
+from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
+from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     Boolean,
     Data,
@@ -31,50 +39,34 @@ from p4lite.compiler.midend.values import (
     TextConst,
     UnionStack,
     Value,
+    as_const,
     may_overlap,
     roots,
 )
 
 Kind = ast.CallKind
+KINDS = (
+    Kind.FUNCTION, Kind.ACTION, Kind.CONTROL_APPLY, Kind.HEADER_METHOD, Kind.STACK_METHOD, Kind.SIZE_METHOD,
+)  # fmt: skip
+"""The calls that `Calls` carries out."""
 
 
-class Calls(Instances, Expressions):
-    """Everything that is called."""
+class Calls:
+    """Calls of what is not an extern, a table or a parser."""
 
-    # --- hooks of the later layers ---
-
-    def statements(self, stmts: list[ast.Stmt]) -> None:
-        raise NotImplementedError
-
-    def extern_function(self, call: ast.Call) -> Value | None:
-        raise NotImplementedError
-
-    def extern_method(self, call: ast.Call) -> Value | None:
-        raise NotImplementedError
-
-    def warn(self, pos: ast.Pos, message: str) -> None:
-        """Report a warning."""
-        raise NotImplementedError
-
-    def apply_parser(self, call: ast.Call) -> None:
-        raise NotImplementedError
-
-    # --- names ---
-
-    def lookup(self, decl: ast.Declaration, pos: ast.Pos) -> Value:
-        """The value bound to a declaration; instances are made when they are first named."""
-        value = self.env.find(decl)
-        if value is not None:
-            return value
-        if isinstance(decl, ast.ConstDecl):
-            if decl.const is not None:
-                return self.constant(decl.const, decl.type, pos)
-            return self.eval(decl.value)
-        if isinstance(decl, ast.Instantiation):
-            return self.instance(decl)
-        raise unsupported(pos, f"the use of '{decl.name}' here")
-
-    # --- calls ---
+    def __init__(
+        self,
+        code: Places,
+        exprs: Expressions,
+        instances: Instances,
+        statements: Statements,
+        hidden: HiddenTables,
+    ) -> None:
+        self.code = code
+        self.exprs = exprs
+        self.instances = instances
+        self.statements = statements
+        self.hidden = hidden
 
     def call(self, call: ast.Call) -> Value | None:
         """Perform a call; its value, or None when it has none."""
@@ -84,58 +76,49 @@ class Calls(Instances, Expressions):
         if kind is Kind.ACTION:
             self._call_action(call)
             return None
-        if kind is Kind.EXTERN_FUNCTION:
-            return self.extern_function(call)
-        if kind is Kind.EXTERN_METHOD:
-            return self.extern_method(call)
-        if kind is Kind.TABLE_APPLY:
-            self.apply_table(call, "")
-            return None
         if kind is Kind.CONTROL_APPLY:
             self._apply_control(call)
-            return None
-        if kind is Kind.PARSER_APPLY:
-            self.apply_parser(call)
             return None
         if kind is Kind.HEADER_METHOD:
             return self._header_method(call)
         if kind is Kind.STACK_METHOD:
             return self._stack_method(call)
-        if kind is Kind.SIZE_METHOD:
-            assert call.const is not None
-            return self.constant(call.const, call.type, call.pos)
-        raise unsupported(call.pos, f"this call ({kind.value if kind else 'unknown'})")
+        assert kind is Kind.SIZE_METHOD
+        assert call.const is not None
+        return self.exprs.constant(call.const, call.type, call.pos)
 
     def _header_method(self, call: ast.Call) -> Value | None:
         assert call.receiver is not None
         if call.method == "isValid":
-            return Boolean(self.is_valid(self.eval(call.receiver), call.pos))
-        target = self.destination(call.receiver)
+            return Boolean(self.code.is_valid(self.exprs.eval(call.receiver), call.pos))
+        target = self.exprs.destination(call.receiver)
         if not isinstance(target, Header):
             raise unsupported(call.pos, f"{call.method}() of this expression")
-        self.set_valid(target, call.method == "setValid", self.loc(call))
+        self.code.set_valid(target, call.method == "setValid", self.code.loc(call))
         return None
 
     def _stack_method(self, call: ast.Call) -> Value | None:
         assert call.receiver is not None
-        stack = self.destination(call.receiver)
+        stack = self.exprs.destination(call.receiver)
         if not isinstance(stack, (Stack, UnionStack)):
             raise unsupported(call.pos, f"{call.method}() of this expression")
         count_expr = call.args[0].expr
         assert count_expr is not None
-        count = as_const(self.eval(count_expr))
+        count = as_const(self.exprs.eval(count_expr))
         if count is None:
             raise unsupported(call.pos, f"{call.method}() by an amount that is not constant")
         ref = lir.StackRef(stack.name) if isinstance(stack, Stack) else lir.UnionStackRef(stack.name)
-        if self.routine.kind == "parser":
-            self.warn(call.pos, f"p4c refuses {call.method} in a parser for BMv2: do it in ingress to stay portable")
+        if self.code.routine.kind == "parser":
+            self.code.warn(
+                call.pos, f"p4c refuses {call.method} in a parser for BMv2: do it in ingress to stay portable"
+            )
         op = "push" if call.method == "push_front" else "pop"
-        self.emit(Prim(op, (ref, Const(count, 32)), self.loc(call)))
+        self.code.emit(Prim(op, (ref, Const(count, 32)), self.code.loc(call)))
         return None
 
     # --- arguments ---
 
-    def _bind_arguments(
+    def bind_arguments(
         self, bound: list[Bound], env: Env, frame: Frame, captured: set[str], *, always_copy: bool = False
     ) -> None:
         """Evaluate arguments in the order of the call, copy in, and bind the parameters in `env`."""
@@ -147,12 +130,12 @@ class Calls(Instances, Expressions):
             if expr is None:
                 raise unsupported(param.pos, f"a missing argument for '{param.name}'")
             if param.direction in ("out", "inout"):
-                values.append(self.destination(expr, stable=True))
+                values.append(self.exprs.destination(expr, stable=True))
                 if param.direction == "inout" and has_effects(later):
-                    early[i] = self.snapshot(self._readable(values[i], expr.pos), expr.pos)
+                    early[i] = self.code.snapshot(self.code.readable(values[i], expr.pos), expr.pos)
                 continue
-            value = self.eval(expr)
-            values.append(self.snapshot(value, expr.pos) if has_effects(later) else value)
+            value = self.exprs.eval(expr)
+            values.append(self.code.snapshot(value, expr.pos) if has_effects(later) else value)
         written = [roots(v) for (p, _, _), v in zip(bound, values, strict=True) if p.direction in ("out", "inout")]
         for i, ((param, expr, _), value) in enumerate(zip(bound, values, strict=True)):
             assert expr is not None
@@ -164,7 +147,7 @@ class Calls(Instances, Expressions):
                     env.bind(param, self._copied_parameter(param, value, early.get(i, value), env, frame, expr.pos))
                     continue
                 if param.direction == "out":
-                    self.initialise(value, expr.pos)
+                    self.code.initialise(value, expr.pos)
                 env.bind(param, value)
             else:
                 others = captured.union(*written)
@@ -175,11 +158,11 @@ class Calls(Instances, Expressions):
     ) -> Value:
         """A parameter in storage of its own: `initial` is copied in (inout), `value` is where it is copied back."""
         assert param.type is not None
-        place = env.own(param) or self.storage.allocate(param.type, param.name, pos)
+        place = env.own(param) or self.code.storage.allocate(param.type, param.name, pos)
         if param.direction == "inout":
-            self.copy(place, self._readable(initial, pos), pos)
+            self.code.copy(place, self.code.readable(initial, pos), pos)
         else:
-            self.initialise(place, pos)
+            self.code.initialise(place, pos)
         if not isinstance(value, Nothing):
             frame.copy_outs.append((value, place))
         return place
@@ -189,10 +172,10 @@ class Calls(Instances, Expressions):
     ) -> Value:
         if isinstance(value, (Object, TextConst)) or param.type is None:
             return value
-        value = self.cast(value, param.type, pos)
+        value = self.exprs.cast(value, param.type, pos)
         if always_copy:
-            place = env.own(param) or self.storage.allocate(param.type, param.name, pos)
-            self.assign(place, value, pos)
+            place = env.own(param) or self.code.storage.allocate(param.type, param.name, pos)
+            self.code.assign(place, value, pos)
             return place
         simple = not isinstance(value, (Data, Boolean)) or isinstance(
             value.expr, (Const, lir.Field, lir.Param, lir.Bool)
@@ -201,40 +184,17 @@ class Calls(Instances, Expressions):
             simple = True
         if simple and not may_overlap(roots(value), written):
             return value
-        return self.snapshot(value, pos)
+        return self.code.snapshot(value, pos)
 
-    def _readable(self, value: Value, pos: ast.Pos) -> Value:
-        """What a destination holds now."""
-        from p4lite.compiler.midend import arith
-
-        if isinstance(value, SliceOf):
-            base = value.base
-            expr = arith.slice_bits(self.data(base, pos), value.high, value.low, base.width, base.signed)
-            return Data(expr, value.high - value.low + 1)
-        if isinstance(value, PlusSliceOf):
-            base = value.base
-            raw = arith.cast(self.data(base, pos), base.width, base.signed, base.width, False)
-            shifted = arith.shift_right(raw, value.low, value.low_width, base.width, False)
-            return Data(arith.cast(shifted, base.width, False, value.width, False), value.width)
-        if isinstance(value, NextElement):
-            raise unsupported(pos, "'.next' as an inout argument")
-        return value
-
-    def _inline(self, frame: Frame, env: Env, body: Callable[[], None], pos: ast.Pos) -> None:
+    def inline(self, frame: Frame, env: Env, body: Callable[[], None], pos: ast.Pos) -> None:
         """Run a body in its own environment and frame, then copy out."""
-        saved_env, saved_frame = self.env, self.frame
-        self.env, self.frame = env, frame
+        saved_env, saved_frame = self.code.env, self.code.frame
+        self.code.env, self.code.frame = env, frame
         body()
-        self.jump(frame.done)
-        self.start(frame.done)
-        self.env, self.frame = saved_env, saved_frame
-        self.copy_out(frame, pos)
-
-    def copy_out(self, frame: Frame, pos: ast.Pos) -> None:
-        """Copy back the parameters of one call, in the order of its arguments."""
-        for target, source in frame.copy_outs:
-            if not isinstance(target, NextElement):
-                self.assign(target, source, pos)
+        self.code.jump(frame.done)
+        self.code.start(frame.done)
+        self.code.env, self.code.frame = saved_env, saved_frame
+        self.code.copy_out(frame, pos)
 
     # --- functions and actions ---
 
@@ -242,54 +202,33 @@ class Calls(Instances, Expressions):
         decl = call.target
         assert isinstance(decl, ast.FunctionDecl)
         assert decl.body is not None
-        frame = Frame(self.frame, Block())
-        env = Env(self.globals, path=self.env.path)
-        self._bind_arguments(bindings(call.args), env, frame, set())
+        frame = Frame(self.code.frame, Block())
+        env = Env(self.code.globals, path=self.code.env.path)
+        self.bind_arguments(bindings(call.args), env, frame, set())
         result_type = decl.result.type
         if result_type is not None and not isinstance(result_type, t.VoidType):
-            frame.result = self.storage.allocate(result_type, decl.name, call.pos)
+            frame.result = self.code.storage.allocate(result_type, decl.name, call.pos)
         body = decl.body
-        self._inline(frame, env, lambda: self.statements(body.stmts), call.pos)
+        self.inline(frame, env, lambda: self.statements.run(body.stmts), call.pos)
         return frame.result
 
     def _call_action(self, call: ast.Call) -> None:
         decl = call.target
         assert isinstance(decl, ast.ActionDecl)
-        if self.routine.kind == "control" and not decl.params and decl.body.stmts and not self.copies_out():
-            self.action_node(decl, call)
+        if self.code.routine.kind == "control" and not decl.params and decl.body.stmts and not self.code.copies_out():
+            self._action_node(decl, call)
         else:
             self.run_action(decl, bindings(call.args), call.pos)
 
-    def action_node(self, decl: ast.ActionDecl, call: ast.Call) -> None:
-        raise NotImplementedError
-
-    def copies_out(self) -> bool:
-        """True iff a call around the current place has parameters to copy back."""
-        frame: Frame | None = self.frame
-        while frame is not None:
-            if frame.copy_outs:
-                return True
-            frame = frame.parent
-        return False
-
     def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: ast.Pos) -> None:
         """An action's body in place, its arguments evaluated here."""
-        home = self._home(decl)
-        frame = Frame(self.frame, Block())
+        home = self.code.home(decl)
+        frame = Frame(self.code.frame, Block())
         env = Env(home)
-        self._bind_arguments(bound, env, frame, self._captured(decl, home))
-        self._inline(frame, env, lambda: self.statements(decl.body.stmts), pos)
+        self.bind_arguments(bound, env, frame, self.captured(decl, home))
+        self.inline(frame, env, lambda: self.statements.run(decl.body.stmts), pos)
 
-    def _home(self, decl: ast.Declaration) -> Env:
-        """The environment in which an action or table was declared."""
-        env: Env | None = self.env
-        while env is not None:
-            if decl in env.declared:
-                return env
-            env = env.parent
-        return self.globals
-
-    def _captured(self, decl: ast.ActionDecl, home: Env) -> set[str]:
+    def captured(self, decl: ast.ActionDecl, home: Env) -> set[str]:
         """Storage outside of an action that its body (or an action it calls) names."""
         found: set[str] = set()
         seen: set[ast.Node] = set()
@@ -318,48 +257,93 @@ class Calls(Instances, Expressions):
             return base
         return None
 
+    def _action_node(self, decl: ast.ActionDecl, call: ast.Call) -> None:
+        """A call of an action without parameters: a table of its own with nothing but that action."""
+        home = self.code.home(decl)
+        saved = self.code.env
+        action = self.action(ast.ActionRef(call.pos, ast.Name(call.pos, decl.name), decl=decl), home)
+        self.code.env = saved
+        self.hidden.call_node(action, self.code.loc(call))
+
+    def action(self, ref: ast.ActionRef, home: Env) -> Action:
+        """The BMv2 action for an entry of an action list; shared between tables when it binds no arguments."""
+        decl = ref.decl
+        assert decl is not None
+        self.code.env = home
+        scope = self.code.home(decl)
+        directed = [b for b in bindings(ref.args) if b.param.direction != ""]
+        key: object = ref if directed else decl
+        known = scope.actions.get(key)
+        if isinstance(known, Action):
+            return known
+        name = control_plane_name(decl)
+        path = scope.path if scope is not self.code.globals else ""
+        made = Action(qualified(path, name), [], Block(), self.code.loc(decl))
+        self.code.claims.claim("action", made.name, (decl, scope), decl.pos)
+        scope.actions[key] = made
+        self.code.out.actions.append(made)
+        saved = self.code.routine, self.code.frame, self.code.env
+        self.code.routine = Routine("action", made.body, made.body, self.code.routine.region, scope.exit_flag)
+        self.code.frame = Frame(None, Block())
+        env = Env(scope)
+        self.bind_arguments(directed, env, self.code.frame, self.captured(decl, scope))
+        for param in decl.params:
+            if param.direction == "":
+                env.bind(param, self._data_parameter(param, made))
+        frame = self.code.frame
+        self.inline(frame, env, lambda: self.statements.run(decl.body.stmts), decl.pos)
+        self.code.end()
+        self.code.routine, self.code.frame, self.code.env = saved
+        return made
+
+    def _data_parameter(self, param: ast.Param, action: Action) -> Value:
+        assert param.type is not None
+        index = len(action.params)
+        name = control_plane_name(param)
+        if isinstance(t.strip_newtypes(param.type), t.BoolType):
+            action.params.append((name, 1))
+            return Boolean(arith.to_bool(lir.Param(index, 1)))
+        shape = data_shape(param.type)
+        if shape is None:
+            raise unsupported(param.pos, f"action parameter '{param.name}' of type {param.type}")
+        action.params.append((name, shape[0]))
+        raw = lir.Param(index, shape[0])
+        return Data(arith.fit(raw, *shape) if shape[1] else raw, *shape)
+
     # --- sub-controls ---
 
     def _apply_control(self, call: ast.Call) -> None:
         assert call.receiver is not None
-        instance = self.eval(call.receiver)
+        instance = self.exprs.eval(call.receiver)
         if not isinstance(instance, Object) or not isinstance(instance.what, ControlInstance):
             raise unsupported(call.pos, "apply() of this expression")
         self.apply_control(instance.what, bindings(call.args), call.pos)
 
     def apply_control(self, control: ControlInstance, bound: list[Bound], pos: ast.Pos) -> None:
         """The body of a sub-control in place; an instance that is applied in several places has own parameters."""
-        frame = Frame(self.frame, Block())
+        frame = Frame(self.code.frame, Block())
         env = control.env
-        shared = control.passed or self.apply_sites(control.site) > 1 or self._in_loop()
-        self._bind_arguments(rebind(bound, control.decl.params), env, frame, set(), always_copy=shared)
-        self._inline(frame, env, lambda: self.control_body(control), pos)
-
-    def _in_loop(self) -> bool:
-        frame: Frame | None = self.frame
-        while frame is not None:
-            if frame.loops:
-                return True
-            frame = frame.parent
-        return False
+        shared = control.passed or self.instances.apply_sites(control.site) > 1 or self.code.in_loop()
+        self.bind_arguments(rebind(bound, control.decl.params), env, frame, set(), always_copy=shared)
+        self.inline(frame, env, lambda: self.control_body(control), pos)
 
     def control_body(self, control: ControlInstance) -> None:
         """Declare a control's locals, then run its apply block."""
         decl = control.decl
         assert decl.body is not None
         self.declare_locals(decl.locals)
-        self.statements(decl.body.stmts)
+        self.statements.run(decl.body.stmts)
 
     def declare_locals(self, decls: list[ast.Declaration]) -> None:
         """Local variables and instances of a parser or control, in order."""
         for local in decls:
             if isinstance(local, (ast.ActionDecl, ast.TableDecl, ast.FunctionDecl, ast.ValueSetDecl)):
-                self.env.declared.add(local)
+                self.code.env.declared.add(local)
             elif isinstance(local, ast.Instantiation):
-                self.env.declared.add(local)
-                self.instance(local)
+                self.code.env.declared.add(local)
+                self.instances.instance(local)
             else:
-                self.statements([local])
+                self.statements.run([local])
 
 
 def _is_plain(value: Value) -> bool:

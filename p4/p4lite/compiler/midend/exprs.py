@@ -7,11 +7,12 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import as_const, has_effects
-from p4lite.compiler.midend.lir import Block, Const, ElemRef, Expr, LastField, LastIndex, Op
+from p4lite.compiler.midend.callees import Callees
+from p4lite.compiler.midend.effects import has_effects
+from p4lite.compiler.midend.lir import Block, Const, ElemRef, Expr, LastIndex, Op
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.storage import boolean, data_shape
+from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
     Boolean,
@@ -31,25 +32,31 @@ from p4lite.compiler.midend.values import (
     UnionInvalid,
     UnionStack,
     Value,
-    Varbit,
+    as_const,
 )
 
 
-class Expressions(Places):
+def data_width(expr: ast.Expr) -> int | None:
+    """The width of a data expression, or None."""
+    shape = data_shape(expr.type) if expr.type is not None else None
+    return shape[0] if shape is not None else None
+
+
+def needed_shape(expr: ast.Expr) -> tuple[int, bool]:
+    """Width and sign of an expression that must be data."""
+    shape = data_shape(expr.type) if expr.type is not None else None
+    if shape is None:
+        raise unsupported(expr.pos, f"an operation on type {expr.type}")
+    return shape
+
+
+class Expressions:
     """Evaluation of expressions and resolution of destinations."""
 
-    error_codes: dict[str, int]
-
-    # --- hooks of the later layers ---
-
-    def call(self, call: ast.Call) -> Value | None:
-        raise NotImplementedError
-
-    def apply_table(self, call: ast.Call, result: str) -> Boolean:
-        raise NotImplementedError
-
-    def lookup(self, decl: ast.Declaration, pos: ast.Pos) -> Value:
-        raise NotImplementedError
+    def __init__(self, code: Places, callees: Callees, error_codes: dict[str, int]) -> None:
+        self.code = code
+        self.callees = callees
+        self.error_codes = error_codes
 
     # --- constants ---
 
@@ -106,6 +113,21 @@ class Expressions(Places):
             return HeaderValue(ty, items if value.valid else None)
         return Struct(items)
 
+    # --- names ---
+
+    def lookup(self, decl: ast.Declaration, pos: ast.Pos) -> Value:
+        """The value bound to a declaration; instances are made when they are first named."""
+        value = self.code.env.find(decl)
+        if value is not None:
+            return value
+        if isinstance(decl, ast.ConstDecl):
+            if decl.const is not None:
+                return self.constant(decl.const, decl.type, pos)
+            return self.eval(decl.value)
+        if isinstance(decl, ast.Instantiation):
+            return self.callees.instances.instance(decl)
+        raise unsupported(pos, f"the use of '{decl.name}' here")
+
     # --- evaluation ---
 
     def eval(self, expr: ast.Expr) -> Value:
@@ -120,11 +142,11 @@ class Expressions(Places):
 
     def eval_data(self, expr: ast.Expr) -> Expr:
         """The data expression of an integer, enum or error (booleans as 1-bit data)."""
-        return self.data(self.eval(expr), expr.pos, self._width(expr))
+        return self.code.data(self.eval(expr), expr.pos, data_width(expr))
 
     def eval_truth(self, expr: ast.Expr) -> Expr:
         """The boolean expression of a condition."""
-        return self.truth(self.eval(expr), expr.pos)
+        return self.code.truth(self.eval(expr), expr.pos)
 
     def eval_in_order(self, exprs: list[ast.Expr]) -> list[Value]:
         """The values of several expressions, evaluated left to right."""
@@ -132,19 +154,9 @@ class Expressions(Places):
         for i, expr in enumerate(exprs):
             value = self.eval(expr)
             if has_effects(exprs[i + 1 :]):
-                value = self.snapshot(value, expr.pos)
+                value = self.code.snapshot(value, expr.pos)
             values.append(value)
         return values
-
-    def _width(self, expr: ast.Expr) -> int | None:
-        shape = data_shape(expr.type) if expr.type is not None else None
-        return shape[0] if shape is not None else None
-
-    def _shape(self, expr: ast.Expr) -> tuple[int, bool]:
-        shape = data_shape(expr.type) if expr.type is not None else None
-        if shape is None:
-            raise unsupported(expr.pos, f"an operation on type {expr.type}")
-        return shape
 
     def _eval_intliteral(self, e: ast.IntLiteral) -> Value:
         return self.constant(e.value, e.type, e.pos)
@@ -165,31 +177,43 @@ class Expressions(Places):
 
     def _eval_defaultexpr(self, e: ast.DefaultExpr) -> Value:
         assert e.type is not None
-        return self.zero(e.type, e.pos)
+        return self.code.zero(e.type, e.pos)
 
     def _eval_call(self, e: ast.Call) -> Value:
-        value = self.call(e)
+        value = self.callees.call(e)
         if value is None:
             raise unsupported(e.pos, f"the value of a call of {e.method or 'this'}")
         return value
 
     def _eval_member(self, e: ast.Member) -> Value:
         if isinstance(e.expr, ast.Call) and e.expr.kind is ast.CallKind.TABLE_APPLY:
-            return self.apply_table(e.expr, e.name)
+            return self._outcome(e.expr, e.name)
         return self.member(self.eval(e.expr), e.name, e.type, e.pos)
+
+    def _outcome(self, call: ast.Call, name: str) -> Boolean:
+        """`t.apply().hit` or `.miss`."""
+        outcome = self.code.temp_bool(name)
+        hit, miss, after = Block(), Block(), Block()
+        self.callees.tables.apply(call, {lir.HIT: hit, lir.MISS: miss}, after)
+        for block, is_hit in ((hit, True), (miss, False)):
+            self.code.start(block)
+            self.code.copy(outcome, Boolean(lir.Bool(is_hit == (name == "hit"))), call.pos)
+            self.code.jump(after)
+        self.code.start(after)
+        return outcome
 
     def member(self, base: Value, name: str, ty: t.Type | None, pos: ast.Pos) -> Value:
         """`base.name`."""
         if isinstance(base, Struct) and name in base.fields:
             return base.fields[name]
         if isinstance(base, Header):
-            return self.header_field(base, name, base.type.fields[name], pos)
+            return self.code.header_field(base, name, base.type.fields[name], pos)
         if isinstance(base, HeaderValue):
             if base.fields is not None:
                 return base.fields[name]
-            return self.zero(base.type.fields[name], pos)
+            return self.code.zero(base.type.fields[name], pos)
         if isinstance(base, HeaderUnion):
-            return self.union_member(base, name)
+            return self.code.union_member(base, name)
         if isinstance(base, UnionInvalid):
             member_type = base.type.fields[name]
             assert isinstance(member_type, t.HeaderType)
@@ -216,15 +240,15 @@ class Expressions(Places):
 
     def check_not_empty(self, stack: Stack) -> None:
         """In a parser, `stack.last` of an empty stack is the error StackOutOfBounds."""
-        if self.routine.kind != "parser":
+        if self.code.routine.kind != "parser":
             return
-        for op in self.routine.current.ops:
+        for op in self.code.routine.current.ops:
             if isinstance(op, lir.Extract) and op.target == stack.name:
                 return
             if isinstance(op, lir.Verify) and op.cond == self._nonempty(stack):
                 return
         code = Const(self.error_codes.get("StackOutOfBounds", 0), ENUM_WIDTH)
-        self.emit(lir.Verify(self._nonempty(stack), code))
+        self.code.emit(lir.Verify(self._nonempty(stack), code))
 
     def _nonempty(self, stack: Stack) -> Expr:
         return Op(">", lir.StackSize(stack.name), Const(0, 32))
@@ -234,20 +258,20 @@ class Expressions(Places):
         index = self.eval(e.index)
         constant = as_const(index)
         if constant is not None:
-            return self._constant_index(base, constant, e.pos)
+            return self.constant_index(base, constant, e.pos)
         if isinstance(base, Stack):
-            return Header(ElemRef(base.name, self.data(index, e.pos)), base.element)
+            return Header(ElemRef(base.name, self.code.data(index, e.pos)), base.element)
         if isinstance(base, Struct) and base.fields:
-            chosen = self._choose_item(base, self.data(index, e.pos), e.pos)
+            chosen = self._choose_item(base, self.code.data(index, e.pos), e.pos)
             if chosen is not None:
                 return chosen
         raise unsupported(e.pos, f"a run-time index of a value of type {e.expr.type}")
 
-    def _constant_index(self, base: Value, index: int, pos: ast.Pos) -> Value:
+    def constant_index(self, base: Value, index: int, pos: ast.Pos) -> Value:
         if isinstance(base, (Stack, UnionStack)):
             if not 0 <= index < base.type.size:
                 raise unsupported(pos, f"index {index} outside of a stack of {base.type.size}")
-            return self.element(base, index)
+            return self.code.element(base, index)
         if isinstance(base, Struct) and str(index) in base.fields:
             return base.fields[str(index)]
         raise unsupported(pos, f"index {index} of this expression")
@@ -258,14 +282,14 @@ class Expressions(Places):
         if all(isinstance(i, Data) for i in items):
             first = items[0]
             assert isinstance(first, Data)
-            result = self.data(items[-1], pos)
+            result = self.code.data(items[-1], pos)
             for i in range(len(items) - 2, -1, -1):
-                result = arith.choose(Op("==", index, Const(i, 32)), self.data(items[i], pos), result)
+                result = arith.choose(Op("==", index, Const(i, 32)), self.code.data(items[i], pos), result)
             return Data(result, first.width, first.signed)
         if all(isinstance(i, Boolean) for i in items):
-            truth = self.truth(items[-1], pos)
+            truth = self.code.truth(items[-1], pos)
             for i in range(len(items) - 2, -1, -1):
-                truth = arith.choose(Op("==", index, Const(i, 32)), self.truth(items[i], pos), truth)
+                truth = arith.choose(Op("==", index, Const(i, 32)), self.code.truth(items[i], pos), truth)
             return Boolean(truth)
         return None
 
@@ -278,25 +302,25 @@ class Expressions(Places):
     def _eval_slice(self, e: ast.Slice) -> Value:
         high, low = self._slice_bounds(e)
         base = self.eval(e.expr)
-        width, signed = (base.width, base.signed) if isinstance(base, Data) else self._shape(e.expr)
-        expr = arith.slice_bits(self.data(base, e.pos, width), high, low, width, signed)
+        width, signed = (base.width, base.signed) if isinstance(base, Data) else needed_shape(e.expr)
+        expr = arith.slice_bits(self.code.data(base, e.pos, width), high, low, width, signed)
         return Data(expr, high - low + 1)
 
     def _eval_plusslice(self, e: ast.PlusSlice) -> Value:
         base, low = self.eval_in_order([e.expr, e.lo])
-        width, signed = self._shape(e.expr)
+        width, signed = needed_shape(e.expr)
         bits = as_const(self.eval(e.width))
         assert bits is not None
-        raw = arith.cast(self.data(base, e.pos, width), width, signed, width, False)
-        low_width = self._width(e.lo) or 32
-        shifted = arith.shift_right(raw, self.data(low, e.pos, low_width), low_width, width, False)
+        raw = arith.cast(self.code.data(base, e.pos, width), width, signed, width, False)
+        low_width = data_width(e.lo) or 32
+        shifted = arith.shift_right(raw, self.code.data(low, e.pos, low_width), low_width, width, False)
         return Data(arith.cast(shifted, width, False, bits, False), bits)
 
     def _eval_unary(self, e: ast.Unary) -> Value:
         if e.op == "!":
             return Boolean(arith.logical_not(self.eval_truth(e.expr)))
         value = self.eval_data(e.expr)
-        width, signed = self._shape(e.expr)
+        width, signed = needed_shape(e.expr)
         if e.op == "-":
             return Data(arith.negate(value, width, signed), width, signed)
         if e.op == "~":
@@ -308,33 +332,33 @@ class Expressions(Places):
             return self._eval_logical(e)
         left, right = self.eval_in_order([e.left, e.right])
         if e.op in ("==", "!="):
-            same = self.equal(left, right, e.pos)
+            same = self.code.equal(left, right, e.pos)
             return Boolean(same if e.op == "==" else _negated_equality(same))
         if e.op in ("<", "<=", ">", ">="):
-            width = self._width(e.left) or self._width(e.right)
-            return Boolean(arith.compare(e.op, self.data(left, e.pos, width), self.data(right, e.pos, width)))
+            width = data_width(e.left) or data_width(e.right)
+            return Boolean(arith.compare(e.op, self.code.data(left, e.pos, width), self.code.data(right, e.pos, width)))
         return self.operate(e.op, left, right, e)
 
     def operate(self, op: str, left: Value, right: Value, e: ast.Expr) -> Value:
         """An arithmetic or bit operator on evaluated operands; the result has the type of `e`."""
         if isinstance(left, IntConst) and isinstance(right, IntConst) and op in _INTEGERS:
             return IntConst(_INTEGERS[op](left.value, right.value))
-        width, signed = self._shape(e)
+        width, signed = needed_shape(e)
         if op == "++":
             if not isinstance(left, Data) or not isinstance(right, Data):
                 raise unsupported(e.pos, "concatenation of values without width")
             joined = arith.concat(
-                self.data(left, e.pos), self.data(right, e.pos), right.width, right.signed, width, signed
+                self.code.data(left, e.pos), self.code.data(right, e.pos), right.width, right.signed, width, signed
             )
             return Data(joined, width, signed)
         if op in ("<<", ">>"):
             amount_width = right.width if isinstance(right, Data) else 8
-            amount = self.data(right, e.pos, amount_width)
+            amount = self.code.data(right, e.pos, amount_width)
             if isinstance(amount, Const) and amount.value < 0:
                 raise unsupported(e.pos, "a shift by a negative amount")
             shift = arith.shift_left if op == "<<" else arith.shift_right
-            return Data(shift(self.data(left, e.pos, width), amount, amount_width, width, signed), width, signed)
-        a, b = self.data(left, e.pos, width), self.data(right, e.pos, width)
+            return Data(shift(self.code.data(left, e.pos, width), amount, amount_width, width, signed), width, signed)
+        a, b = self.code.data(left, e.pos, width), self.code.data(right, e.pos, width)
         if op in ("/", "%") and isinstance(b, Const) and b.value == 0:
             raise unsupported(e.pos, "a division by zero")
         return Data(arith.binary(op, a, b, width, signed), width, signed)
@@ -345,16 +369,16 @@ class Expressions(Places):
             right = self.eval_truth(e.right)
             combine = arith.logical_and if e.op == "&&" else arith.logical_or
             return Boolean(combine(left, right))
-        target = self.temp_bool()
+        target = self.code.temp_bool()
         evaluate, skip, after = Block(), Block(), Block()
-        self.branch(left, *((evaluate, skip) if e.op == "&&" else (skip, evaluate)))
-        self.start(evaluate)
-        self.copy(target, Boolean(self.eval_truth(e.right)), e.pos)
-        self.jump(after)
-        self.start(skip)
-        self.copy(target, Boolean(lir.Bool(e.op == "||")), e.pos)
-        self.jump(after)
-        self.start(after)
+        self.code.branch(left, *((evaluate, skip) if e.op == "&&" else (skip, evaluate)))
+        self.code.start(evaluate)
+        self.code.copy(target, Boolean(self.eval_truth(e.right)), e.pos)
+        self.code.jump(after)
+        self.code.start(skip)
+        self.code.copy(target, Boolean(lir.Bool(e.op == "||")), e.pos)
+        self.code.jump(after)
+        self.code.start(after)
         return target
 
     def _eval_ternary(self, e: ast.Ternary) -> Value:
@@ -366,18 +390,18 @@ class Expressions(Places):
             if isinstance(then, Boolean) and isinstance(other, Boolean):
                 return Boolean(arith.choose(cond, then.expr, other.expr))
             if isinstance(then, (Data, IntConst)) and isinstance(other, (Data, IntConst)):
-                width, signed = self._shape(e)
-                a, b = self.data(then, e.pos, width), self.data(other, e.pos, width)
+                width, signed = needed_shape(e)
+                a, b = self.code.data(then, e.pos, width), self.code.data(other, e.pos, width)
                 return Data(arith.choose(cond, a, b), width, signed)
         assert e.type is not None
-        target = self.storage.allocate(e.type, "tmp", e.pos)
+        target = self.code.storage.allocate(e.type, "tmp", e.pos)
         yes, no, after = Block(), Block(), Block()
-        self.branch(cond, yes, no)
+        self.code.branch(cond, yes, no)
         for block, side in ((yes, e.then), (no, e.other)):
-            self.start(block)
-            self.copy(target, self.eval(side), e.pos)
-            self.jump(after)
-        self.start(after)
+            self.code.start(block)
+            self.code.copy(target, self.eval(side), e.pos)
+            self.code.jump(after)
+        self.code.start(after)
         return target
 
     def _eval_cast(self, e: ast.Cast) -> Value:
@@ -390,7 +414,7 @@ class Expressions(Places):
         if isinstance(ty, t.BoolType):
             if isinstance(value, Boolean):
                 return value
-            return Boolean(arith.compare("!=", self.data(value, pos), Const(0, 1)))
+            return Boolean(arith.compare("!=", self.code.data(value, pos), Const(0, 1)))
         shape = data_shape(ty)
         if shape is not None:
             if isinstance(value, Boolean):
@@ -400,7 +424,7 @@ class Expressions(Places):
             if isinstance(value, Data):
                 if (value.width, value.signed) == shape:
                     return value
-                return Data(arith.cast(self.data(value, pos), value.width, value.signed, *shape), *shape)
+                return Data(arith.cast(self.code.data(value, pos), value.width, value.signed, *shape), *shape)
         if isinstance(ty, t.HeaderType) and isinstance(value, Struct):
             return HeaderValue(ty, dict(zip(ty.fields, value.fields.values(), strict=True)))
         if isinstance(ty, t.UnionType) and isinstance(value, HeaderValue):
@@ -423,7 +447,7 @@ class Expressions(Places):
 
     def _eval_invalidexpr(self, e: ast.InvalidExpr) -> Value:
         assert e.type is not None
-        return self.zero(e.type, e.pos)
+        return self.code.zero(e.type, e.pos)
 
     # --- destinations ---
 
@@ -441,22 +465,22 @@ class Expressions(Places):
             base = self.destination(expr.expr, stable=stable)
             low_value = self.eval(expr.lo)
             if stable:
-                low_value = self.snapshot(low_value, expr.pos)
+                low_value = self.code.snapshot(low_value, expr.pos)
             bits = as_const(self.eval(expr.width))
             if not isinstance(base, Data) or bits is None:
                 raise unsupported(expr.pos, "this slice as destination")
-            low_width = self._width(expr.lo) or 32
-            return PlusSliceOf(base, self.data(low_value, expr.pos, low_width), low_width, bits)
+            low_width = data_width(expr.lo) or 32
+            return PlusSliceOf(base, self.code.data(low_value, expr.pos, low_width), low_width, bits)
         if isinstance(expr, ast.Index):
             base = self.destination(expr.expr, stable=stable)
             index = self.eval(expr.index)
             constant = as_const(index)
             if constant is not None:
-                return self._constant_index(base, constant, expr.pos)
+                return self.constant_index(base, constant, expr.pos)
             if stable:
-                index = self.snapshot(index, expr.pos)
+                index = self.code.snapshot(index, expr.pos)
             if isinstance(base, Stack):
-                return Header(ElemRef(base.name, self.data(index, expr.pos)), base.element)
+                return Header(ElemRef(base.name, self.code.data(index, expr.pos)), base.element)
             raise unsupported(expr.pos, f"a run-time index of a value of type {expr.expr.type} as destination")
         if isinstance(expr, ast.Member):
             return self.member(self.destination(expr.expr, stable=stable), expr.name, expr.type, expr.pos)
@@ -484,6 +508,3 @@ def _negated_equality(same: Expr) -> Expr:
     if isinstance(same, Op) and same.op == "==":
         return Op("!=", same.left, same.right)
     return arith.logical_not(same)
-
-
-__all__ = ["Expressions", "LastField", "Varbit", "boolean"]

@@ -115,7 +115,7 @@ def merge_sites(entry: Block, site: Field) -> None:
         if len(terms) == 1 or all(t.targets == first.targets and t.default is first.default for t in terms):
             continue
         labels = {label for t in terms for label in t.targets}
-        hit_miss = labels & {"__HIT__", "__MISS__"}
+        hit_miss = labels & {lir.HIT, lir.MISS}
         if hit_miss and labels - hit_miss:
             raise ValueError(tables[key].name)
         targets = {label: _dispatch(site, [t.targets.get(label, t.default) for t in terms]) for label in sorted(labels)}

@@ -40,6 +40,10 @@ from p4lite.compiler.midend.lexpr import (
     is_bool,
 )
 
+DEFAULT_TABLE_SIZE = 1024
+HIT, MISS = "__HIT__", "__MISS__"
+"""Labels of what applying a table does; BMv2's."""
+
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
@@ -121,7 +125,7 @@ class Branch:
 
 @dataclass(slots=True)
 class ApplyTable:
-    """Apply a table; `targets` maps `__HIT__`/`__MISS__` or action names to blocks."""
+    """Apply a table; `targets` maps `HIT`, `MISS` or action names to blocks."""
 
     table: Table
     targets: dict[str, Block]

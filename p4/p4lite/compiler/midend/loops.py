@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p4lite.compiler import ast
+from p4lite.compiler.midend.arguments import bindings
 from p4lite.compiler.midend.arith import wrap
-from p4lite.compiler.midend.base import bindings
 from p4lite.compiler.midend.storage import data_shape
 
 Evaluate = Callable[[ast.Expr], int | None]

@@ -7,37 +7,42 @@ from itertools import product
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import Frame, as_const, bindings, rebind
-from p4lite.compiler.midend.instances import ParserInstance
+from p4lite.compiler.midend.arguments import bindings, rebind
+from p4lite.compiler.midend.calls import Calls
+from p4lite.compiler.midend.emitter import Frame
+from p4lite.compiler.midend.exprs import Expressions
 from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
 from p4lite.compiler.midend.names import UniqueNames, control_plane_name, qualified
+from p4lite.compiler.midend.objects import ParserInstance
+from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.tables import Tables
-from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value
+from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value, as_const
 
 KeySet = list[tuple[int, int | None]]
 MAX_RANGE_CASES = 4096
 """Cases that the ranges of one select may be expanded to."""
 
 
-class Parsers(Tables):
+class Parsers:
     """Parser states and transitions."""
 
-    accept: Block
-    reject: Block
-
-    def __init__(self, program_name: str) -> None:
-        super().__init__(program_name)
+    def __init__(self, code: Places, exprs: Expressions, statements: Statements, calls: Calls) -> None:
+        self.code = code
+        self.exprs = exprs
+        self.statements = statements
+        self.calls = calls
+        self._reject = Block(term=lir.End())
         self._no_match: Block | None = None
         self._state_names = UniqueNames()
         self._value_sets: set[str] = set()
 
-    def parser_body(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
+    def states(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
         """All states of a parser that can be reached from `start`; it goes on in `accept`."""
-        self.declare_locals(decl.locals)
+        self.calls.declare_locals(decl.locals)
         states = decl.states or []
         start = next(s for s in states if s.name == "start")
-        blocks: dict[ast.ParserState, Block] = {ast.ACCEPT: accept, ast.REJECT: self.reject}
+        blocks: dict[ast.ParserState, Block] = {ast.ACCEPT: accept, ast.REJECT: self._reject}
         todo: list[ast.ParserState] = []
 
         def block_of(state: ast.ParserState) -> Block:
@@ -46,19 +51,19 @@ class Parsers(Tables):
                 todo.append(state)
             return blocks[state]
 
-        self.jump(block_of(start))
+        self.code.jump(block_of(start))
         while todo:
             state = todo.pop(0)
-            self.start(blocks[state])
-            self.statements(state.stmts)
+            self.code.start(blocks[state])
+            self.statements.run(state.stmts)
             transition = state.transition
             if transition is None:
-                self.jump(self.reject)
+                self.code.jump(self._reject)
             elif transition.select is None:
                 assert transition.target is not None
                 if transition.target is ast.REJECT:
-                    self.warn(transition.pos, "BMv2 gives a rejected packet to ingress, without a parser error")
-                self.jump(block_of(transition.target))
+                    self.code.warn(transition.pos, "BMv2 gives a rejected packet to ingress, without a parser error")
+                self.code.jump(block_of(transition.target))
             else:
                 self._select(transition.select, block_of)
 
@@ -66,19 +71,19 @@ class Parsers(Tables):
         full = f"{prefix}_{name}" if prefix else name
         return self._state_names.take(full)
 
-    def apply_parser(self, call: ast.Call) -> None:
+    def call(self, call: ast.Call) -> None:
         """The states of a sub-parser in place."""
         assert call.receiver is not None
-        receiver = self.eval(call.receiver)
+        receiver = self.exprs.eval(call.receiver)
         instance = receiver.what if isinstance(receiver, Object) else None
         if not isinstance(instance, ParserInstance):
             raise unsupported(call.pos, "apply() of this expression")
-        frame = Frame(self.frame, Block())
+        frame = Frame(self.code.frame, Block())
         bound = rebind(bindings(call.args), instance.decl.params)
-        self._bind_arguments(bound, instance.env, frame, set())
+        self.calls.bind_arguments(bound, instance.env, frame, set())
         prefix = instance.path.rpartition(".")[2]
         decl = instance.decl
-        self._inline(frame, instance.env, lambda: self.parser_body(decl, frame.done, prefix), call.pos)
+        self.calls.inline(frame, instance.env, lambda: self.states(decl, frame.done, prefix), call.pos)
 
     # --- select ---
 
@@ -86,7 +91,7 @@ class Parsers(Tables):
         assert callable(block_of)
         values = [
             leaf
-            for value, expr in zip(self.eval_in_order(select.exprs), select.exprs, strict=True)
+            for value, expr in zip(self.exprs.eval_in_order(select.exprs), select.exprs, strict=True)
             for leaf in self._select_leaves(value, expr)
         ]
         keys = [self._select_key(v, select.pos) for v in values]
@@ -114,9 +119,9 @@ class Parsers(Tables):
             cases.extend(SelectCase(keyset, None, to) for keyset in keysets)
         if not complete:
             cases.append(SelectCase([], None, self._no_match_block()))
-        if self.routine.current.term is None:
-            self.routine.current.term = Select(keys, cases)
-        self.start(Block())
+        if self.code.routine.current.term is None:
+            self.code.routine.current.term = Select(keys, cases)
+        self.code.start(Block())
 
     def _select_leaves(self, value: Value, expr: ast.Expr) -> list[Value]:
         if isinstance(value, Struct):
@@ -130,12 +135,12 @@ class Parsers(Tables):
             raw, width, signed = arith.to_data(value.expr), 1, False
         else:
             assert isinstance(value, Data)
-            raw = value.expr if isinstance(value.expr, Field) else self.data(value, pos)
+            raw = value.expr if isinstance(value.expr, Field) else self.code.data(value, pos)
             width, signed = value.width, value.signed
         if isinstance(raw, (Field, LastField)) and raw.width == width:
             return raw
-        field = self.temp(width, signed, "select")
-        self.emit(Assign(field, raw))
+        field = self.code.temp(width, signed, "select")
+        self.code.emit(Assign(field, raw))
         return field
 
     def _value_set(self, keys: list[ast.Expr]) -> str | None:
@@ -145,16 +150,16 @@ class Parsers(Tables):
         return None
 
     def _declare_value_set(self, decl: ast.ValueSetDecl) -> str:
-        name = qualified(self.env.path, control_plane_name(decl))
-        self.claims.claim("value set", name, (decl, self._home(decl)), decl.pos)
+        name = qualified(self.code.env.path, control_plane_name(decl))
+        self.code.claims.claim("value set", name, (decl, self.code.home(decl)), decl.pos)
         if name not in self._value_sets:
             self._value_sets.add(name)
             element = decl.type.element if isinstance(decl.type, t.SetType) else decl.element.type
             width = t.max_width_bits(element) if element is not None else None
-            size = as_const(self.eval(decl.size))
+            size = as_const(self.exprs.eval(decl.size))
             if width is None or size is None:
                 raise unsupported(decl.pos, f"value set '{decl.name}' of this type or size")
-            self.out.value_sets.append(lir.ValueSet(name, width, size))
+            self.code.out.value_sets.append(lir.ValueSet(name, width, size))
         return name
 
     def _keysets(self, case: ast.SelectCase, values: list[Value]) -> list[KeySet]:
@@ -197,13 +202,13 @@ class Parsers(Tables):
         return [(self._number(expr, width), None)]
 
     def _signed_number(self, expr: ast.Expr) -> int:
-        number = as_const(self.eval(expr))
+        number = as_const(self.exprs.eval(expr))
         if number is None:
             raise unsupported(expr.pos, "a keyset that is not constant")
         return number
 
     def _number(self, expr: ast.Expr, width: int) -> int:
-        value = self.eval(expr)
+        value = self.exprs.eval(expr)
         if isinstance(value, Boolean):
             value = Data(arith.to_data(value.expr), 1)
         number = as_const(value)
@@ -213,7 +218,7 @@ class Parsers(Tables):
 
     def _no_match_block(self) -> Block:
         if self._no_match is None:
-            code = Const(self.error_codes.get("NoMatch", 0), ENUM_WIDTH)
+            code = Const(self.exprs.error_codes.get("NoMatch", 0), ENUM_WIDTH)
             self._no_match = Block([Verify(lir.Bool(False), code)], lir.End(), self._state_name("", "noMatch"))
         return self._no_match
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.base import Builder
+from p4lite.compiler.midend.emitter import Emitter, Frame
 from p4lite.compiler.midend.lir import (
     Assign,
     Const,
@@ -30,6 +30,7 @@ from p4lite.compiler.midend.values import (
     HeaderUnion,
     HeaderValue,
     IntConst,
+    NextElement,
     Nothing,
     PlusSliceOf,
     SliceOf,
@@ -60,8 +61,8 @@ def _largest(expr: Expr) -> int:
     return arith.mask(64)
 
 
-class Places(Builder):
-    """Values in storage."""
+class Places(Emitter):
+    """An emitter that also moves values to and from storage: what all parts of the lowering write code with."""
 
     # --- reading ---
 
@@ -180,6 +181,39 @@ class Places(Builder):
         if isinstance(ty, t.StackType):
             return Struct({str(i): self.zero(ty.element, pos) for i in range(ty.size)})
         raise unsupported(pos, f"the default value of {ty}")
+
+    def leaves(self, value: Value, pos: ast.Pos) -> list[Value]:
+        """The scalars (and varbits) of a value in order."""
+        if isinstance(value, Struct):
+            return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
+        if isinstance(value, Header):
+            return [leaf for v in self.header_fields(value, pos).values() for leaf in self.leaves(v, pos)]
+        if isinstance(value, HeaderValue) and value.fields is not None:
+            return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
+        if isinstance(value, (Stack, UnionStack)):
+            elements = [self.element(value, i) for i in range(value.type.size)]
+            return [leaf for e in elements for leaf in self.leaves(e, pos)]
+        if isinstance(value, HeaderUnion):
+            members = [self.union_member(value, n) for n in value.type.fields]
+            return [leaf for m in members for leaf in self.leaves(m, pos)]
+        if isinstance(value, (Data, Boolean, Varbit)):
+            return [value]
+        raise unsupported(pos, "a value of this type in a list of fields")
+
+    def readable(self, value: Value, pos: ast.Pos) -> Value:
+        """What a destination holds now."""
+        if isinstance(value, SliceOf):
+            base = value.base
+            expr = arith.slice_bits(self.data(base, pos), value.high, value.low, base.width, base.signed)
+            return Data(expr, value.high - value.low + 1)
+        if isinstance(value, PlusSliceOf):
+            base = value.base
+            raw = arith.cast(self.data(base, pos), base.width, base.signed, base.width, False)
+            shifted = arith.shift_right(raw, value.low, value.low_width, base.width, False)
+            return Data(arith.cast(shifted, base.width, False, value.width, False), value.width)
+        if isinstance(value, NextElement):
+            raise unsupported(pos, "'.next' as an inout argument")
+        return value
 
     # --- snapshots ---
 
@@ -369,6 +403,12 @@ class Places(Builder):
     def _pop_all(self, target: Stack | UnionStack) -> None:
         ref = lir.StackRef(target.name) if isinstance(target, Stack) else lir.UnionStackRef(target.name)
         self.emit(Prim("pop", (ref, Const(target.type.size, 32))))
+
+    def copy_out(self, frame: Frame, pos: ast.Pos) -> None:
+        """Copy back the parameters of one call, in the order of its arguments."""
+        for target, source in frame.copy_outs:
+            if not isinstance(target, NextElement):
+                self.assign(target, source, pos)
 
     # --- comparing ---
 

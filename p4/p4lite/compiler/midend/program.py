@@ -6,14 +6,24 @@ from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
-from p4lite.compiler.midend import arith, graph, lir
-from p4lite.compiler.midend.base import Env, Frame, Routine, bindings, rebind
-from p4lite.compiler.midend.instances import ControlInstance, count_apply_sites
-from p4lite.compiler.midend.lir import Block, Field, FieldList, Prim
+from p4lite.compiler.midend import graph, lir
+from p4lite.compiler.midend.callees import Callees
+from p4lite.compiler.midend.calls import KINDS, Calls
+from p4lite.compiler.midend.checksums import Checksums
+from p4lite.compiler.midend.emitter import Env
+from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.externs import Externs
+from p4lite.compiler.midend.field_lists import FieldLists
+from p4lite.compiler.midend.hidden import HiddenTables
+from p4lite.compiler.midend.instances import Instances, count_apply_sites
+from p4lite.compiler.midend.lir import Block, Prim
 from p4lite.compiler.midend.optimise import optimise
 from p4lite.compiler.midend.parsers import Parsers, selects_for_branches
+from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.values import Boolean, Data, Object, Struct, Value
+from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.tables import Tables
+from p4lite.compiler.midend.values import Object, Value
 
 if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
@@ -21,45 +31,38 @@ if TYPE_CHECKING:
 
 PARSER_PARAMS = 4
 USER_METADATA = "userMetadata"
-CHECKSUMS = {
-    "verify_checksum": (True, False),
-    "verify_checksum_with_payload": (True, True),
-    "update_checksum": (False, False),
-    "update_checksum_with_payload": (False, True),
-}
 
 
-class Lowering(Parsers):
-    """Lowers one program."""
+class Lowering:
+    """Lowers one program: puts the parts together, and hands each block of the package to the one it is for."""
 
     def __init__(self, program: TypedProgram, reporter: Reporter | None) -> None:
-        super().__init__(program.source_name)
         self.program = program
-        self.program_decls = list(program.decls)
-        self.reporter = reporter
-        self.sources = program.reporter.sources
+        self.decls = decls = list(program.decls)
         self.error_codes = {name: code for code, name in enumerate(program.errors)}
-        self.field_list_ids = {}
-        self.site_counts = {}
-        for decl in self.program_decls:
+        sites: dict[ast.Node, int] = {}
+        for decl in decls:
             if isinstance(decl, (ast.ControlDecl, ast.ParserDecl)):
                 for site, count in count_apply_sites(decl).items():
-                    self.site_counts[site] = self.site_counts.get(site, 0) + count
-        self.globals = Env(None, "")
-        self.env = self.globals
-        self.frame = Frame(None, Block())
-        self._scratch("")
-
-    def warn(self, pos: ast.Pos, message: str) -> None:
-        """Report a warning through the front end's reporter."""
-        if self.reporter is not None:
-            self.reporter.warning(pos, message)
-
-    def _scratch(self, kind: str) -> Block:
-        """Emit into a block of its own, to see whether anything is emitted."""
-        block = Block()
-        self.routine = Routine(kind, block, block)
-        return block
+                    sites[site] = sites.get(site, 0) + count
+        self.out = lir.LoweredProgram(program=program.source_name)
+        self.code = code = Places(self.out, program.reporter.sources, reporter)
+        callees = Callees()
+        self.exprs = exprs = Expressions(code, callees, self.error_codes)
+        self.instances = instances = Instances(code, exprs, sites)
+        self.hidden = hidden = HiddenTables(code)
+        self.statements = statements = Statements(code, exprs, callees, instances, hidden)
+        self.calls = calls = Calls(code, exprs, instances, statements, hidden)
+        self.field_lists = FieldLists(code, exprs, decls)
+        self.externs = externs = Externs(code, exprs, self.field_lists)
+        self.parsers = Parsers(code, exprs, statements, calls)
+        self.checksums = Checksums(code, exprs, instances, calls, externs)
+        tables = Tables(code, exprs, instances, statements, calls, decls)
+        callees.instances, callees.tables = instances, tables
+        callees.add(calls, *KINDS)
+        callees.add(externs, ast.CallKind.EXTERN_FUNCTION, ast.CallKind.EXTERN_METHOD)
+        callees.add(tables, ast.CallKind.TABLE_APPLY)
+        callees.add(self.parsers, ast.CallKind.PARSER_APPLY)
 
     def run(self) -> lir.LoweredProgram:
         """The lowered program."""
@@ -70,12 +73,10 @@ class Lowering(Parsers):
             )
         blocks = main.args
         self._declare_enums()
-        self.globals.declared.update(
-            d for d in self.program_decls if isinstance(d, (ast.ActionDecl, ast.Instantiation))
-        )
-        for decl in self.program_decls:
+        self.code.globals.declared.update(d for d in self.decls if isinstance(d, (ast.ActionDecl, ast.Instantiation)))
+        for decl in self.decls:
             if isinstance(decl, ast.Instantiation) and isinstance(decl.type, t.ExternType):
-                self.instance(decl)
+                self.instances.instance(decl)
         parser = self._decl(blocks, "p")
         assert isinstance(parser, ast.ParserDecl)
         if len(parser.params) != PARSER_PARAMS:
@@ -86,24 +87,20 @@ class Lowering(Parsers):
         assert meta_type is not None
         standard_type = t.strip_newtypes(standard_type) if standard_type is not None else None
         assert isinstance(standard_type, t.StructType)
-        headers = self.storage.allocate(headers_type, "", parser.params[1].pos)
-        meta = self.storage.allocate(meta_type, USER_METADATA, parser.params[2].pos)
-        self.standard_metadata = self.storage.standard_metadata(standard_type)
-        self._field_lists(meta_type, meta)
-        self._lower_parser(parser, self._instance_args(blocks, "p"), headers, meta)
+        headers = self.code.storage.allocate(headers_type, "", parser.params[1].pos)
+        meta = self.code.storage.allocate(meta_type, USER_METADATA, parser.params[2].pos)
+        standard = self.externs.standard_metadata = self.code.storage.standard_metadata(standard_type)
+        self.field_lists.declare(meta_type, meta)
+        values: list[Value] = [Object("packet_in"), headers, meta, standard]
+        self._lower_parser(parser, self._block_env(parser, blocks, "p", values))
         for key, name in (("ig", "ingress"), ("eg", "egress")):
-            decl = self._control(blocks, key)
-            env = self._block_env(decl, self._instance_args(blocks, key), [headers, meta, self.standard_metadata])
-            self._lower_pipeline(decl, env, name)
+            control = self._control(blocks, key)
+            self._lower_pipeline(control, self._block_env(control, blocks, key, [headers, meta, standard]), name)
         deparser = self._control(blocks, "dep")
-        packet_out = Object("packet_out")
-        self._lower_deparser(
-            deparser, self._block_env(deparser, self._instance_args(blocks, "dep"), [packet_out, headers])
-        )
+        self._lower_deparser(deparser, self._block_env(deparser, blocks, "dep", [Object("packet_out"), headers]))
         for key, verify in (("ck", False), ("vr", True)):
             control = self._control(blocks, key)
-            self.env = self._block_env(control, self._instance_args(blocks, key), [headers, meta])
-            self._checksum_control(control, verify, lir.Bool(True))
+            self.checksums.lower(control, self._block_env(control, blocks, key, [headers, meta]), verify)
         self._finish()
         return self.out
 
@@ -111,7 +108,7 @@ class Lowering(Parsers):
 
     def _declare_enums(self) -> None:
         self.out.errors = [(name, code) for name, code in self.error_codes.items()]
-        for decl in self.program_decls:
+        for decl in self.decls:
             if isinstance(decl, ast.EnumDecl) and not decl.pos.file.endswith("v1model.p4"):
                 if isinstance(decl.type, t.SerEnumType):
                     continue
@@ -128,93 +125,48 @@ class Lowering(Parsers):
         assert isinstance(decl, ast.ControlDecl)
         return decl
 
-    def _instance_args(self, blocks: dict[str, ast.Value | None], key: str) -> dict[str, ast.Value | None]:
+    def _block_env(
+        self,
+        decl: ast.ParserDecl | ast.ControlDecl,
+        blocks: dict[str, ast.Value | None],
+        key: str,
+        values: list[Value],
+    ) -> Env:
+        """The environment of one of the package's blocks: its parameters, and its constructor's."""
         instance = blocks[key]
         assert isinstance(instance, ast.Instance)
-        return instance.args
-
-    def _block_env(
-        self, decl: ast.ParserDecl | ast.ControlDecl, args: dict[str, ast.Value | None], values: list[Value]
-    ) -> Env:
-        env = Env(self.globals, decl.name)
+        env = Env(self.code.globals, decl.name)
         for param, value in zip(decl.params, values, strict=True):
             env.bind(param, value)
         for param in decl.ctor_params:
-            argument = args.get(param.name)
+            argument = instance.args.get(param.name)
             if argument is not None:
-                env.bind(param, self.constant(argument, param.type, param.pos))
+                env.bind(param, self.exprs.constant(argument, param.type, param.pos))
         return env
 
-    def _field_lists(self, meta_type: t.Type, meta: Value) -> None:
-        """`@field_list(n, ...)` on fields of the user metadata."""
-        lists: dict[int, FieldList] = {}
-        self._scan_field_lists(t.strip_newtypes(meta_type), meta, lists)
-        for index, made in lists.items():
-            self.out.field_lists.append(made)
-            self.field_list_ids[index] = made.id
-
-    def _scan_field_lists(self, ty: t.Type, value: Value, lists: dict[int, FieldList]) -> None:
-        if not isinstance(ty, t.StructType) or not isinstance(value, Struct):
-            return
-        assert isinstance(ty.decl, ast.StructDecl)
-        for decl in ty.decl.fields:
-            member = value.fields[decl.name]
-            annotation = decl.annotation("field_list")
-            if annotation is None:
-                self._scan_field_lists(t.strip_newtypes(ty.fields[decl.name]), member, lists)
-                continue
-            for index in self.annotation_numbers(annotation):
-                made = lists.setdefault(index, FieldList(f"field_list{index}", len(lists) + 1, []))
-                made.elements.extend(self._listed(member, decl.pos))
-
-    def _listed(self, member: Value, pos: ast.Pos) -> list[Field | lir.Const]:
-        fields: list[Field | lir.Const] = []
-        for leaf in self.leaves(member, pos):
-            if isinstance(leaf, Data) and isinstance(leaf.expr, Field):
-                fields.append(leaf.expr)
-            elif isinstance(leaf, Boolean) and isinstance(leaf.place, Field):
-                fields.append(leaf.place)
-        return fields
-
-    def _enter(self, kind: str, region: str, env: Env) -> Block:
-        entry = Block()
-        self.routine = Routine(kind, entry, entry, region)
-        self.frame = Frame(None, Block())
-        self.env = env
-        return entry
-
-    def _leave(self) -> None:
-        self.jump(self.frame.done)
-        self.start(self.frame.done)
-        self.end()
-
-    def _lower_parser(
-        self, decl: ast.ParserDecl, args: dict[str, ast.Value | None], headers: Value, meta: Value
-    ) -> None:
-        env = self._block_env(decl, args, [Object("packet_in"), headers, meta, self.standard_metadata])
-        entry = self._enter("parser", "parser", env)
+    def _lower_parser(self, decl: ast.ParserDecl, env: Env) -> None:
+        entry = self.code.enter("parser", "parser", env)
         entry.name = None
-        self.reject = Block(term=lir.End())
-        self.parser_body(decl, Block(term=lir.End()), "")
+        self.parsers.states(decl, Block(term=lir.End()), "")
         graph.simplify(entry)
         if any(isinstance(b.term, lir.Branch) for b in lir.reachable(entry)):
-            selects_for_branches(entry, self.temp(1, hint="branch"))
+            selects_for_branches(entry, self.code.temp(1, hint="branch"))
         self.out.parser = entry
 
-    def _lower_pipeline(self, decl: ast.ControlDecl, env: Env, name: str) -> None:
-        entry = self._enter("control", name, env)
+    def _lower_control(self, kind: str, decl: ast.ControlDecl, env: Env, region: str) -> Block:
+        entry = self.code.enter(kind, region, env)
         assert decl.body is not None
-        self.declare_locals(decl.locals)
-        self.statements(decl.body.stmts)
-        self._leave()
-        self.out.pipelines.append(lir.Pipeline(name, entry, self.loc(decl)))
+        self.calls.declare_locals(decl.locals)
+        self.statements.run(decl.body.stmts)
+        self.code.leave()
+        return entry
+
+    def _lower_pipeline(self, decl: ast.ControlDecl, env: Env, name: str) -> None:
+        entry = self._lower_control("control", decl, env, name)
+        self.out.pipelines.append(lir.Pipeline(name, entry, self.code.loc(decl)))
 
     def _lower_deparser(self, decl: ast.ControlDecl, env: Env) -> None:
-        entry = self._enter("deparser", "deparser", env)
-        assert decl.body is not None
-        self.declare_locals(decl.locals)
-        self.statements(decl.body.stmts)
-        self._leave()
+        entry = self._lower_control("deparser", decl, env, "deparser")
         graph.simplify(entry)
         if not isinstance(entry.term, lir.End):
             raise unsupported(decl.pos, "conditions in a deparser")
@@ -227,76 +179,12 @@ class Lowering(Parsers):
                 self.out.deparse_ops.append(op)
             else:
                 raise unsupported(decl.pos, "computations in a deparser")
-        self.out.deparse_loc = self.loc(decl)
-
-    # --- checksums ---
-
-    def _checksum_control(self, decl: ast.ControlDecl, verify: bool, holds: lir.Expr) -> None:
-        """The calls of a checksum control, or of a control that it applies; `holds` is the condition to get there."""
-        assert decl.body is not None
-        variables = [d for d in decl.locals if isinstance(d, ast.VarDecl)]
-        if variables:
-            raise unsupported(variables[0].pos, "a variable in a checksum control")
-        self.env.declared.update(decl.locals)
-        for local in decl.locals:
-            if isinstance(local, ast.Instantiation):
-                self.instance(local)
-        self._checksum_statement(decl.body, verify, holds)
-
-    def _checksum_statement(self, stmt: ast.Stmt, verify: bool, holds: lir.Expr) -> None:
-        scratch = self._scratch("checksum")
-        self.frame = Frame(None, Block())
-        if isinstance(stmt, ast.Block):
-            for inner in stmt.stmts:
-                self._checksum_statement(inner, verify, holds)
-        elif isinstance(stmt, ast.If):
-            cond = self.eval_truth(stmt.cond)
-            self._checksum_statement(stmt.then, verify, arith.logical_and(holds, cond))
-            if stmt.other is not None:
-                self._checksum_statement(stmt.other, verify, arith.logical_and(holds, arith.logical_not(cond)))
-        elif isinstance(stmt, ast.CallStmt) and stmt.call.method in CHECKSUMS:
-            self._checksum(stmt.call, verify, holds)
-        elif isinstance(stmt, ast.CallStmt) and stmt.call.kind is ast.CallKind.CONTROL_APPLY:
-            self._checksum_apply(stmt.call, verify, holds)
-        elif not isinstance(stmt, (ast.Empty, ast.ConstDecl)):
-            raise unsupported(stmt.pos, "anything but calls of verify_checksum or update_checksum here")
-        if scratch.ops or scratch.term is not None:
-            raise unsupported(stmt.pos, "computations in a checksum control")
-
-    def _checksum_apply(self, call: ast.Call, verify: bool, holds: lir.Expr) -> None:
-        assert call.receiver is not None
-        receiver = self.eval(call.receiver)
-        control = receiver.what if isinstance(receiver, Object) else None
-        if not isinstance(control, ControlInstance):
-            raise unsupported(call.pos, "apply() of this expression")
-        frame = Frame(None, Block())
-        self._bind_arguments(rebind(bindings(call.args), control.decl.params), control.env, frame, set())
-        if frame.copy_outs:
-            raise unsupported(call.pos, "arguments that must be copied, in a checksum control")
-        saved = self.env
-        self.env = control.env
-        self._checksum_control(control.decl, verify, holds)
-        self.env = saved
-
-    def _checksum(self, call: ast.Call, verify: bool, holds: lir.Expr) -> None:
-        is_verify, payload = CHECKSUMS[call.method]
-        if is_verify != verify:
-            raise unsupported(call.pos, f"'{call.method}' in this block")
-        cond, data, target, algo = self._args(call)
-        place = self.eval(target)
-        if not isinstance(place, Data) or not isinstance(place.expr, Field):
-            raise unsupported(target.pos, "a checksum anywhere but in a field")
-        inputs = self.hash_input(self.eval(data), data.pos, simple=True)
-        name = self.calculation(self.enum_member(algo), inputs, payload=payload)
-        number = len(self.out.checksums)
-        label = f"cksum_{number}" if number else "cksum"
-        holds = arith.logical_and(holds, self.eval_truth(cond))
-        self.out.checksums.append(lir.Checksum(label, place.expr, name, verify, holds, self.loc(call)))
+        self.out.deparse_loc = self.code.loc(decl)
 
     # --- the end ---
 
     def _finish(self) -> None:
-        self.rename_hidden()
+        self.hidden.rename()
         for pipeline in self.out.pipelines:
             graph.simplify(pipeline.entry)
             self._merge_sites(pipeline.entry)
@@ -325,7 +213,7 @@ class Lowering(Parsers):
                 pos, f"applying table '{again.name}' twice in a row; one of its places must exclude the other"
             )
         try:
-            graph.merge_sites(entry, self.temp(8, hint="apply_site"))
+            graph.merge_sites(entry, self.code.temp(8, hint="apply_site"))
         except ValueError as error:
             raise unsupported(
                 self.program.main.pos,
@@ -340,6 +228,3 @@ def lower(program: TypedProgram, reporter: Reporter | None = None) -> lir.Lowere
         Unsupported: at the first construct that BMv2 cannot express.
     """
     return Lowering(program, reporter).run()
-
-
-__all__ = ["Lowering", "lower"]

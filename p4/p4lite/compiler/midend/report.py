@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from p4lite.compiler.ast import Pos
 from p4lite.compiler.diagnostics import Unsupported
+from p4lite.compiler.position import Pos
 
 
 def unsupported(pos: Pos, what: str) -> Unsupported:

@@ -74,7 +74,7 @@ class Storage:
         known = self._types.get(ty)
         if known is not None:
             return known
-        name = self.unique(control_plane_name(ty.decl, str(ty)))
+        name = self.unique(control_plane_name(ast.declaration_of(ty), str(ty)))
         made = HeaderType(name)
         self._types[ty] = name
         self._flatten_fields(made, ty, "")
@@ -110,7 +110,7 @@ class Storage:
         known = self._types.get(ty)
         if known is not None:
             return known
-        name = self.unique(control_plane_name(ty.decl, str(ty)))
+        name = self.unique(control_plane_name(ast.declaration_of(ty), str(ty)))
         self._types[ty] = name
         members = []
         for member, header in ty.fields.items():

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from p4lite.compiler import types as t
 from p4lite.compiler.midend.lir import (
     Arg,
+    Const,
     ElemField,
     ElemRef,
     Expr,
@@ -247,3 +248,12 @@ def _in_one_union(x: str, y: str) -> bool:
         return False
     x, y = x.partition(":")[0], y.partition(":")[0]
     return "." in x and "." in y and x.rpartition(".")[0] == y.rpartition(".")[0]
+
+
+def as_const(value: Value) -> int | None:
+    """The integer a value is at compile time, or None."""
+    if isinstance(value, IntConst):
+        return value.value
+    if isinstance(value, Data) and isinstance(value.expr, Const):
+        return value.expr.value
+    return None

@@ -174,7 +174,7 @@ class _Generator:
     def _digest_name(self, call: ast.Call) -> str:
         ty = call.types[0] if call.types else None
         if isinstance(ty, t.Nominal):
-            return control_plane_name(ty.decl).lstrip(".")
+            return control_plane_name(ast.declaration_of(ty)).lstrip(".")
         known = self.__dict__.setdefault("_unnamed", {})
         return str(known.setdefault(call, f"digest_{len(known)}"))
 

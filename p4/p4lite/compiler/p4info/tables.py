@@ -82,7 +82,7 @@ class Tables:
             add_documentation(entry, param.annotations)
             self.named_type(entry, param.type)
             if isinstance(param.type, t.EnumType):
-                entry.type_name.name = control_plane_name(param.type.decl).lstrip(".")
+                entry.type_name.name = control_plane_name(ast.declaration_of(param.type)).lstrip(".")
 
     def named_type(self, entry: Any, ty: t.Type | None) -> None:
         """Width and, for a type with a name of its own, type of a parameter or field."""

@@ -29,7 +29,7 @@ def translation(ty: t.Type) -> Translation | None:
     """The translation of a `type` declaration, None without one."""
     if not isinstance(ty, t.NewType):
         return None
-    annotation = ty.decl.annotation(TRANSLATION)
+    annotation = ast.declaration_of(ty).annotation(TRANSLATION)
     if annotation is None or not annotation.tokens:
         return None
     uri, rest = annotation.tokens[0][1:-1], annotation.tokens[2:]
@@ -52,7 +52,7 @@ def value_width(ty: t.Type | None) -> int:
 
 def type_name(ty: t.Type | None) -> str | None:
     """The name under which a value's type stands in `type_info`; None for a type without a name there."""
-    return control_plane_name(ty.decl).lstrip(".") if isinstance(ty, t.NewType) else None
+    return control_plane_name(ast.declaration_of(ty)).lstrip(".") if isinstance(ty, t.NewType) else None
 
 
 def bytes_of(value: int, width: int) -> bytes:
@@ -135,7 +135,7 @@ class TypeInfo:
                     entry.translated_type.sdn_string.SetInParent()
                 else:
                     entry.translated_type.sdn_bitwidth = translated.bits
-            add_annotations(entry, ty.decl.annotations, {TRANSLATION})
+            add_annotations(entry, ast.declaration_of(ty).annotations, {TRANSLATION})
         return name
 
     def _serializable_enum(self, ty: t.SerEnumType) -> str:
@@ -199,7 +199,7 @@ class TypeInfo:
 
 
 def _name(ty: t.Nominal) -> str:
-    return control_plane_name(ty.decl).lstrip(".")
+    return control_plane_name(ast.declaration_of(ty)).lstrip(".")
 
 
 def _member_name(ty: t.Nominal, name: str) -> str:

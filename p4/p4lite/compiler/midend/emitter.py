@@ -1,19 +1,21 @@
-"""State of the lowering: the routine being built, environments, frames of inlined calls."""
+"""The routine being built, environments, frames of inlined calls."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
-from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.claims import Claims
-from p4lite.compiler.midend.lir import Block, Branch, Const, Expr, Field, Jump, LOp
+from p4lite.compiler.midend.lir import Block, Branch, Expr, Field, Jump, LOp
 from p4lite.compiler.midend.storage import Storage, boolean
-from p4lite.compiler.midend.values import Boolean, Data, Value
+from p4lite.compiler.midend.values import Boolean, Value
+
+if TYPE_CHECKING:
+    from p4lite.compiler.diagnostics import Reporter
 
 
 @dataclass
@@ -26,36 +28,6 @@ class Routine:
     region: str = ""
     exit_flag: Field | None = None
     """In an action: set this instead of leaving the pipeline, because calls around the table copy out first."""
-
-
-class Bound(NamedTuple):
-    """An argument and its parameter; `expr` is None for an optional parameter left out.
-
-    `place` orders the arguments as the call does, which may name them in another order than the parameters'.
-    """
-
-    param: ast.Param
-    expr: ast.Expr | None
-    place: int = 0
-
-
-def bindings(args: list[ast.Arg] | None) -> list[Bound]:
-    """The arguments of a checked call with their parameters, in the order of the parameters."""
-    out: list[Bound] = []
-    for arg in args or []:
-        assert arg.param is not None
-        out.append(Bound(arg.param, arg.expr, arg.place))
-    return out
-
-
-def as_written(bound: list[Bound]) -> list[Bound]:
-    """Arguments in the order of the call: that of evaluation and of copying out (specification §6.8, §8.20)."""
-    return sorted(bound, key=lambda b: b.place)
-
-
-def rebind(bound: list[Bound], params: list[ast.Param]) -> list[Bound]:
-    """The same arguments for the parameters of what is really called, when that was given as a constructor argument."""
-    return [Bound(param, item.expr, item.place) for param, item in zip(params, bound, strict=True)]
 
 
 class Env:
@@ -101,18 +73,76 @@ class Frame:
     """(break target, continue target), innermost last."""
 
 
-class Builder:
-    """Emits operations and control flow into the current routine."""
+class Emitter:
+    """Emits operations and control flow into the routine at hand, whose frames and names it knows."""
 
-    routine: Routine
-    frame: Frame
-    env: Env
-
-    def __init__(self, program_name: str) -> None:
-        self.sources: dict[str, list[str]] = {}
-        self.out = lir.LoweredProgram(program=program_name)
-        self.storage = Storage(self.out)
+    def __init__(self, out: lir.LoweredProgram, sources: dict[str, list[str]], reporter: Reporter | None) -> None:
+        self.out = out
+        self.sources = sources
+        self.reporter = reporter
+        self.storage = Storage(out)
         self.claims = Claims()
+        self.globals = Env(None, "")
+        self.env = self.globals
+        self.frame = Frame(None, Block())
+        self.routine: Routine
+        self.scratch("")
+
+    def warn(self, pos: ast.Pos, message: str) -> None:
+        """Report a warning through the front end's reporter."""
+        if self.reporter is not None:
+            self.reporter.warning(pos, message)
+
+    # --- routines ---
+
+    def enter(self, kind: str, region: str, env: Env) -> Block:
+        """Begin a routine; its first block."""
+        entry = Block()
+        self.routine = Routine(kind, entry, entry, region)
+        self.frame = Frame(None, Block())
+        self.env = env
+        return entry
+
+    def leave(self) -> None:
+        """End the routine where its outermost frame ends."""
+        self.jump(self.frame.done)
+        self.start(self.frame.done)
+        self.end()
+
+    def scratch(self, kind: str) -> Block:
+        """Emit into a block of its own, to see whether anything is emitted."""
+        block = Block()
+        self.routine = Routine(kind, block, block)
+        return block
+
+    # --- where we are ---
+
+    def home(self, decl: ast.Declaration) -> Env:
+        """The environment in which an action, table or instance was declared."""
+        env: Env | None = self.env
+        while env is not None:
+            if decl in env.declared:
+                return env
+            env = env.parent
+        return self.globals
+
+    def copies_out(self) -> bool:
+        """True iff a call around the current place has parameters to copy back."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if frame.copy_outs:
+                return True
+            frame = frame.parent
+        return False
+
+    def in_loop(self) -> bool:
+        """True iff the current place is in a loop of this routine."""
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if frame.loops:
+                return True
+            frame = frame.parent
+        return False
 
     # --- blocks ---
 
@@ -178,66 +208,3 @@ class Builder:
         lines = self.sources.get(pos.file, [])
         text = lines[pos.line - 1][pos.col - 1 :] if pos.line <= len(lines) else ""
         return lir.SourceInfo(pos.file, pos.line, pos.col, re.split(r"[;{]", text)[0].strip())
-
-
-def data(expr: Expr, width: int, signed: bool = False) -> Data:
-    """Data of a type, known to be exact."""
-    return Data(expr, width, signed)
-
-
-def has_effects(nodes: Iterable[ast.Node | None]) -> bool:
-    """True iff evaluating one of the expressions can change anything (or raise a parser error)."""
-    return any(n is not None and _effects(n) for n in nodes)
-
-
-def can_exit(decl: ast.ActionDecl) -> bool:
-    """True iff the action, or one that it calls, has an exit statement."""
-    seen: set[ast.Node] = set()
-    todo: list[ast.Node] = [decl]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.Exit):
-            return True
-        target = node.target if isinstance(node, ast.Call) else None
-        if isinstance(target, (ast.ActionDecl, ast.FunctionDecl)) and target not in seen:
-            seen.add(target)
-            todo.append(target)
-        todo.extend(ast.children(node))
-    return False
-
-
-_PURE_KINDS = frozenset({ast.CallKind.SIZE_METHOD, ast.CallKind.CONSTRUCTOR})
-
-
-def _effects(node: ast.Node) -> bool:
-    for n in ast.walk(node):
-        if isinstance(n, ast.Call) and n.const is None and n.kind not in _PURE_KINDS:
-            if n.kind is ast.CallKind.HEADER_METHOD and n.method == "isValid":
-                continue
-            return True
-        if isinstance(n, ast.Member) and n.name == "last" and isinstance(n.expr.type, t.StackType):
-            return True
-    return False
-
-
-def as_const(value: Value) -> int | None:
-    """The integer a value is at compile time, or None."""
-    from p4lite.compiler.midend.values import IntConst
-
-    if isinstance(value, IntConst):
-        return value.value
-    if isinstance(value, Data) and isinstance(value.expr, Const):
-        return value.expr.value
-    return None
-
-
-def fields_of(ty: t.Type) -> list[tuple[str, t.Type]]:
-    """Named fields of a struct, header or anonymous struct; items of a tuple or array by position."""
-    ty = t.strip_newtypes(ty)
-    if isinstance(ty, (t.FieldsType, t.AnonStructType)):
-        return list(ty.fields.items())
-    if isinstance(ty, t.TupleType):
-        return [(str(i), f) for i, f in enumerate(ty.items)]
-    if isinstance(ty, t.StackType):
-        return [(str(i), ty.element) for i in range(ty.size)]
-    return []

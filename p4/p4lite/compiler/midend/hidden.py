@@ -1,0 +1,62 @@
+"""Tables and actions that are not the program's: they hold code that BMv2 runs in actions only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p4lite.compiler import ast
+from p4lite.compiler.midend import lir
+from p4lite.compiler.midend.emitter import Emitter, Routine
+from p4lite.compiler.midend.lir import DEFAULT_TABLE_SIZE, Action, ApplyTable, Block, Table
+from p4lite.compiler.midend.names import UniqueNames
+
+
+class HiddenTables:
+    """Makes them, and keeps their names apart from the program's."""
+
+    def __init__(self, code: Emitter) -> None:
+        self.code = code
+        self._names = UniqueNames()
+        self._made: list[Table | Action] = []
+
+    def in_action(self, node: ast.Node, body: Callable[[], None]) -> None:
+        """Run `body` as an action of its own, called here."""
+        loc = self.code.loc(node)
+        made = Action(self._name(f"loop{node.pos.line}"), [], Block(), loc)
+        self._made.append(made)
+        outside = self.code.routine
+        self.code.routine = Routine("action", made.body, made.body, outside.region)
+        body()
+        self.code.end()
+        self.code.routine = outside
+        self.code.out.actions.append(made)
+        self.call_node(made, loc)
+
+    def call_node(self, action: Action, loc: lir.SourceInfo | None) -> None:
+        """Run an action here: by a table of its own with nothing but it."""
+        short = action.name.rpartition(".")[2]
+        table = Table(
+            self._name(f"tbl_{short}"),
+            [],
+            [action],
+            DEFAULT_TABLE_SIZE,
+            default=action,
+            default_const=True,
+            loc=loc,
+        )
+        self._made.append(table)
+        after = Block()
+        if self.code.routine.current.term is None:
+            self.code.routine.current.term = ApplyTable(table, {}, after)
+        self.code.start(after)
+
+    def rename(self) -> None:
+        """Takes the names of the compiler's own tables and actions back where the program has them."""
+        self._names.reserve(self.code.claims.taken("table", "action"))
+        wanted = self.code.claims.taken("table", "action")
+        for item in self._made:
+            if item.name in wanted:
+                item.name = self._name(item.name)
+
+    def _name(self, base: str) -> str:
+        return self._names.take(base)

@@ -1,0 +1,91 @@
+"""Objects of a program: controls, parsers and externs, instantiated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p4lite.compiler import ast
+from p4lite.compiler import types as t
+from p4lite.compiler.midend import lir
+from p4lite.compiler.midend.emitter import Env
+from p4lite.compiler.midend.places import Places
+from p4lite.compiler.midend.report import unsupported
+from p4lite.compiler.midend.storage import data_shape
+from p4lite.compiler.midend.values import Value, as_const
+
+METER_KINDS = ("packets", "bytes")
+EXTERN_KINDS = {
+    "register": "register", "counter": "counter", "direct_counter": "counter", "meter": "meter",
+    "direct_meter": "meter", "action_profile": "action profile", "action_selector": "action profile",
+}  # fmt: skip
+"""Extern objects that the control plane sees; those of one kind share their names."""
+
+
+@dataclass(eq=False)
+class ControlInstance:
+    """A control with its constructor arguments bound in `env`.
+
+    `site` is where it was instantiated; `passed` when it was given to a constructor, and so can be applied elsewhere.
+    """
+
+    decl: ast.ControlDecl
+    path: str
+    env: Env
+    site: ast.Instantiation | None = None
+    passed: bool = False
+
+
+@dataclass(eq=False)
+class ParserInstance:
+    """A sub-parser."""
+
+    decl: ast.ParserDecl
+    path: str
+    env: Env
+    site: ast.Instantiation | None = None
+
+
+@dataclass(eq=False)
+class ExternInstance:
+    """An extern object; `args` are its constructor arguments by parameter name, `types` its type arguments."""
+
+    kind: str
+    name: str
+    args: dict[str, Value]
+    types: tuple[t.Type, ...]
+    node: ast.Node
+    users: list[object] = field(default_factory=list)
+
+
+def int_argument(instance: ExternInstance, name: str, default: int | None = None) -> int:
+    """A constructor argument as integer."""
+    value = instance.args.get(name)
+    found = as_const(value) if value is not None else None
+    if found is None:
+        if default is not None:
+            return default
+        raise unsupported(instance.node.pos, f"'{instance.name}' without a constant '{name}'")
+    return found
+
+
+def declare_extern(code: Places, instance: ExternInstance) -> None:
+    """Put a new extern object into the output."""
+    loc = code.loc(instance.node)
+    kind = EXTERN_KINDS.get(instance.kind)
+    if kind is not None:
+        code.claims.claim(kind, instance.name, instance, instance.node.pos)
+    if instance.kind == "register":
+        shape = data_shape(instance.types[0])
+        if shape is None:
+            raise unsupported(instance.node.pos, f"a register of type {instance.types[0]}")
+        size = int_argument(instance, "size")
+        if size == 0:
+            raise unsupported(instance.node.pos, "a register of size 0")
+        code.out.registers.append(lir.Register(instance.name, size, shape[0], loc))
+    elif instance.kind == "counter":
+        code.out.counters.append(lir.Counter(instance.name, int_argument(instance, "size"), None, loc))
+    elif instance.kind == "meter":
+        kind = METER_KINDS[int_argument(instance, "type")]
+        code.out.meters.append(lir.Meter(instance.name, int_argument(instance, "size"), kind, loc=loc))
+    elif instance.kind not in ("direct_counter", "direct_meter", "action_profile", "action_selector"):
+        raise unsupported(instance.node.pos, f"extern '{instance.kind}'")
