@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from p4lite.compiler import ast, frontend
-from p4lite.compiler.check.declarations import Declarations
+from p4lite.compiler.check.checker import Checker
 from p4lite.compiler.diagnostics import CompileError
 
 
@@ -98,7 +98,7 @@ def test_include_guards_and_nested_conditions() -> None:
 def test_defines(defines: object, value: int) -> None:
     write("a.p4", "#ifndef N\n#define N 1\n#endif\nconst bit<8> n = 8w0 + N;\n")
     tree, reporter = frontend.parse_file("a.p4", defines=defines)  # type: ignore[arg-type]
-    checker = Declarations(reporter)
+    checker = Checker(reporter)
     checker.declaration(tree.decls[0])
     decl = tree.decls[0]
     assert isinstance(decl, ast.ConstDecl)

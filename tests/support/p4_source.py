@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p4lite.compiler import ast, frontend
-from p4lite.compiler.check.declarations import Declarations
+from p4lite.compiler.check.checker import Checker
 from p4lite.compiler.diagnostics import CompileError, Diagnostic, Reporter
 
 MARK = "/*!*/"
@@ -62,7 +62,7 @@ def warnings(text: str) -> list[str]:
 def declarations(text: str) -> tuple[dict[str, ast.Declaration], Reporter]:
     """Declarations of a piece of program without `main`, checked, by name. Raises `CompileError`."""
     tree, reporter = frontend.parse_text(text, "test.p4")
-    checker = Declarations(reporter)
+    checker = Checker(reporter)
     with frontend.deep_recursion():
         for d in tree.decls:
             checker.declaration(d)

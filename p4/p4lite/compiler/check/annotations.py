@@ -6,45 +6,46 @@ from collections.abc import Sequence
 
 from p4lite.compiler import ast
 from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.run import Run
 
 _STRINGS = ("name", "brief", "description", "deprecated", "alias")
 
 
-def check_annotations(checker: Expressions, decls: Sequence[ast.Node]) -> None:
+def check_annotations(run: Run, exprs: Expressions, decls: Sequence[ast.Node]) -> None:
     """Checks the annotations of everything in `decls`, in the program's scope."""
     for d in decls:
         for node in ast.walk(d):
             annotations: list[ast.Annotation] | None = getattr(node, "annotations", None)
             if annotations:
-                _check(checker, annotations)
+                _check(run, exprs, annotations)
 
 
-def _check(checker: Expressions, annotations: list[ast.Annotation]) -> None:
+def _check(run: Run, exprs: Expressions, annotations: list[ast.Annotation]) -> None:
     structured: set[str] = set()
     for a in annotations:
         if a.text is None and (a.exprs or a.pairs):
             if a.name in structured:
-                checker.error(a.pos, f"a second structured annotation @{a.name} here")
+                run.error(a.pos, f"a second structured annotation @{a.name} here")
             structured.add(a.name)
-            a.exprs = [_constant(checker, e) for e in a.exprs]
+            a.exprs = [_constant(run, exprs, e) for e in a.exprs]
             names = [pair.name for pair in a.pairs]
             for i, name in enumerate(names):
                 if name in names[:i]:
-                    checker.error(a.pairs[i].pos, f"annotation @{a.name} has a second '{name}'")
+                    run.error(a.pairs[i].pos, f"annotation @{a.name} has a second '{name}'")
             for pair in a.pairs:
-                pair.expr = _constant(checker, pair.expr)
+                pair.expr = _constant(run, exprs, pair.expr)
             if not a.args:
                 a.args = [e.const for e in a.exprs if isinstance(e.const, int | str)]
         elif a.name in _STRINGS and a.text is not None and not _is_string(a):
-            checker.error(a.pos, f'@{a.name} takes one string: @{a.name}("...")')
+            run.error(a.pos, f'@{a.name} takes one string: @{a.name}("...")')
 
 
 def _is_string(a: ast.Annotation) -> bool:
     return len(a.args) == 1 and isinstance(a.args[0], str)
 
 
-def _constant(checker: Expressions, e: ast.Expr) -> ast.Expr:
-    e = checker.expr(e)
-    if not isinstance(e.const, int | str) and not checker.reporter.failed:
-        checker.error(e.pos, "a value in an annotation must be a constant number, string or bool")
+def _constant(run: Run, exprs: Expressions, e: ast.Expr) -> ast.Expr:
+    e = exprs.expr(e)
+    if not isinstance(e.const, int | str) and not run.reporter.failed:
+        run.error(e.pos, "a value in an annotation must be a constant number, string or bool")
     return e

@@ -9,8 +9,13 @@ from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import CallKind
 from p4lite.compiler.check import corelib
-from p4lite.compiler.check.coerce import is_or_holds_int, show
+from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
+from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.protocols import ChecksBodies
+from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import closest
+from p4lite.compiler.check.typenames import type_env
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
 
@@ -39,8 +44,23 @@ def is_lvalue(e: ast.Expr) -> bool:
     return False
 
 
-class Calls(Expressions):
+def as_name(e: ast.Expr) -> ast.Name:
+    """A name that checking has left one."""
+    assert isinstance(e, ast.Name)
+    return e
+
+
+class Calls:
     """`call` checks a call of any kind."""
+
+    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion) -> None:
+        self.run = run
+        self.exprs = exprs
+        self.coercion = coercion
+        self.types = exprs.types
+        self.bodies: ChecksBodies
+        self.naming = False
+        """Whether the constructor call at hand is that of a declaration."""
 
     def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
         func = e.func
@@ -50,16 +70,16 @@ class Calls(Expressions):
             return self._named_call(e, func, want)
         if isinstance(func, ast.Member):
             return self._method_call(e, func, want)
-        self.error(e.pos, "this cannot be called")
+        self.run.error(e.pos, "this cannot be called")
         return e
 
     # -- functions and actions
 
     def _named_call(self, e: ast.Call, func: ast.Name, want: Type | None) -> ast.Expr:
-        found = (self.scope.root() if func.absolute else self.scope).lookup(func.name)
+        found = (self.run.scope.root() if func.absolute else self.run.scope).lookup(func.name)
         e.method = func.name
         if not found:
-            self.undeclared(func)
+            self.exprs.undeclared(func)
             return e
         if isinstance(found[0], ast.FunctionDecl):
             candidates = [d for d in found if isinstance(d, ast.FunctionDecl)]
@@ -68,32 +88,27 @@ class Calls(Expressions):
                 return e
             func.decl, func.type = decl, ty.FunctionType(decl)
             e.kind = CallKind.FUNCTION if decl.body is not None else CallKind.EXTERN_FUNCTION
-            if decl.name == "verify" and decl.body is None and self.context.kind not in ("state", "function"):
-                self.error(e.pos, "'verify' can be called in parsers only")
+            if decl.name == "verify" and decl.body is None and self.run.context.kind not in ("state", "function"):
+                self.run.error(e.pos, "'verify' can be called in parsers only")
             self._call_function(e, decl, {}, want)
             if decl.body is not None and decl.type_params and isinstance(e.target, ast.FunctionDecl):
                 self._specialise(e, decl)
             self._fold_call(e)
             return e
-        e.func = func = self._as_name(self.expr(func))
+        e.func = func = as_name(self.exprs.expr(func))
         if isinstance(found[0], ast.ActionDecl):
             action = found[0]
             e.kind, e.target = CallKind.ACTION, action
-            if self.context.kind in ("state", "parser", "function", "program"):
-                self.error(e.pos, f"action '{action.name}' can be called in controls and actions only")
+            if self.run.context.kind in ("state", "parser", "function", "program"):
+                self.run.error(e.pos, f"action '{action.name}' can be called in controls and actions only")
             if e.type_args:
-                self.error(e.pos, f"action '{action.name}' takes no type arguments")
+                self.run.error(e.pos, f"action '{action.name}' takes no type arguments")
             self.bind(e, action.params, f"action '{action.name}'", {}, constants=False)
             e.type = ty.VOID
             return e
         if not isinstance(func.type, ty.UnknownType):
             hint = "; say .apply()" if isinstance(func.type, ty.TableType | ty.ControlType | ty.ParserType) else ""
-            self.error(e.pos, f"'{func.name}' cannot be called{hint}")
-        return e
-
-    @staticmethod
-    def _as_name(e: ast.Expr) -> ast.Name:
-        assert isinstance(e, ast.Name)
+            self.run.error(e.pos, f"'{func.name}' cannot be called{hint}")
         return e
 
     def _pick(self, e: ast.Call, candidates: Sequence[CalleeT]) -> CalleeT | None:
@@ -104,15 +119,15 @@ class Calls(Expressions):
         if not fitting:
             if len(candidates) == 1:
                 return candidates[0]
-            self.error(e.pos, f"no '{candidates[0].name}' takes these {len(e.args)} arguments")
+            self.run.error(e.pos, f"no '{candidates[0].name}' takes these {len(e.args)} arguments")
             return None
         for a in e.args:
             if a.expr is not None and not isinstance(a.expr, ast.DontCare):
-                a.expr = self.value(a.expr)
+                a.expr = self.exprs.value(a.expr)
         typed = [c for c in fitting if self._types_fit(c, e.args)]
         if len(typed) == 1:
             return typed[0]
-        self.error(e.pos, f"call of '{candidates[0].name}' is ambiguous: {len(fitting)} declarations fit")
+        self.run.error(e.pos, f"call of '{candidates[0].name}' is ambiguous: {len(fitting)} declarations fit")
         return None
 
     def _types_fit(self, decl: ast.FunctionDecl | ast.Method, args: list[ast.Arg]) -> bool:
@@ -121,7 +136,7 @@ class Calls(Expressions):
         for p, a in zip(decl.params, args, strict=False):
             param = named[a.name] if a.name is not None else p
             actual = a.expr.type if a.expr is not None else None
-            if actual is not None and not self.unify(param.type or ty.UNKNOWN, actual, env):
+            if actual is not None and not self.coercion.unify(param.type or ty.UNKNOWN, actual, env):
                 return False
         return True
 
@@ -138,29 +153,31 @@ class Calls(Expressions):
             # What is given is not inferred: like the type arguments of the object, it is put in at once.
             outer = dict(outer)
             if len(e.type_args) != len(env):
-                self.error(e.pos, f"{what} takes {len(env)} type arguments, not {len(e.type_args)}")
+                self.run.error(e.pos, f"{what} takes {len(env)} type arguments, not {len(e.type_args)}")
                 e.type = ty.UNKNOWN
                 return
             for var, node in zip(variables, e.type_args, strict=True):
-                t = self.resolve(node, wildcard=True)
+                t = self.types.resolve(node, wildcard=True)
                 if isinstance(t, ty.VoidType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TableType):
-                    self.error(node.pos, f"{t} cannot be a type argument of {what}")
+                    self.run.error(node.pos, f"{t} cannot be a type argument of {what}")
                     t = ty.UNKNOWN
                 if not isinstance(t, ty.DontCareType):
                     outer[var] = t
                     del env[var]
         full = self.bind(e, decl.params, what, env, constants=not getattr(decl, "body", None), outer=outer)
         if want is not None and any(isinstance(t, ty.UnknownType) for t in env.values()):
-            self.unify(ty.substitute(result, outer), want, env)
+            self.coercion.unify(ty.substitute(result, outer), want, env)
         if full:
             for var, t in env.items():
                 if isinstance(t, ty.UnknownType):
-                    self.error(e.pos, f"cannot infer type {var} of {what}: give it, as in {decl.name}<bit<8>>(...)")
+                    self.run.error(e.pos, f"cannot infer type {var} of {what}: give it, as in {decl.name}<bit<8>>(...)")
                 elif is_or_holds_int(t) and not isinstance(result, ty.VoidType) and result == var:
-                    self.error(e.pos, f"cannot infer the width of {var} of {what}: give numbers a width, as in 8w1")
+                    self.run.error(e.pos, f"cannot infer the width of {var} of {what}: give numbers a width, as in 8w1")
                     env[var] = ty.UNKNOWN
                 elif isinstance(t, ty.AnonStructType):
-                    self.error(e.pos, f"cannot infer type {var} of {what}: say which struct it is, as in (S){{...}}")
+                    self.run.error(
+                        e.pos, f"cannot infer type {var} of {what}: say which struct it is, as in (S){{...}}"
+                    )
         e.types = tuple(outer[v] if v in outer else env[v] for v in variables)
         e.type = ty.substitute(ty.substitute(result, outer), env)
 
@@ -168,41 +185,35 @@ class Calls(Expressions):
         """Makes, once for each choice of types, the instance of a generic function."""
         if any(isinstance(t, ty.UnknownType) for t in e.types):
             return
-        if id(decl) in self.in_progress:
-            self.error(e.pos, f"recursion: '{decl.name}' cannot call itself")
+        if id(decl) in self.run.in_progress:
+            self.run.error(e.pos, f"recursion: '{decl.name}' cannot call itself")
             return
         key = (id(decl), e.types)
-        made = self.specialised.get(key)
+        made = self.run.specialised.get(key)
         if made is None:
-            if len(self.specialised) > 500:
-                raise self.reporter.fatal(e.pos, "more than 500 instances of generic functions")
-            made = ast.clone(self.pristine[id(decl)])
+            if len(self.run.specialised) > 500:
+                raise self.run.reporter.fatal(e.pos, "more than 500 instances of generic functions")
+            made = ast.clone(self.run.pristine[id(decl)])
             assert isinstance(made, ast.FunctionDecl)
-            self.specialised[key] = made
+            self.run.specialised[key] = made
             aliases = [
                 ast.TypedefDecl(p.pos, p.name, ast.BaseTypeNode(p.pos, "_", type=t), type=t)
                 for p, t in zip(decl.type_params, e.types, strict=True)
             ]
             made.type_params = []
-            self.in_progress.add(id(decl))
-            self.check_function(made, aliases)
-            self.in_progress.discard(id(decl))
+            self.run.in_progress.add(id(decl))
+            self.bodies.check_function(made, aliases)
+            self.run.in_progress.discard(id(decl))
         e.target = made
         for a, p in zip(e.args, made.params, strict=True):
             a.param = p
-
-    naming = False
-    """Whether the constructor call at hand is that of a declaration."""
-
-    def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
-        raise NotImplementedError
 
     def _fold_call(self, e: ast.Call) -> None:
         if e.method == "static_assert" and e.kind is CallKind.EXTERN_FUNCTION and e.args:
             cond = e.args[0].expr
             message = e.args[1].expr.const if len(e.args) > 1 and e.args[1].expr is not None else None
             if cond is not None and cond.const is False:
-                self.error(e.pos, "static_assert failed" + (f": {message}" if message else ""))
+                self.run.error(e.pos, "static_assert failed" + (f": {message}" if message else ""))
             if cond is not None and cond.const is True:
                 e.const = True
 
@@ -210,7 +221,7 @@ class Calls(Expressions):
 
     def _method_call(self, e: ast.Call, func: ast.Member, want: Type | None) -> ast.Expr:
         e.method = name = func.name
-        func.expr = base = self.expr(func.expr)
+        func.expr = base = self.exprs.expr(func.expr)
         t = base.type
         if isinstance(t, ty.TypeType):
             return self._type_method(e, func, t.of)
@@ -230,12 +241,12 @@ class Calls(Expressions):
             return self._block_apply(e, t)
         if isinstance(t, ty.ExternType) and isinstance(t.decl, ast.ExternDecl):
             return self._extern_method(e, t, t.decl, want)
-        self.error(func.name_pos, f"{show(base.type)} has no method '{name}'")
+        self.run.error(func.name_pos, f"{show(base.type)} has no method '{name}'")
         return e
 
     def _no_arguments(self, e: ast.Call) -> None:
         if e.args:
-            self.error(e.pos, f"'{e.method}' takes no arguments")
+            self.run.error(e.pos, f"'{e.method}' takes no arguments")
 
     def _size_method(self, e: ast.Call, t: Type) -> ast.Expr:
         self._no_arguments(e)
@@ -243,7 +254,7 @@ class Calls(Expressions):
         largest, unit = _SIZE_METHODS[e.method]
         bits = ty.max_width_bits(t) if largest else ty.min_width_bits(t)
         if bits is None:
-            self.error(e.pos, f"{show(t)} has no size")
+            self.run.error(e.pos, f"{show(t)} has no size")
             return e
         e.type = ty.INT
         e.const = -(-bits // unit)
@@ -256,9 +267,9 @@ class Calls(Expressions):
         assert receiver is not None
         if e.method != "isValid":
             if isinstance(t, ty.UnionType):
-                self.error(e.pos, f"a header union has no '{e.method}': call it on a member")
+                self.run.error(e.pos, f"a header union has no '{e.method}': call it on a member")
             elif not is_lvalue(receiver):
-                self.error(e.pos, f"'{e.method}' needs a header that can be written")
+                self.run.error(e.pos, f"'{e.method}' needs a header that can be written")
         e.type = _HEADER_METHODS[e.method]
         return e
 
@@ -266,21 +277,21 @@ class Calls(Expressions):
         e.kind = CallKind.STACK_METHOD
         e.type = ty.VOID
         if not is_lvalue(base):
-            self.error(e.pos, f"'{e.method}' needs a stack that can be written")
+            self.run.error(e.pos, f"'{e.method}' needs a stack that can be written")
         if len(e.args) != 1 or e.args[0].expr is None:
-            self.error(e.pos, f"'{e.method}' takes one argument, the number of elements")
+            self.run.error(e.pos, f"'{e.method}' takes one argument, the number of elements")
             return e
-        e.args[0].expr, count = self.constant(e.args[0].expr, f"the argument of {e.method}")
+        e.args[0].expr, count = self.exprs.constant(e.args[0].expr, f"the argument of {e.method}")
         if count is not None and count < 0:
-            self.error(e.args[0].pos, f"the argument of {e.method} is negative")
+            self.run.error(e.args[0].pos, f"the argument of {e.method} is negative")
         return e
 
     def _table_apply(self, e: ast.Call, t: ty.TableType) -> ast.Expr:
         self._no_arguments(e)
         e.kind, e.target = CallKind.TABLE_APPLY, ast.declaration_of(t)
         e.type = ty.ApplyResultType(t.decl)
-        if self.context.kind not in ("apply", "table"):
-            self.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
+        if self.run.context.kind not in ("apply", "table"):
+            self.run.error(e.pos, f"table '{t.name}' can be applied in the apply block of a control only")
         return e
 
     def _block_apply(self, e: ast.Call, t: ty.Nominal) -> ast.Expr:
@@ -288,11 +299,11 @@ class Calls(Expressions):
         assert isinstance(decl, ast.ParserDecl | ast.ControlDecl)
         is_parser = isinstance(decl, ast.ParserDecl)
         e.kind, e.target = (CallKind.PARSER_APPLY if is_parser else CallKind.CONTROL_APPLY), decl
-        if is_parser and self.context.kind != "state":
-            self.error(e.pos, f"parser '{decl.name}' can be applied in parser states only")
-        elif not is_parser and self.context.kind != "apply":
-            self.error(e.pos, f"control '{decl.name}' can be applied in the apply block of a control only")
-        env = self.type_env(decl.type_params, t.args)
+        if is_parser and self.run.context.kind != "state":
+            self.run.error(e.pos, f"parser '{decl.name}' can be applied in parser states only")
+        elif not is_parser and self.run.context.kind != "apply":
+            self.run.error(e.pos, f"control '{decl.name}' can be applied in the apply block of a control only")
+        env = type_env(decl.type_params, t.args)
         self.bind(e, decl.params, f"'{decl.name}'", {}, constants=False, outer=env)
         e.type = ty.VOID
         return e
@@ -304,51 +315,48 @@ class Calls(Expressions):
         if func.name in _SIZE_METHODS:
             return self._size_method(e, t)
         if func.name != "apply" or not isinstance(t, ty.ParserType | ty.ControlType):
-            self.error(func.name_pos, f"type {t} has no method '{func.name}'")
+            self.run.error(func.name_pos, f"type {t} has no method '{func.name}'")
             return e
         # T.apply(): an instance without a name of its own.
         assert isinstance(func.expr, ast.TypeExpr)
         node = func.expr.node
-        name = f"{t.name}_inst" + (f"_{len(self.hoisted)}" if self.hoisted else "")
+        name = f"{t.name}_inst" + (f"_{len(self.run.hoisted)}" if self.run.hoisted else "")
         note = ast.Annotation(e.pos, "name", f'"{t.name}"', tokens=[f'"{t.name}"'], args=[t.name])
         inst = ast.Instantiation(e.pos, name, node, [], annotations=[note])
-        self.check_instantiation(inst)
-        self.hoisted.append(inst)
+        self.bodies.check_instantiation(inst)
+        self.run.hoisted.append(inst)
         func.expr = ast.Name(e.pos, name, type=inst.type, decl=inst, const=inst.instance)
         if isinstance(inst.type, ty.ParserType | ty.ControlType):
             return self._block_apply(e, inst.type)
         return e
 
-    def check_instantiation(self, inst: ast.Instantiation) -> None:
-        raise NotImplementedError
-
     def _extern_method(self, e: ast.Call, t: ty.ExternType, decl: ast.ExternDecl, want: Type | None) -> ast.Expr:
         candidates = [m for m in decl.methods if m.name == e.method and m.result is not None]
         if not candidates:
-            hint = self._closest(e.method, [m.name for m in decl.methods if m.result is not None])
+            hint = closest(e.method, [m.name for m in decl.methods if m.result is not None])
             at = e.func.name_pos if isinstance(e.func, ast.Member) else e.pos
-            self.error(at, f"extern '{decl.name}' has no method '{e.method}'{hint}")
+            self.run.error(at, f"extern '{decl.name}' has no method '{e.method}'{hint}")
             return e
         method = self._pick(e, candidates)
         if method is None:
             return e
         assert isinstance(method, ast.Method)
         e.kind = CallKind.ABSTRACT_METHOD if method.abstract else CallKind.EXTERN_METHOD
-        self._call_function(e, method, self.type_env(decl.type_params, t.args), want)
-        if not self.reporter.failed:
-            corelib.check_extern_method(self, e, decl.name)
+        self._call_function(e, method, type_env(decl.type_params, t.args), want)
+        if not self.run.reporter.failed:
+            corelib.check_extern_method(self.run, e, decl.name)
         return e
 
     # -- constructors
 
     def _constructor(self, e: ast.Call, func: ast.TypeExpr) -> ast.Expr:
-        t = self.resolve(func.node, generic_ok=True)
+        t = self.types.resolve(func.node, generic_ok=True)
         func.type = ty.TypeType(t)
         e.kind = CallKind.CONSTRUCTOR
         if isinstance(t, ty.UnknownType):
             return e
         if not isinstance(t, ty.Nominal):
-            self.error(e.pos, f"type {t} has no constructor")
+            self.run.error(e.pos, f"type {t} has no constructor")
             return e
         decl = ast.declaration_of(t)
         e.target, e.method = decl, decl.name
@@ -356,13 +364,13 @@ class Calls(Expressions):
         if isinstance(decl, ast.ExternDecl):
             constructors = decl.constructors()
             if not self.naming and any(m.abstract for m in decl.methods):
-                self.error(
+                self.run.error(
                     e.pos, f"extern '{decl.name}' has abstract methods: instantiate it in a declaration of its own"
                 )
             if not constructors and not e.args:
                 params = []
             elif not constructors:
-                self.error(e.pos, f"extern '{decl.name}' has no constructor")
+                self.run.error(e.pos, f"extern '{decl.name}' has no constructor")
                 return e
             else:
                 picked = self._pick(e, constructors)
@@ -371,35 +379,37 @@ class Calls(Expressions):
                 params = picked.params
         elif isinstance(decl, ast.ParserDecl | ast.ControlDecl):
             if decl.is_prototype:
-                self.error(e.pos, f"'{decl.name}' is only the type of a parser or control: nothing to instantiate")
+                self.run.error(e.pos, f"'{decl.name}' is only the type of a parser or control: nothing to instantiate")
                 return e
-            if id(decl) in self.in_progress:
-                self.error(e.pos, f"recursion: '{decl.name}' cannot instantiate itself")
+            if id(decl) in self.run.in_progress:
+                self.run.error(e.pos, f"recursion: '{decl.name}' cannot instantiate itself")
                 return e
             params = decl.ctor_params
         elif isinstance(decl, ast.PackageDecl):
             params = decl.params
         else:
-            self.error(e.pos, f"type {t} has no constructor")
+            self.run.error(e.pos, f"type {t} has no constructor")
             return e
         type_params = decl.type_params
         explicit = bool(t.args) and t.args != tuple(p.var for p in type_params)
         env: dict[ty.TypeVar, Type] = {}
         outer: dict[ty.TypeVar, Type] = {}
         if explicit:
-            outer = {v: a for v, a in self.type_env(type_params, t.args).items() if not isinstance(a, ty.DontCareType)}
-            env = {v: ty.UNKNOWN for v in self.type_env(type_params, t.args) if v not in outer}
+            outer = {v: a for v, a in type_env(type_params, t.args).items() if not isinstance(a, ty.DontCareType)}
+            env = {v: ty.UNKNOWN for v in type_env(type_params, t.args) if v not in outer}
         else:
             env = {p.var: ty.UNKNOWN for p in type_params if p.var is not None}
         if not self.bind(e, params, f"the constructor of '{decl.name}'", env, constants=True, outer=outer):
             return e
         for var, found in env.items():
             if isinstance(found, ty.UnknownType) and not isinstance(decl, ast.PackageDecl):
-                self.error(e.pos, f"cannot infer type {var} of '{decl.name}': give it, as in {decl.name}<bit<8>>(...)")
+                self.run.error(
+                    e.pos, f"cannot infer type {var} of '{decl.name}': give it, as in {decl.name}<bit<8>>(...)"
+                )
         env.update(outer)
         e.types = tuple(env[p.var] for p in type_params if p.var is not None)
         e.type = ty.substitute(decl.type or ty.UNKNOWN, env)
-        if not self.reporter.failed:
+        if not self.run.reporter.failed:
             e.const = constfold.instance_value(e)
         return e
 
@@ -433,11 +443,11 @@ class Calls(Expressions):
             if isinstance(formal, ty.TypeVar) and isinstance(
                 a.expr.type, ty.ParserType | ty.ControlType | ty.TableType
             ):
-                self.error(a.expr.pos, f"a {show(a.expr.type)} cannot be an argument")
+                self.run.error(a.expr.pos, f"a {show(a.expr.type)} cannot be an argument")
                 ok = False
-            elif not self.unify(formal, a.expr.type or ty.UNKNOWN, env):
+            elif not self.coercion.unify(formal, a.expr.type or ty.UNKNOWN, env):
                 shown = ty.substitute(want, env)
-                self.error(a.expr.pos, f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}")
+                self.run.error(a.expr.pos, f"argument '{p.name}' of {what} is a {show(a.expr.type)}, not {show(shown)}")
                 ok = False
         if not ok:
             e.type = ty.UNKNOWN
@@ -446,7 +456,6 @@ class Calls(Expressions):
             if a.expr is not None:
                 self._settle(a, p, ty.substitute(formal, env), what, constants)
         e.args = args
-        self._check_aliases(e, params)
         return True
 
     def argument(self, expr: ast.Expr, p: ast.Param, want: Type | None) -> ast.Expr:
@@ -455,19 +464,19 @@ class Calls(Expressions):
             expr.type = ty.DONT_CARE
             return expr
         if isinstance(want, ty.ParserType | ty.ControlType | ty.ExternType | ty.PackageType):
-            return self.expr(expr, want)
-        return self.value(expr, want)
+            return self.exprs.expr(expr, want)
+        return self.exprs.value(expr, want)
 
     def _settle(self, a: ast.Arg, p: ast.Param, t: Type, what: str, constants: bool) -> None:
         expr = a.expr
         assert expr is not None
         if isinstance(expr, ast.DontCare):
             if p.direction != "out" and p.direction:
-                self.error(
+                self.run.error(
                     expr.pos, f"'_' can be given to an out parameter only; '{p.name}' of {what} is {p.direction}"
                 )
             elif not p.direction:
-                self.error(expr.pos, f"'_' can be given to an out parameter only, not to '{p.name}' of {what}")
+                self.run.error(expr.pos, f"'_' can be given to an out parameter only, not to '{p.name}' of {what}")
             expr.type = t
             return
         if isinstance(t, ty.ParserType | ty.ControlType):
@@ -476,39 +485,19 @@ class Calls(Expressions):
             if isinstance(expr.type, ty.UnknownType):
                 return
             if not is_lvalue(expr):
-                self.error(
+                self.run.error(
                     expr.pos, f"'{p.name}' of {what} is {p.direction}: the argument must be something to write to"
                 )
             elif expr.type != t and not isinstance(t, ty.UnknownType):
-                self.error(expr.pos, f"argument '{p.name}' of {what} is a {show(expr.type)}, not {show(t)}")
+                self.run.error(expr.pos, f"argument '{p.name}' of {what} is a {show(expr.type)}, not {show(t)}")
             return
-        a.expr = expr = self.coerce(expr, t, f"argument '{p.name}' of {what}")
+        a.expr = expr = self.coercion.coerce(expr, t, f"argument '{p.name}' of {what}")
         if isinstance(expr.type, ty.UnknownType):
             return
         if p.direction == "in" and is_or_holds_int(expr.type or ty.UNKNOWN) and p.type != ty.INT:
-            self.error(expr.pos, f"argument '{p.name}' of {what} has no width: give one, as in 16w1")
-        if not p.direction and constants and not self._compile_time(expr):
-            self.error(expr.pos, f"argument '{p.name}' of {what} must be a compile-time constant")
-
-    def _compile_time(self, expr: ast.Expr) -> bool:
-        """A constant, or made of constants and constructor parameters."""
-        if expr.const is not None or isinstance(expr, ast.InvalidExpr):
-            return True
-        t = ty.strip_newtypes(expr.type or ty.UNKNOWN)
-        if isinstance(t, ty.ExternType | ty.ParserType | ty.ControlType | ty.PackageType | ty.TypeVar | ty.UnknownType):
-            return True
-        if isinstance(expr, ast.Name):
-            return isinstance(expr.decl, ast.Param) and not expr.decl.direction
-        if isinstance(
-            expr, ast.ListExpr | ast.StructExpr | ast.Binary | ast.Unary | ast.Cast | ast.Ternary | ast.Slice
-        ):
-            return all(self._compile_time(c) for c in _operands(expr))
-        if isinstance(expr, ast.Member | ast.Index):
-            return self._compile_time(expr.expr)
-        return False
-
-    def _check_aliases(self, e: ast.Call, params: Sequence[ast.Param]) -> None:
-        """Nothing to refuse: copy-in copy-out gives aliased arguments a meaning (specification §6.8)."""
+            self.run.error(expr.pos, f"argument '{p.name}' of {what} has no width: give one, as in 16w1")
+        if not p.direction and constants and not compile_time(expr):
+            self.run.error(expr.pos, f"argument '{p.name}' of {what} must be a compile-time constant")
 
     def arrange(self, given: list[ast.Arg], params: Sequence[ast.Param], what: str, pos: Pos) -> list[ast.Arg] | None:
         """Arguments in the order of parameters, defaults put in; None (reported) when they do not fit."""
@@ -517,20 +506,20 @@ class Calls(Expressions):
             a.place = place
         named = [a for a in given if a.name is not None]
         if named and len(named) != len(given):
-            self.error(pos, f"arguments of {what}: give either all by name or none")
+            self.run.error(pos, f"arguments of {what}: give either all by name or none")
             return None
         if len(given) > len(params):
-            self.error(pos, f"{what} takes {len(params)} arguments, not {len(given)}")
+            self.run.error(pos, f"{what} takes {len(params)} arguments, not {len(given)}")
             return None
         if named:
             known = {p.name for p in params}
             for a in named:
                 assert a.name is not None
                 if a.name not in known:
-                    self.error(a.pos, f"{what} has no parameter '{a.name}'{self._closest(a.name, sorted(known))}")
+                    self.run.error(a.pos, f"{what} has no parameter '{a.name}'{closest(a.name, sorted(known))}")
                     return None
                 if a.name in by_name:
-                    self.error(a.pos, f"argument '{a.name}' is given twice")
+                    self.run.error(a.pos, f"argument '{a.name}' is given twice")
                     return None
                 by_name[a.name] = a
         else:
@@ -544,17 +533,11 @@ class Calls(Expressions):
                 elif p.optional:
                     arg = ast.Arg(pos, None, place=len(params))
                 else:
-                    self.error(pos, f"no argument for parameter '{p.name}' of {what}")
+                    self.run.error(pos, f"no argument for parameter '{p.name}' of {what}")
                     return None
             arg.param = p
             out.append(arg)
         return out
-
-
-def _operands(e: ast.Expr) -> list[ast.Expr]:
-    if isinstance(e, ast.StructExpr):
-        return [f.expr for f in e.fields]
-    return [c for c in ast.children(e) if isinstance(c, ast.Expr)]
 
 
 def _open(t: Type, env: dict[ty.TypeVar, Type]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.base import CheckerBase
+from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.typenames import type_env
 from p4lite.compiler.types import Type
 
 
@@ -49,8 +50,13 @@ def is_newtype_of_bits(t: Type) -> bool:
     return isinstance(t, ty.NewType) and isinstance(ty.strip_newtypes(t), ty.BitType)
 
 
-class Coercion(CheckerBase):
+class Coercion:
     """Conversion of checked expressions to the type their context asks for."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.uncast: set[Type] = set()
+        """`type`s to which a number was converted without a cast: one warning for each."""
 
     def coerce(self, e: ast.Expr, target: Type, what: str = "") -> ast.Expr:
         """`e`, made an expression of type `target`; reports what cannot be converted."""
@@ -66,7 +72,7 @@ class Coercion(CheckerBase):
         new = self._convert(e, source, target)
         if new is not None:
             return new
-        self.error(
+        self.run.error(
             e.pos,
             f"{what + ': ' if what else ''}cannot convert {show(source)} to {show(target)}{_hint(source, target)}",
         )
@@ -114,18 +120,18 @@ class Coercion(CheckerBase):
             return ast.Cast(e.pos, None, e, True, type=target)
         # A negative number for bit<W> is commonly meant; a number that does not fit never is.
         if not constfold.in_range(value, target) and not constfold.in_range(value, ty.BitType(target.width, True)):
-            self.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
+            self.run.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
         elif value < 0 and not target.signed:
-            self.warn(e.pos, f"negative value {value} for {target}: becomes {constfold.wrap(value, target)}")
+            self.run.warn(e.pos, f"negative value {value} for {target}: becomes {constfold.wrap(value, target)}")
         elif target.signed and not constfold.in_range(value, target):
-            self.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
+            self.run.warn(e.pos, f"value {value} does not fit in {target}: becomes {constfold.wrap(value, target)}")
         return const_literal(constfold.wrap(value, target), e, target)
 
     def convert_to_newtype(self, e: ast.Expr, target: Type) -> ast.Expr:
         """A number without width for a `type` of a bit<> or int<>: p4c takes it, the specification wants a cast."""
         if target not in self.uncast:
             self.uncast.add(target)
-            self.warn(
+            self.run.warn(
                 e.pos,
                 f"a number becomes a {target}, as p4c does it; the specification (§7.6) wants ({target}) before it",
             )
@@ -166,7 +172,7 @@ class Coercion(CheckerBase):
 
     def _check_count(self, e: ast.Expr, given: int, wanted: int, ellipsis: bool, target: str) -> bool:
         if given > wanted or (given < wanted and not ellipsis):
-            self.error(e.pos, f"{given} values for the {wanted} of {target}")
+            self.run.error(e.pos, f"{given} values for the {wanted} of {target}")
             return False
         return True
 
@@ -177,14 +183,14 @@ class Coercion(CheckerBase):
         given: dict[str, ast.NamedExpr] = {}
         for f in e.fields:
             if f.name not in fields:
-                self.error(f.pos, f"{target} has no field '{f.name}'")
+                self.run.error(f.pos, f"{target} has no field '{f.name}'")
             elif f.name in given:
-                self.error(f.pos, f"field '{f.name}' is given twice")
+                self.run.error(f.pos, f"field '{f.name}' is given twice")
             else:
                 given[f.name] = ast.NamedExpr(f.pos, f.name, self.coerce(f.expr, fields[f.name]))
         missing = [n for n in fields if n not in given]
         if missing and not e.ellipsis:
-            self.error(
+            self.run.error(
                 e.pos,
                 f"no value for field {', '.join(repr(m) for m in missing)} of {target} (end with ... for defaults)",
             )
@@ -224,7 +230,7 @@ class Coercion(CheckerBase):
             parts = core.items if isinstance(core, ty.TupleType) else (core.element,) * core.size
             items = [self.default_value(p, e) for p in parts]
             return ast.ListExpr(e.pos, items, type=t, const=constfold.list_value([i.const for i in items]))
-        self.error(e.pos, f"type {t} has no default value")
+        self.run.error(e.pos, f"type {t} has no default value")
         return self._typed(e, ty.UNKNOWN)
 
     # -- inference
@@ -295,8 +301,8 @@ class Coercion(CheckerBase):
             return False
         if len(f.params) != len(a.params):
             return False
-        f_env = self.type_env(f.type_params, formal.args)
-        a_env = self.type_env(a.type_params, actual.args)
+        f_env = type_env(f.type_params, formal.args)
+        a_env = type_env(a.type_params, actual.args)
         for fp, ap in zip(f.params, a.params, strict=True):
             if fp.direction != ap.direction or fp.type is None or ap.type is None:
                 return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.base import CheckerBase
+from p4lite.compiler.check.run import Run
 from p4lite.compiler.types import Type
 
 
@@ -29,23 +29,23 @@ def emittable(t: Type) -> bool:
     return False
 
 
-def check_extern_method(checker: CheckerBase, call: ast.Call, extern: str) -> None:
+def check_extern_method(run: Run, call: ast.Call, extern: str) -> None:
     """`packet_in.extract`, `lookahead`, `packet_out.emit`: what their argument may be."""
     if extern == "packet_out" and call.method == "emit":
         arg = call.args[0].expr
         if arg is not None and arg.type is not None and not emittable(arg.type):
-            checker.error(arg.pos, f"only headers can be emitted, not a {arg.type}")
+            run.error(arg.pos, f"only headers can be emitted, not a {arg.type}")
     elif extern == "packet_in" and call.method == "extract":
-        _extract(checker, call)
+        _extract(run, call)
     elif extern == "packet_in" and call.method == "lookahead":
         t = call.types[0] if call.types else ty.UNKNOWN
         if not isinstance(t, ty.TypeVar | ty.UnknownType) and (
             ty.max_width_bits(t) is None or ty.min_width_bits(t) != ty.max_width_bits(t)
         ):
-            checker.error(call.pos, f"lookahead needs a type of fixed width, not {t}")
+            run.error(call.pos, f"lookahead needs a type of fixed width, not {t}")
 
 
-def _extract(checker: CheckerBase, call: ast.Call) -> None:
+def _extract(run: Run, call: ast.Call) -> None:
     arg = call.args[0].expr
     if arg is None or arg.type is None:
         return
@@ -53,11 +53,11 @@ def _extract(checker: CheckerBase, call: ast.Call) -> None:
     if isinstance(t, ty.UnknownType | ty.TypeVar | ty.DontCareType):
         return
     if not isinstance(t, ty.HeaderType):
-        checker.error(arg.pos, f"only a header can be extracted, not a {arg.type}")
+        run.error(arg.pos, f"only a header can be extracted, not a {arg.type}")
     elif len(call.args) == 1 and varbits(t):
-        checker.error(arg.pos, f"{t} has a varbit field: extract it with its length, extract(hdr, bits)")
+        run.error(arg.pos, f"{t} has a varbit field: extract it with its length, extract(hdr, bits)")
     elif len(call.args) == 2 and varbits(t) != 1:
-        checker.error(arg.pos, f"extract with a length needs a header with one varbit field; {t} has {varbits(t)}")
+        run.error(arg.pos, f"extract with a length needs a header with one varbit field; {t} has {varbits(t)}")
 
 
 def needs_name(e: ast.Expr) -> bool:

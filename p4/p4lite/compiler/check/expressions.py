@@ -2,33 +2,102 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from typing import Any
 
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.coerce import show
+from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.operators import Operators
-from p4lite.compiler.check.scope import Scope
+from p4lite.compiler.check.protocols import ChecksCalls
+from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import Scope, closest
+from p4lite.compiler.check.typenames import TypeNames
 from p4lite.compiler.types import Type
 
 _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
-class Expressions(Operators):
+class Expressions:
     """`expr` checks an expression and returns it, or what takes its place, with `type` and `const` set."""
 
-    switching = False
-    """Whether the expression at hand is that of a switch statement."""
+    def __init__(self, run: Run, coercion: Coercion) -> None:
+        self.run = run
+        self.coercion = coercion
+        self.types = TypeNames(run, self)
+        self.calls: ChecksCalls
+        self.switching = False
+        """Whether the expression at hand is that of a switch statement."""
+        operators = Operators(run, self.types, coercion, self)
+        self._handlers: dict[type[ast.Node], Callable[..., ast.Expr]] = {
+            ast.IntLiteral: self.int_literal,
+            ast.BoolLiteral: self.bool_literal,
+            ast.StringLiteral: self.string_literal,
+            ast.DefaultExpr: self.dont_care,
+            ast.DontCare: self.dont_care,
+            ast.InvalidExpr: self.invalid,
+            ast.This: self.this,
+            ast.Name: self.name,
+            ast.TypeExpr: self.type_expr,
+            ast.Member: self.member,
+            ast.Index: self.index,
+            ast.Slice: self.slice,
+            ast.PlusSlice: self.plus_slice,
+            ast.Unary: operators.unary,
+            ast.Binary: operators.binary,
+            ast.Ternary: operators.ternary,
+            ast.Cast: operators.cast,
+            ast.ListExpr: self.list_expr,
+            ast.StructExpr: self.struct_expr,
+            ast.Call: self.call_expr,
+            ast.Mask: self.keyset_only,
+            ast.Range: self.keyset_only,
+        }
 
     def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
         if e.type is not None:
             return e
-        new: ast.Expr = _HANDLERS[type(e)](self, e, want)
+        new: ast.Expr = self._handlers[type(e)](e, want)
         if new.type is None:
             new.type = ty.UNKNOWN
         return new
+
+    def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
+        """An expression that must have a value one can compute with: no type, action, table, instance."""
+        e = self.expr(e, want)
+        if isinstance(
+            e.type,
+            ty.TypeType
+            | ty.ActionType
+            | ty.TableType
+            | ty.FunctionType
+            | ty.VoidType
+            | ty.StateType
+            | ty.ApplyResultType,
+        ):
+            self.run.error(e.pos, f"expected a value, found {_describe(e)}")
+            e.type = ty.UNKNOWN
+        return e
+
+    def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
+        """A condition."""
+        e = self.value(e, ty.BOOL)
+        if not isinstance(e.type, ty.BoolType | ty.UnknownType):
+            self.run.error(e.pos, f"{what} must be bool, not {show(e.type)}")
+        return e
+
+    def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
+        """Checks an expression that must be a compile-time number."""
+        e = self.expr(e)
+        value = e.const
+        if isinstance(e.type, ty.UnknownType):
+            return e, None
+        if ty.underlying_bits(e.type or ty.UNKNOWN) is None and not isinstance(e.type, ty.IntType):
+            self.run.error(e.pos, f"{what} must be a number, not {e.type}")
+            return e, None
+        if not isinstance(value, int):
+            self.run.error(e.pos, f"{what} must be a compile-time constant")
+            return e, None
+        return e, int(value)
 
     # -- literals and names
 
@@ -38,12 +107,12 @@ class Expressions(Operators):
             return e
         t = ty.BitType(e.width, e.signed)
         if e.width < (1 if e.signed else 0) or (e.width == 0 and e.value):
-            self.error(e.pos, f"wrong width {e.width} of the number {e.text}")
+            self.run.error(e.pos, f"wrong width {e.width} of the number {e.text}")
             e.type = ty.UNKNOWN
             return e
         value = constfold.wrap(e.value, t)
         if value != e.value:
-            self.warn(e.pos, f"{e.text} does not fit in {t}: becomes {value}")
+            self.run.warn(e.pos, f"{e.text} does not fit in {t}: becomes {value}")
         e.type, e.value, e.const = t, value, value
         return e
 
@@ -67,13 +136,13 @@ class Expressions(Operators):
         return e
 
     def this(self, e: ast.This, want: Type | None) -> ast.Expr:
-        e.type = self.context.this
+        e.type = self.run.context.this
         if e.type is None:
-            self.error(e.pos, "'this' is only for implementations of abstract methods")
+            self.run.error(e.pos, "'this' is only for implementations of abstract methods")
         return e
 
     def name(self, e: ast.Name, want: Type | None) -> ast.Expr:
-        found = (self.scope.root() if e.absolute else self.scope).lookup(e.name)
+        found = (self.run.scope.root() if e.absolute else self.run.scope).lookup(e.name)
         if not found:
             self.undeclared(e)
             e.type = ty.UNKNOWN
@@ -93,24 +162,24 @@ class Expressions(Operators):
         elif isinstance(decl, ast.ParserState):
             e.type = ty.StateType(decl)
         else:
-            self.error(e.pos, f"'{e.name}' is a type, not a value")
+            self.run.error(e.pos, f"'{e.name}' is a type, not a value")
             e.type = ty.UNKNOWN
         return e
 
     def undeclared(self, e: ast.Name) -> None:
         """Reports a name that is not in scope."""
-        if e.name in self.open:
-            self.error(e.pos, f"recursion: '{e.name}' cannot call itself")
+        if e.name in self.run.open:
+            self.run.error(e.pos, f"recursion: '{e.name}' cannot call itself")
         elif e.name:
             names: list[str] = []
-            scope: Scope | None = self.scope
+            scope: Scope | None = self.run.scope
             while scope is not None:
                 names += scope.names
                 scope = scope.parent
-            self.error(e.pos, f"'{e.name}' is not declared{self._closest(e.name, names)}")
+            self.run.error(e.pos, f"'{e.name}' is not declared{closest(e.name, names)}")
 
     def type_expr(self, e: ast.TypeExpr, want: Type | None) -> ast.Expr:
-        e.type = ty.TypeType(self.resolve(e.node, generic_ok=True))
+        e.type = ty.TypeType(self.types.resolve(e.node, generic_ok=True))
         return e
 
     # -- parts
@@ -126,35 +195,30 @@ class Expressions(Operators):
         elif isinstance(t, ty.FieldsType | ty.AnonStructType):
             e.type = t.fields.get(e.name)
             if e.type is None:
-                hint = self._closest(e.name, list(t.fields))
-                self.error(e.name_pos, f"{show(t)} has no field '{e.name}'{hint}")
+                hint = closest(e.name, list(t.fields))
+                self.run.error(e.name_pos, f"{show(t)} has no field '{e.name}'{hint}")
             e.const = constfold.member(e.expr.const, e.name)
         elif isinstance(t, ty.StackType) and e.name in _STACK_MEMBERS:
             self._stack_member(e, t)
         elif isinstance(t, ty.ApplyResultType) and e.name in ("hit", "miss", "action_run"):
             e.type = ty.ActionEnumType(t.decl) if e.name == "action_run" else ty.BOOL
             if e.name == "action_run" and not self.switching:
-                self.error(e.name_pos, "'action_run' is for a switch statement only")
+                self.run.error(e.name_pos, "'action_run' is for a switch statement only")
         else:
-            self.error(e.name_pos, f"{show(e.expr.type)} has no member '{e.name}'")
+            self.run.error(e.name_pos, f"{show(e.expr.type)} has no member '{e.name}'")
         return e
-
-    @staticmethod
-    def _closest(name: str, names: list[str]) -> str:
-        near = difflib.get_close_matches(name, names, 1)
-        return f"; did you mean '{near[0]}'?" if near else ""
 
     def _stack_member(self, e: ast.Member, t: ty.StackType) -> None:
         if e.name == "size":
             e.type, e.const = ty.bit(32), t.size
             return
         if not isinstance(ty.strip_newtypes(t.element), ty.HeaderType | ty.UnionType | ty.TypeVar):
-            self.error(e.name_pos, f"'{e.name}' is for header stacks only, not for an array of {t.element}")
+            self.run.error(e.name_pos, f"'{e.name}' is for header stacks only, not for an array of {t.element}")
             return
-        if (e.name == "next" and self.context.kind != "state") or (
-            e.name in ("last", "lastIndex") and self.context.kind not in ("state", "function")
+        if (e.name == "next" and self.run.context.kind != "state") or (
+            e.name in ("last", "lastIndex") and self.run.context.kind not in ("state", "function")
         ):
-            self.error(e.name_pos, f"'{e.name}' of a header stack is for parsers only")
+            self.run.error(e.name_pos, f"'{e.name}' of a header stack is for parsers only")
         e.type = ty.bit(32) if e.name == "lastIndex" else t.element
 
     def _type_member(self, e: ast.Member, t: Type) -> ast.Expr:
@@ -162,24 +226,24 @@ class Expressions(Operators):
             if e.name in t.members:
                 e.type, e.const = t, ast.EnumValue(t.name, e.name)
             else:
-                self.error(e.name_pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.members))}")
+                self.run.error(e.name_pos, f"enum {t} has no member '{e.name}'{closest(e.name, list(t.members))}")
         elif isinstance(t, ty.SerEnumType):
             if e.name in t.values:
                 e.type, e.const = t, t.values[e.name]
             else:
-                self.error(e.name_pos, f"enum {t} has no member '{e.name}'{self._closest(e.name, list(t.values))}")
+                self.run.error(e.name_pos, f"enum {t} has no member '{e.name}'{closest(e.name, list(t.values))}")
         elif isinstance(t, ty.ErrorType):
-            if e.name in self.errors:
+            if e.name in self.run.errors:
                 e.type, e.const = t, ast.ErrorValue(e.name)
             else:
-                self.error(e.name_pos, f"no error '{e.name}' is declared{self._closest(e.name, list(self.errors))}")
+                self.run.error(e.name_pos, f"no error '{e.name}' is declared{closest(e.name, list(self.run.errors))}")
         elif isinstance(t, ty.MatchKindType):
-            if e.name in self.match_kinds:
+            if e.name in self.run.match_kinds:
                 e.type, e.const = t, ast.EnumValue("match_kind", e.name)
             else:
-                self.error(e.name_pos, f"no match_kind '{e.name}' is declared")
+                self.run.error(e.name_pos, f"no match_kind '{e.name}' is declared")
         elif not isinstance(t, ty.UnknownType):
-            self.error(e.name_pos, f"type {t} has no member '{e.name}'")
+            self.run.error(e.name_pos, f"type {t} has no member '{e.name}'")
         return e
 
     def index(self, e: ast.Index, want: Type | None) -> ast.Expr:
@@ -190,26 +254,26 @@ class Expressions(Operators):
         if isinstance(t, ty.UnknownType) or isinstance(it, ty.UnknownType):
             return e
         if ty.underlying_bits(it or ty.UNKNOWN) is None and not isinstance(it, ty.IntType):
-            self.error(e.index.pos, f"an index must be a number, not {show(it)}")
+            self.run.error(e.index.pos, f"an index must be a number, not {show(it)}")
             return e
         i = e.index.const
         size = t.size if isinstance(t, ty.StackType) else len(t.items) if isinstance(t, ty.TupleType) else None
         if isinstance(t, ty.TupleType) and not isinstance(i, int):
-            self.error(e.index.pos, "the index of a tuple must be a compile-time constant")
+            self.run.error(e.index.pos, "the index of a tuple must be a compile-time constant")
         elif isinstance(i, int) and size is not None and not 0 <= i < size:
-            self.error(e.index.pos, f"index {i} is outside of {t}")
+            self.run.error(e.index.pos, f"index {i} is outside of {t}")
         elif isinstance(t, ty.StackType):
             e.type = t.element
             if isinstance(it, ty.IntType) and isinstance(i, int):
-                e.index = self.coerce(e.index, ty.bit(32))
+                e.index = self.coercion.coerce(e.index, ty.bit(32))
             elif isinstance(it, ty.SerEnumType):
-                e.index = self.coerce(e.index, it.base)
+                e.index = self.coercion.coerce(e.index, it.base)
         elif isinstance(t, ty.TupleType) and isinstance(i, int):
             e.type = t.items[i]
         elif isinstance(t, ty.ListType):
             e.type = t.element
         else:
-            self.error(e.pos, f"{show(t)} cannot be indexed")
+            self.run.error(e.pos, f"{show(t)} cannot be indexed")
         e.const = constfold.index(e.expr.const, i)
         return e
 
@@ -223,20 +287,20 @@ class Expressions(Operators):
         if isinstance(e.expr.type, ty.UnknownType) or hi is None or lo is None:
             return e
         if isinstance(e.expr.type, ty.SerEnumType):
-            e.expr = self.coerce(e.expr, e.expr.type.base)
+            e.expr = self.coercion.coerce(e.expr, e.expr.type.base)
         t = e.expr.type
         if isinstance(t, ty.IntType) and isinstance(e.expr.const, int):
             if not 0 <= lo <= hi < constfold.MAX_INT_BITS:
-                self.error(e.pos, f"slice [{hi}:{lo}] of a number: must be high:low")
+                self.run.error(e.pos, f"slice [{hi}:{lo}] of a number: must be high:low")
                 return e
         elif not isinstance(t, ty.BitType):
-            self.error(e.pos, f"only bit<> and int<> can be sliced, not {show(t)}")
+            self.run.error(e.pos, f"only bit<> and int<> can be sliced, not {show(t)}")
             return e
         elif hi >= t.width or lo < 0:
-            self.error(e.pos, f"slice [{hi}:{lo}] is outside of {t}")
+            self.run.error(e.pos, f"slice [{hi}:{lo}] is outside of {t}")
             return e
         elif lo > hi:
-            self.error(e.pos, f"slice [{hi}:{lo}]: the high bit comes first")
+            self.run.error(e.pos, f"slice [{hi}:{lo}]: the high bit comes first")
             return e
         e.type = ty.bit(hi - lo + 1)
         if isinstance(e.expr.const, int):
@@ -250,7 +314,7 @@ class Expressions(Operators):
         if isinstance(e.expr.type, ty.UnknownType) or isinstance(e.lo.type, ty.UnknownType) or width is None:
             return e
         if width < 1:
-            self.error(e.width.pos, f"a slice of {width} bits: must be at least one")
+            self.run.error(e.width.pos, f"a slice of {width} bits: must be at least one")
             return e
         lo = e.lo.const
         if isinstance(lo, int):
@@ -259,11 +323,11 @@ class Expressions(Operators):
         bits = ty.underlying_bits(e.expr.type or ty.UNKNOWN)
         low = ty.underlying_bits(e.lo.type or ty.UNKNOWN)
         if bits is None:
-            self.error(e.pos, f"only bit<> and int<> can be sliced, not {show(e.expr.type)}")
+            self.run.error(e.pos, f"only bit<> and int<> can be sliced, not {show(e.expr.type)}")
         elif low is None or low.signed:
-            self.error(e.lo.pos, f"a bit index of a slice must be a bit<>, not {show(e.lo.type)}")
+            self.run.error(e.lo.pos, f"a bit index of a slice must be a bit<>, not {show(e.lo.type)}")
         elif width > bits.width:
-            self.error(e.pos, f"a slice of {width} bits is wider than {show(e.expr.type)}")
+            self.run.error(e.pos, f"a slice of {width} bits is wider than {show(e.expr.type)}")
         else:
             e.type = ty.bit(width)
         return e
@@ -285,7 +349,7 @@ class Expressions(Operators):
         seen: set[str] = set()
         for f in e.fields:
             if f.name in seen:
-                self.error(f.pos, f"field '{f.name}' is given twice")
+                self.run.error(f.pos, f"field '{f.name}' is given twice")
             seen.add(f.name)
             f.expr = self.value(f.expr, fields.get(f.name))
             if isinstance(f.expr.type, ty.UnknownType):
@@ -296,14 +360,23 @@ class Expressions(Operators):
         return e
 
     def call_expr(self, e: ast.Call, want: Type | None) -> ast.Expr:
-        return self.call(e, want)
-
-    def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
-        raise NotImplementedError
+        return self.calls.call(e, want)
 
     def keyset_only(self, e: ast.Expr, want: Type | None) -> ast.Expr:
-        self.error(e.pos, "a mask or range is for select, table entries and value sets only")
+        self.run.error(e.pos, "a mask or range is for select, table entries and value sets only")
         return e
+
+
+def _describe(e: ast.Expr) -> str:
+    t = e.type
+    if isinstance(t, ty.TypeType):
+        return f"the type {t.of}"
+    if isinstance(t, ty.VoidType):
+        return "a call without result"
+    kinds = {ty.ActionType: "action", ty.TableType: "table", ty.FunctionType: "function", ty.StateType: "state"}
+    if isinstance(t, ty.Nominal):
+        return f"the {kinds.get(type(t), 'result of applying table')} '{t.name}'"
+    return show(t)
 
 
 def _item_types(want: Type | None, n: int) -> list[Type | None]:
@@ -314,29 +387,3 @@ def _item_types(want: Type | None, n: int) -> list[Type | None]:
     if isinstance(want, ty.StackType | ty.ListType):
         return [want.element] * n
     return [None] * n
-
-
-_HANDLERS: dict[type[ast.Node], Callable[..., Any]] = {
-    ast.IntLiteral: Expressions.int_literal,
-    ast.BoolLiteral: Expressions.bool_literal,
-    ast.StringLiteral: Expressions.string_literal,
-    ast.DefaultExpr: Expressions.dont_care,
-    ast.DontCare: Expressions.dont_care,
-    ast.InvalidExpr: Expressions.invalid,
-    ast.This: Expressions.this,
-    ast.Name: Expressions.name,
-    ast.TypeExpr: Expressions.type_expr,
-    ast.Member: Expressions.member,
-    ast.Index: Expressions.index,
-    ast.Slice: Expressions.slice,
-    ast.PlusSlice: Expressions.plus_slice,
-    ast.Unary: Expressions.unary,
-    ast.Binary: Expressions.binary,
-    ast.Ternary: Expressions.ternary,
-    ast.Cast: Expressions.cast,
-    ast.ListExpr: Expressions.list_expr,
-    ast.StructExpr: Expressions.struct_expr,
-    ast.Call: Expressions.call_expr,
-    ast.Mask: Expressions.keyset_only,
-    ast.Range: Expressions.keyset_only,
-}

@@ -5,38 +5,23 @@ from __future__ import annotations
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.check.coerce import Coercion, is_newtype_of_bits, show
+from p4lite.compiler.check.protocols import Evaluates
+from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.typenames import TypeNames
 from p4lite.compiler.types import Type
 
 _ORDERS = {"<", "<=", ">", ">="}
 _EQUALITIES = {"==", "!="}
 
 
-class Operators(Coercion):
+class Operators:
     """Expressions made of expressions."""
 
-    def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        """An expression that must have a value one can compute with: no type, action, table, instance."""
-        e = self.expr(e, want)
-        if isinstance(
-            e.type,
-            ty.TypeType
-            | ty.ActionType
-            | ty.TableType
-            | ty.FunctionType
-            | ty.VoidType
-            | ty.StateType
-            | ty.ApplyResultType,
-        ):
-            self.error(e.pos, f"expected a value, found {_describe(e)}")
-            e.type = ty.UNKNOWN
-        return e
-
-    def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
-        """A condition."""
-        e = self.value(e, ty.BOOL)
-        if not isinstance(e.type, ty.BoolType | ty.UnknownType):
-            self.error(e.pos, f"{what} must be bool, not {show(e.type)}")
-        return e
+    def __init__(self, run: Run, types: TypeNames, coercion: Coercion, exprs: Evaluates) -> None:
+        self.run = run
+        self.types = types
+        self.coercion = coercion
+        self.exprs = exprs
 
     def fold(self, e: ast.Expr) -> ast.Expr:
         """Sets `const` where the operands have one; reports operations without a value."""
@@ -54,25 +39,25 @@ class Operators(Coercion):
             elif isinstance(e, ast.Unary) and e.expr.const is not None and e.expr.type is not None:
                 e.const = constfold.unary(e.op, e.expr.const, e.expr.type)
         except constfold.ConstError as err:
-            self.error(e.pos, str(err))
+            self.run.error(e.pos, str(err))
             e.type = ty.UNKNOWN
         return e
 
     # -- operators
 
     def unary(self, e: ast.Unary, want: Type | None) -> ast.Expr:
-        e.expr = self.value(e.expr, want)
+        e.expr = self.exprs.value(e.expr, want)
         t = e.expr.type
         if isinstance(t, ty.UnknownType):
             return e
         if isinstance(t, ty.SerEnumType):
-            e.expr = self.coerce(e.expr, t.base)
+            e.expr = self.coercion.coerce(e.expr, t.base)
             t = t.base
         good: tuple[type, ...] = (ty.BoolType,) if e.op == "!" else (ty.BitType,)
         if e.op in "+-":
             good = (ty.BitType, ty.IntType)
         if not isinstance(t, good):
-            self.error(e.pos, f"operator {e.op} is not defined on {show(t)}")
+            self.run.error(e.pos, f"operator {e.op} is not defined on {show(t)}")
             return e
         e.type = t
         return self.fold(e)
@@ -84,8 +69,8 @@ class Operators(Coercion):
             chain.append(chain[-1].left)
         result: ast.Expr = e
         for b in reversed(chain):
-            b.left = result if b is not chain[-1] else self.value(b.left)
-            b.right = self.value(b.right)
+            b.left = result if b is not chain[-1] else self.exprs.value(b.left)
+            b.right = self.exprs.value(b.right)
             result = self._binary(b)
             if result.type is None:
                 result.type = ty.UNKNOWN
@@ -98,16 +83,16 @@ class Operators(Coercion):
         if e.op in ("&&", "||"):
             for side, t in ((e.left, lt), (e.right, rt)):
                 if not isinstance(t, ty.BoolType):
-                    self.error(side.pos, f"operand of {e.op} must be bool, not {show(t)}")
+                    self.run.error(side.pos, f"operand of {e.op} must be bool, not {show(t)}")
                     return e
             e.type = ty.BOOL
             return self.fold(e)
         if e.op in _EQUALITIES:
             return self._equality(e)
         if isinstance(lt, ty.SerEnumType):
-            e.left = self.coerce(e.left, lt.base)
+            e.left = self.coercion.coerce(e.left, lt.base)
         if isinstance(rt, ty.SerEnumType):
-            e.right = self.coerce(e.right, rt.base)
+            e.right = self.coercion.coerce(e.right, rt.base)
         if e.op in ("<<", ">>"):
             return self._shift(e)
         if e.op == "++":
@@ -115,7 +100,7 @@ class Operators(Coercion):
         return self._arithmetic(e)
 
     def _no_operator(self, e: ast.Binary) -> ast.Expr:
-        self.error(e.pos, f"operator {e.op} is not defined on {show(e.left.type)} and {show(e.right.type)}")
+        self.run.error(e.pos, f"operator {e.op} is not defined on {show(e.left.type)} and {show(e.right.type)}")
         return e
 
     def _arithmetic(self, e: ast.Binary) -> ast.Expr:
@@ -130,20 +115,20 @@ class Operators(Coercion):
                 and isinstance(side.const, int)
                 and side.const < 0
             ):
-                self.error(e.pos, f"operator {e.op} is not defined on negative numbers")
+                self.run.error(e.pos, f"operator {e.op} is not defined on negative numbers")
                 return e
         if isinstance(lt, ty.IntType) and isinstance(rt, ty.BitType):
-            e.left = self.coerce(e.left, rt)
+            e.left = self.coercion.coerce(e.left, rt)
         elif isinstance(rt, ty.IntType) and isinstance(lt, ty.BitType):
-            e.right = self.coerce(e.right, lt)
+            e.right = self.coercion.coerce(e.right, lt)
         elif lt != rt:
             both = isinstance(lt, ty.BitType) and isinstance(rt, ty.BitType) and lt.signed == rt.signed
             what = f"different widths: {show(lt)} and {show(rt)}" if both else f"{show(lt)} and {show(rt)}"
-            self.error(e.pos, f"operands of {e.op} have {'' if both else 'types '}{what}; cast one")
+            self.run.error(e.pos, f"operands of {e.op} have {'' if both else 'types '}{what}; cast one")
             return e
         t = e.left.type or ty.UNKNOWN
         if e.op in ("/", "%") and isinstance(t, ty.BitType) and t.signed:
-            self.error(e.pos, f"operator {e.op} is not defined on signed numbers ({t})")
+            self.run.error(e.pos, f"operator {e.op} is not defined on signed numbers ({t})")
             return e
         if e.op in ("|+|", "|-|") and not isinstance(t, ty.BitType):
             return self._no_operator(e)
@@ -155,15 +140,17 @@ class Operators(Coercion):
         if not isinstance(lt, ty.BitType | ty.IntType) or not isinstance(rt, ty.BitType | ty.IntType):
             return self._no_operator(e)
         if isinstance(rt, ty.BitType) and rt.signed and e.right.const is None:
-            self.error(e.right.pos, f"the shift amount must be unsigned, not {rt}")
+            self.run.error(e.right.pos, f"the shift amount must be unsigned, not {rt}")
             return e
         if isinstance(lt, ty.IntType) and e.right.const is None:
-            self.error(e.pos, "a number without width is shifted by what is no constant: give it a width, as in 8w1")
+            self.run.error(
+                e.pos, "a number without width is shifted by what is no constant: give it a width, as in 8w1"
+            )
             return e
         e.type = lt
         amount = e.right.const
         if isinstance(lt, ty.BitType) and isinstance(amount, int) and amount >= lt.width:
-            self.warn(e.pos, f"shift of {lt} by {amount} leaves nothing")
+            self.run.warn(e.pos, f"shift of {lt} by {amount} leaves nothing")
         return self.fold(e)
 
     def _concatenate(self, e: ast.Binary) -> ast.Expr:
@@ -173,7 +160,7 @@ class Operators(Coercion):
             return self.fold(e)
         if not isinstance(lt, ty.BitType) or not isinstance(rt, ty.BitType):
             if isinstance(lt, ty.IntType) or isinstance(rt, ty.IntType):
-                self.error(e.pos, "operands of ++ need a width, as in 8w1")
+                self.run.error(e.pos, "operands of ++ need a width, as in 8w1")
                 return e
             return self._no_operator(e)
         e.type = ty.BitType(lt.width + rt.width, lt.signed)
@@ -185,24 +172,27 @@ class Operators(Coercion):
             return self._no_operator(e)
         # A number takes the type of the enum's values, as in arithmetic; p4c has it so, too.
         if isinstance(lt, ty.SerEnumType) and isinstance(rt, ty.IntType):
-            e.left, lt = self.coerce(e.left, lt.base), lt.base
+            e.left, lt = self.coercion.coerce(e.left, lt.base), lt.base
         elif isinstance(rt, ty.SerEnumType) and isinstance(lt, ty.IntType):
-            e.right, rt = self.coerce(e.right, rt.base), rt.base
+            e.right, rt = self.coercion.coerce(e.right, rt.base), rt.base
         if isinstance(rt, ty.TupleType | ty.AnonStructType | ty.IntType) and lt != rt:
             e.right = self._try(e.right, lt)
         elif isinstance(lt, ty.TupleType | ty.AnonStructType | ty.IntType) and lt != rt:
             e.left = self._try(e.left, rt)
         elif isinstance(lt, ty.SerEnumType) and rt == lt.base:
-            e.left = self.coerce(e.left, rt)
+            e.left = self.coercion.coerce(e.left, rt)
         elif isinstance(rt, ty.SerEnumType) and lt == rt.base:
-            e.right = self.coerce(e.right, lt)
+            e.right = self.coercion.coerce(e.right, lt)
         if isinstance(e.left.type, ty.UnknownType) or isinstance(e.right.type, ty.UnknownType):
             return e
         if isinstance(e.left.type, ty.SerEnumType) and isinstance(e.right.type, ty.SerEnumType) and lt != rt:
-            e.left, e.right = self.coerce(e.left, e.left.type.base), self.coerce(e.right, e.right.type.base)
+            e.left, e.right = (
+                self.coercion.coerce(e.left, e.left.type.base),
+                self.coercion.coerce(e.right, e.right.type.base),
+            )
         if e.left.type != e.right.type:
             which = next((f"the number with ({t})" for t in (lt, rt) if isinstance(t, ty.NewType)), "one")
-            self.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast {which}")
+            self.run.error(e.pos, f"operands of {e.op} have types {show(lt)} and {show(rt)}; cast {which}")
             return e
         e.type = ty.BOOL
         return self.fold(e)
@@ -211,61 +201,65 @@ class Operators(Coercion):
         """Converts one side of a comparison to the type of the other."""
         if isinstance(e.type, ty.IntType) and not isinstance(target, ty.BitType):
             return e
-        return self.coerce(e, target)
+        return self.coercion.coerce(e, target)
 
     def ternary(self, e: ast.Ternary, want: Type | None) -> ast.Expr:
-        e.cond = self.bool_expr(e.cond, "the condition of ?:")
-        e.then, e.other = self.value(e.then, want), self.value(e.other, want)
+        e.cond = self.exprs.bool_expr(e.cond, "the condition of ?:")
+        e.then, e.other = self.exprs.value(e.then, want), self.exprs.value(e.other, want)
         tt, ot = e.then.type or ty.UNKNOWN, e.other.type or ty.UNKNOWN
         if isinstance(tt, ty.UnknownType) or isinstance(ot, ty.UnknownType):
             return e
         if tt != ot:
             if isinstance(ot, ty.IntType | ty.TupleType | ty.AnonStructType):
-                e.other = self.coerce(e.other, tt)
+                e.other = self.coercion.coerce(e.other, tt)
             elif isinstance(tt, ty.IntType | ty.TupleType | ty.AnonStructType) or (
                 isinstance(tt, ty.SerEnumType) and tt.base == ot
             ):
-                e.then = self.coerce(e.then, ot)
+                e.then = self.coercion.coerce(e.then, ot)
             elif isinstance(ot, ty.SerEnumType) and ot.base == tt:
-                e.other = self.coerce(e.other, tt)
+                e.other = self.coercion.coerce(e.other, tt)
             else:
-                self.error(e.pos, f"the branches of ?: have types {show(tt)} and {show(ot)}; cast one")
+                self.run.error(e.pos, f"the branches of ?: have types {show(tt)} and {show(ot)}; cast one")
                 return e
         e.type = e.then.type
         if isinstance(e.type, ty.IntType) and e.cond.const is None:
             target = want if isinstance(want, ty.BitType) or (want and is_newtype_of_bits(want)) else None
             if target is None:
-                self.error(e.pos, "cannot tell the width of the branches of ?: : give one a width, as in 8w1")
+                self.run.error(e.pos, "cannot tell the width of the branches of ?: : give one a width, as in 8w1")
                 e.type = ty.UNKNOWN
                 return e
-            e.then, e.other, e.type = self.coerce(e.then, target), self.coerce(e.other, target), target
+            e.then, e.other, e.type = (
+                self.coercion.coerce(e.then, target),
+                self.coercion.coerce(e.other, target),
+                target,
+            )
         if isinstance(e.cond.const, bool):
             e.const = (e.then if e.cond.const else e.other).const
         return e
 
     def cast(self, e: ast.Cast, want: Type | None) -> ast.Expr:
         assert e.target is not None
-        target = self.resolve(e.target)
-        e.expr = self.value(e.expr, target)
+        target = self.types.resolve(e.target)
+        e.expr = self.exprs.value(e.expr, target)
         source = e.expr.type or ty.UNKNOWN
         if isinstance(source, ty.UnknownType) or isinstance(target, ty.UnknownType):
             return e
         if isinstance(e.expr, ast.ListExpr | ast.StructExpr | ast.InvalidExpr | ast.DefaultExpr):
-            return self.coerce(e.expr, target)
+            return self.coercion.coerce(e.expr, target)
         if isinstance(source, ty.IntType) and isinstance(target, ty.BitType) and isinstance(e.expr.const, int):
             e.type, e.const = target, constfold.wrap(e.expr.const, target)
             return e
         to_bool = isinstance(ty.strip_newtypes(target), ty.BoolType)
         if to_bool and isinstance(source, ty.IntType) and e.expr.const not in (0, 1):
-            self.error(e.pos, "only 0 and 1 can be cast to bool")
+            self.run.error(e.pos, "only 0 and 1 can be cast to bool")
             return e
         if not castable(source, target):
-            self.error(e.pos, f"cannot cast {show(source)} to {show(target)}")
+            self.run.error(e.pos, f"cannot cast {show(source)} to {show(target)}")
             return e
         for new, other in ((source, target), (target, source)):
             if isinstance(new, ty.NewType) and other not in (new, new.base) and not isinstance(other, ty.IntType):
                 what = f"a cast between {show(source)} and {show(target)}: p4c, and the specification (§8.12), want one"
-                self.warn(e.pos, f"{what} by way of {new.base}, from which {new} was made")
+                self.run.warn(e.pos, f"{what} by way of {new.base}, from which {new} was made")
                 break
         e.type = target
         if isinstance(source, ty.IntType) and e.expr.const is None:
@@ -273,18 +267,6 @@ class Operators(Coercion):
         if e.expr.const is not None:
             e.const = constfold.cast(e.expr.const, source, target)
         return e
-
-
-def _describe(e: ast.Expr) -> str:
-    t = e.type
-    if isinstance(t, ty.TypeType):
-        return f"the type {t.of}"
-    if isinstance(t, ty.VoidType):
-        return "a call without result"
-    kinds = {ty.ActionType: "action", ty.TableType: "table", ty.FunctionType: "function", ty.StateType: "state"}
-    if isinstance(t, ty.Nominal):
-        return f"the {kinds.get(type(t), 'result of applying table')} '{t.name}'"
-    return show(t)
 
 
 def castable(source: Type, target: Type) -> bool:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from p4lite.compiler import ast
 from p4lite.compiler.check.annotations import check_annotations
-from p4lite.compiler.check.declarations import Declarations, main_instance
+from p4lite.compiler.check.checker import Checker
+from p4lite.compiler.check.declarations import main_instance
 from p4lite.compiler.check.flow import check_flow
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
 from p4lite.compiler.position import Pos
@@ -27,12 +28,12 @@ class TypedProgram:
 
 def check_program(program: ast.Program, source_name: str, reporter: Reporter) -> TypedProgram:
     """Checks everything. Raises `CompileError` when there are errors."""
-    checker = Declarations(reporter)
+    checker = Checker(reporter)
     for d in program.decls:
         checker.declaration(d)
-    check_annotations(checker, program.decls)
+    check_annotations(checker.run, checker.exprs, program.decls)
     reporter.check()
-    found = checker.scope.lookup("main")
+    found = checker.run.scope.lookup("main")
     main = main_instance(found)
     if main is not None and not isinstance(main.decl, ast.PackageDecl):
         raise reporter.fatal(found[0].pos, f"'main' must be the instance of a package, not of {main.type}")
@@ -47,8 +48,8 @@ def check_program(program: ast.Program, source_name: str, reporter: Reporter) ->
         source_name,
         program.decls,
         main,
-        list(checker.errors),
-        list(checker.match_kinds),
+        list(checker.run.errors),
+        list(checker.run.match_kinds),
         reporter,
         reporter.diagnostics,
     )

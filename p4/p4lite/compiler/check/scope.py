@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Reporter
 
@@ -44,3 +46,9 @@ class Scope:
                 reporter.error(decl.pos, f"'{decl.name}' is already declared at {other.pos}")
                 return
         there.append(decl)
+
+
+def closest(name: str, names: list[str]) -> str:
+    """`; did you mean ...?` for a name that is nearly one of `names`, or nothing."""
+    near = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean '{near[0]}'?" if near else ""

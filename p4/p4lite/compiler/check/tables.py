@@ -5,7 +5,12 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.check import corelib
-from p4lite.compiler.check.coerce import show
+from p4lite.compiler.check.calls import Calls
+from p4lite.compiler.check.coerce import Coercion, show
+from p4lite.compiler.check.constants import compile_time
+from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import closest
 from p4lite.compiler.check.statements import Statements
 from p4lite.compiler.types import Type
 
@@ -19,42 +24,50 @@ _BOOL_PROPERTIES = ("largest_priority_wins", "support_timeout", "psa_idle_timeou
 _KNOWN = {*_EXTERN_PROPERTIES, *_NUMBER_PROPERTIES, *_BOOL_PROPERTIES, "default_action", "key", "actions", "entries"}
 
 
-class Tables(Statements):
+class Tables:
     """`table` checks a table."""
+
+    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion, calls: Calls, statements: Statements) -> None:
+        self.run = run
+        self.exprs = exprs
+        self.coercion = coercion
+        self.calls = calls
+        self.statements = statements
+        self.types = exprs.types
 
     def table(self, t: ast.TableDecl) -> None:
         t.type = ty.TableType(t)
-        with self.inner("table"):
+        with self.run.inner("table"):
             self._keys(t)
             self._actions(t)
             self._default(t)
             self._entries(t)
             for prop in t.properties:
                 self._property(t, prop)
-        self.declare(t)
+        self.run.declare(t)
 
     def _keys(self, t: ast.TableDecl) -> None:
         for k in t.keys or []:
-            k.expr = self.value(k.expr)
+            k.expr = self.exprs.value(k.expr)
             kind = k.match_kind
-            if kind.name not in self.match_kinds:
-                hint = self._closest(kind.name, list(self.match_kinds))
-                self.error(kind.pos, f"no match_kind '{kind.name}' is declared{hint}")
+            if kind.name not in self.run.match_kinds:
+                hint = closest(kind.name, list(self.run.match_kinds))
+                self.run.error(kind.pos, f"no match_kind '{kind.name}' is declared{hint}")
             kind.type, kind.const = ty.MATCH_KIND, ast.EnumValue("match_kind", kind.name)
             kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
             named = any(a.name == "name" for a in k.annotations)
             if not named and corelib.needs_name(k.expr) and not isinstance(kt, ty.UnknownType):
-                self.error(k.expr.pos, 'a key that is no plain field needs a name: add @name("...") before the ;')
+                self.run.error(k.expr.pos, 'a key that is no plain field needs a name: add @name("...") before the ;')
             if isinstance(kt, ty.IntType):
-                self.error(k.expr.pos, "a key needs a width: give the number one, as in 8w1")
+                self.run.error(k.expr.pos, "a key needs a width: give the number one, as in 8w1")
             elif isinstance(
                 kt, ty.FieldsType | ty.TupleType | ty.StackType | ty.VarbitType | ty.ExternType | ty.StringType
             ):
-                self.error(k.expr.pos, f"a key cannot have type {show(k.expr.type)}")
+                self.run.error(k.expr.pos, f"a key cannot have type {show(k.expr.type)}")
 
     def _actions(self, t: ast.TableDecl) -> None:
         if t.actions is None:
-            self.error(t.pos, f"table '{t.name}' has no actions: add actions = {{ ... }}")
+            self.run.error(t.pos, f"table '{t.name}' has no actions: add actions = {{ ... }}")
             return
         seen: set[str] = set()
         for ref in t.actions:
@@ -62,7 +75,7 @@ class Tables(Statements):
             if decl is None:
                 continue
             if decl.name in seen:
-                self.error(ref.pos, f"action '{decl.name}' is listed twice")
+                self.run.error(ref.pos, f"action '{decl.name}' is listed twice")
             seen.add(decl.name)
             directed = [p for p in decl.params if p.direction]
             if ref.args is None and not directed:
@@ -71,13 +84,13 @@ class Tables(Statements):
             self._bind(ref, directed, decl)
 
     def _action_of(self, ref: ast.ActionRef) -> ast.ActionDecl | None:
-        name = self.expr(ref.action)
+        name = self.exprs.expr(ref.action)
         assert isinstance(name, ast.Name)
         ref.action = name
         if isinstance(name.type, ty.UnknownType):
             return None
         if not isinstance(name.decl, ast.ActionDecl):
-            self.error(ref.pos, f"'{name.name}' is not an action")
+            self.run.error(ref.pos, f"'{name.name}' is not an action")
             return None
         ref.decl = name.decl
         return ref.decl
@@ -86,13 +99,13 @@ class Tables(Statements):
         self, ref: ast.ActionRef, params: list[ast.Param], decl: ast.ActionDecl, *, constants: bool = False
     ) -> bool:
         call = ast.Call(ref.pos, ref.action, ref.args or [])
-        ok = self.bind(call, params, f"action '{decl.name}'", {}, constants=constants)
+        ok = self.calls.bind(call, params, f"action '{decl.name}'", {}, constants=constants)
         ref.args = call.args
         return ok
 
     def _default(self, t: ast.TableDecl) -> None:
         if t.default_action is None:
-            found = self.scope.root().lookup("NoAction")
+            found = self.run.scope.root().lookup("NoAction")
             action = found[0] if found else None
             if isinstance(action, ast.ActionDecl):
                 name = ast.Name(t.pos, "NoAction", type=action.type, decl=action)
@@ -108,12 +121,12 @@ class Tables(Statements):
             return
         listed = next((r for r in t.actions or [] if r.decl is decl), None)
         if listed is None:
-            self.error(ref.pos, f"'{decl.name}' is not in the list of actions of table '{t.name}'")
+            self.run.error(ref.pos, f"'{decl.name}' is not in the list of actions of table '{t.name}'")
             return
         if what != "default_action" and listed_only(listed, "defaultonly"):
-            self.error(ref.pos, f"action '{decl.name}' is @defaultonly: no entry can use it")
+            self.run.error(ref.pos, f"action '{decl.name}' is @defaultonly: no entry can use it")
         if what == "default_action" and listed_only(listed, "tableonly"):
-            self.error(ref.pos, f"action '{decl.name}' is @tableonly: it cannot be the default action")
+            self.run.error(ref.pos, f"action '{decl.name}' is @tableonly: it cannot be the default action")
         given = list(ref.args or [])
         directed = [p for p in decl.params if p.direction]
         data = [p for p in decl.params if not p.direction]
@@ -122,16 +135,11 @@ class Tables(Statements):
             if not self._bind(ref, decl.params, decl):
                 return
             for a in ref.args or []:
-                if (
-                    a.param is not None
-                    and not a.param.direction
-                    and a.expr is not None
-                    and not self._compile_time(a.expr)
-                ):
-                    self.error(a.pos, f"argument '{a.param.name}' must be a compile-time constant")
+                if a.param is not None and not a.param.direction and a.expr is not None and not compile_time(a.expr):
+                    self.run.error(a.pos, f"argument '{a.param.name}' must be a compile-time constant")
             for a, b in zip(ref.args or [], listed.args or [], strict=False):
                 if a.expr is not None and b.expr is not None and not same_expr(a.expr, b.expr):
-                    self.error(a.pos, f"argument differs from the one in the list of actions of table '{t.name}'")
+                    self.run.error(a.pos, f"argument differs from the one in the list of actions of table '{t.name}'")
             return
         ref.args = given
         if not self._bind(ref, data, decl, constants=True):
@@ -146,13 +154,13 @@ class Tables(Statements):
             return
         kinds: list[Type] = [k.expr.type or ty.UNKNOWN for k in t.keys or []]
         if not kinds and t.entries:
-            self.error(t.pos, f"table '{t.name}' has entries but no key")
+            self.run.error(t.pos, f"table '{t.name}' has entries but no key")
             return
         self._priorities(t, t.entries)
         for entry in t.entries:
             if entry.priority is not None:
-                entry.priority, _ = self.constant(entry.priority, "the priority of an entry")
-            entry.keys = self.keys(entry.keys, kinds, f"table '{t.name}'")
+                entry.priority, _ = self.exprs.constant(entry.priority, "the priority of an entry")
+            entry.keys = self.statements.keys(entry.keys, kinds, f"table '{t.name}'")
             self._match_kinds(t, entry)
             self._use(t, entry.action, "entry")
 
@@ -161,9 +169,9 @@ class Tables(Statements):
         given = [e for e in entries if e.priority is not None]
         ordered = any(k.match_kind.name in ("ternary", "range", "optional") for k in t.keys or [])
         if given and not ordered:
-            self.error(given[0].pos, f"a priority in table '{t.name}', whose keys need none")
+            self.run.error(given[0].pos, f"a priority in table '{t.name}', whose keys need none")
         elif given and entries[0].priority is None:
-            self.error(entries[0].pos, f"the first entry of table '{t.name}' has no priority, but a later one has")
+            self.run.error(entries[0].pos, f"the first entry of table '{t.name}' has no priority, but a later one has")
 
     def _match_kinds(self, t: ast.TableDecl, entry: ast.Entry) -> None:
         if len(entry.keys) != len(t.keys or []):
@@ -171,38 +179,40 @@ class Tables(Statements):
         for key, k in zip(entry.keys, t.keys or [], strict=True):
             kind = k.match_kind.name
             if isinstance(key, ast.Range) and kind != "range":
-                self.error(key.pos, f"a range for a key that matches {kind}")
+                self.run.error(key.pos, f"a range for a key that matches {kind}")
             elif isinstance(key, ast.Mask) and kind not in ("ternary", "lpm"):
-                self.error(key.pos, f"a mask for a key that matches {kind}")
+                self.run.error(key.pos, f"a mask for a key that matches {kind}")
             elif isinstance(key, ast.Mask) and kind == "lpm":
                 width = ty.max_width_bits(k.expr.type or ty.UNKNOWN)
                 if width and isinstance(key.mask.const, int) and not corelib.prefix_mask(key.mask.const, width):
-                    self.error(key.pos, "the mask of a key that matches lpm must be a prefix: ones, then zeros")
+                    self.run.error(key.pos, "the mask of a key that matches lpm must be a prefix: ones, then zeros")
             elif isinstance(key, ast.DontCare) and kind == "exact":
-                self.error(key.pos, "'_' for a key that matches exact")
+                self.run.error(key.pos, "'_' for a key that matches exact")
 
     def _property(self, t: ast.TableDecl, prop: ast.TableProperty) -> None:
         if prop.name in _EXTERN_PROPERTIES:
-            prop.value = self.expr(prop.value)
+            prop.value = self.exprs.expr(prop.value)
             kind = prop.value.type
             if isinstance(kind, ty.UnknownType):
                 return
             if not isinstance(kind, ty.ExternType):
-                self.error(prop.value.pos, f"property '{prop.name}' takes an instance of an extern, not {show(kind)}")
+                self.run.error(
+                    prop.value.pos, f"property '{prop.name}' takes an instance of an extern, not {show(kind)}"
+                )
             elif kind.name not in _EXTERN_PROPERTIES[prop.name]:
-                self.error(prop.value.pos, f"property '{prop.name}' cannot be a {kind.name}")
+                self.run.error(prop.value.pos, f"property '{prop.name}' cannot be a {kind.name}")
         elif prop.name in _NUMBER_PROPERTIES:
-            prop.value = self.value(prop.value)
+            prop.value = self.exprs.value(prop.value)
             if not isinstance(prop.value.type, ty.UnknownType | ty.IntType | ty.BitType):
-                self.error(prop.value.pos, f"property '{prop.name}' must be a number")
-            elif not self._compile_time(prop.value):
-                self.error(prop.value.pos, f"property '{prop.name}' must be a compile-time constant")
+                self.run.error(prop.value.pos, f"property '{prop.name}' must be a number")
+            elif not compile_time(prop.value):
+                self.run.error(prop.value.pos, f"property '{prop.name}' must be a compile-time constant")
         elif prop.name in _BOOL_PROPERTIES:
-            prop.value = self.bool_expr(prop.value, f"property '{prop.name}'")
+            prop.value = self.exprs.bool_expr(prop.value, f"property '{prop.name}'")
         else:
-            prop.value = self.expr(prop.value)
-            near = self._closest(prop.name, sorted(_KNOWN))
-            self.warn(prop.pos, f"unknown table property '{prop.name}' has no effect{near}")
+            prop.value = self.exprs.expr(prop.value)
+            near = closest(prop.name, sorted(_KNOWN))
+            self.run.warn(prop.pos, f"unknown table property '{prop.name}' has no effect{near}")
 
 
 def listed_only(ref: ast.ActionRef, name: str) -> bool:

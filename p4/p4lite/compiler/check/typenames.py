@@ -1,15 +1,13 @@
-"""What all parts of the checker share: scopes, context, and types as written → types."""
+"""Types as written → types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.scope import Scope
-from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.check.protocols import Evaluates
+from p4lite.compiler.check.run import Run
 from p4lite.compiler.lexer import MAX_WIDTH
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
@@ -29,92 +27,17 @@ _SIMPLE: dict[str, Type] = {
 }
 
 
-@dataclass(frozen=True)
-class Context:
-    """Where the checker is: kind "program", "parser", "state", "control", "apply", "action", "function".
-
-    `owner` is the enclosing parser or control; `result` what a function returns; `loops` how many loops are around.
-    """
-
-    kind: str = "program"
-    owner: ast.ParserDecl | ast.ControlDecl | None = None
-    result: Type | None = None
-    loops: int = 0
-    this: Type | None = None
+def type_env(params: Sequence[ast.TypeParam], args: Sequence[Type]) -> dict[ty.TypeVar, Type]:
+    """Type variables of `params` to `args`."""
+    return {p.var: a for p, a in zip(params, args, strict=False) if p.var is not None}
 
 
-class CheckerBase:
-    """State of a run; the parts of the checker are mixed into one class."""
+class TypeNames:
+    """`resolve` gives the type that a type expression denotes."""
 
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-        self.scope = Scope()
-        self.context = Context()
-        self.errors: dict[str, ast.EnumMember] = {}
-        self.match_kinds: dict[str, ast.EnumMember] = {}
-        self.open: list[str] = []
-        """Functions and actions whose bodies are being checked: not declared yet, so that calling one is recursion."""
-        self.in_progress: set[int] = set()
-        """ids of declarations whose bodies are being checked: using one of them is recursion."""
-        self.hoisted: list[ast.Instantiation] = []
-        """Instances made for `T.apply()` in the parser or control at hand."""
-        self.uncast: set[Type] = set()
-        """`type`s to which a number was converted without a cast: one warning for each."""
-        self.pristine: dict[int, ast.FunctionDecl] = {}
-        self.specialised: dict[tuple[int, tuple[Type, ...]], ast.FunctionDecl] = {}
-
-    # -- implemented by other parts
-
-    def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
-        raise NotImplementedError
-
-    def coerce(self, e: ast.Expr, target: Type, what: str = "") -> ast.Expr:
-        raise NotImplementedError
-
-    # -- reporting
-
-    def error(self, pos: Pos, message: str) -> None:
-        self.reporter.error(pos, message)
-
-    def warn(self, pos: Pos, message: str) -> None:
-        self.reporter.warning(pos, message)
-
-    # -- scopes
-
-    @contextmanager
-    def inner(self, kind: str | None = None, **changes: object) -> Iterator[Scope]:
-        """A scope inside the present one, optionally in another context."""
-        scope, context = self.scope, self.context
-        self.scope = Scope(scope)
-        if kind is not None:
-            changes["kind"] = kind
-        if changes:
-            self.context = replace(context, **changes)  # type: ignore[arg-type]
-        try:
-            yield self.scope
-        finally:
-            self.scope, self.context = scope, context
-
-    def declare(self, decl: ast.Declaration) -> None:
-        self.scope.declare(decl, self.reporter)
-
-    # -- constants
-
-    def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
-        """Checks an expression that must be a compile-time number."""
-        e = self.expr(e)
-        value = e.const
-        if isinstance(e.type, ty.UnknownType):
-            return e, None
-        if ty.underlying_bits(e.type or ty.UNKNOWN) is None and not isinstance(e.type, ty.IntType):
-            self.error(e.pos, f"{what} must be a number, not {e.type}")
-            return e, None
-        if not isinstance(value, int):
-            self.error(e.pos, f"{what} must be a compile-time constant")
-            return e, None
-        return e, int(value)
-
-    # -- types
+    def __init__(self, run: Run, exprs: Evaluates) -> None:
+        self.run = run
+        self.exprs = exprs
 
     def resolve(self, node: ast.TypeNode, *, generic_ok: bool = False, wildcard: bool = False) -> Type:
         """The type a type expression denotes.
@@ -122,7 +45,7 @@ class CheckerBase:
         `generic_ok` lets type arguments be left out (to be inferred), `wildcard` lets it be `_`.
         """
         if isinstance(node, ast.BaseTypeNode) and node.name == "_" and node.type is None and not wildcard:
-            self.error(node.pos, "'_' stands for a type only among type arguments")
+            self.run.error(node.pos, "'_' stands for a type only among type arguments")
         t = self._resolve(node, generic_ok)
         node.type = t
         return t
@@ -138,7 +61,7 @@ class CheckerBase:
         items = tuple(self.resolve(i) for i in node.items)
         if node.kind == "list":
             if len(items) != 1:
-                self.error(node.pos, f"list<> takes one type, not {len(items)}")
+                self.run.error(node.pos, f"list<> takes one type, not {len(items)}")
                 return ty.UNKNOWN
             return ty.ListType(items[0])
         for item, t in zip(node.items, items, strict=True):
@@ -148,12 +71,12 @@ class CheckerBase:
     def _base_type(self, node: ast.BaseTypeNode) -> Type:
         if node.width is None:
             return _SIMPLE[node.name]
-        node.width, width = self.constant(node.width, f"the width of {node.name}<>")
+        node.width, width = self.exprs.constant(node.width, f"the width of {node.name}<>")
         if width is None:
             return ty.UNKNOWN
         low = 1 if node.name == "int" else 0
         if width < low or width > MAX_WIDTH:
-            self.error(node.pos, f"wrong width {width} of {node.name}<>: must be {low} to {MAX_WIDTH} bits")
+            self.run.error(node.pos, f"wrong width {width} of {node.name}<>: must be {low} to {MAX_WIDTH} bits")
             return ty.UNKNOWN
         if node.name == "varbit":
             return ty.VarbitType(width)
@@ -161,23 +84,23 @@ class CheckerBase:
 
     def _stack_type(self, node: ast.StackTypeNode) -> Type:
         element = self.resolve(node.element)
-        node.size, size = self.constant(node.size, "the size of a stack")
+        node.size, size = self.exprs.constant(node.size, "the size of a stack")
         if size is None or isinstance(element, ty.UnknownType):
             return ty.UNKNOWN
         if size < 1 or size > MAX_STACK:
-            self.error(node.size.pos, f"a stack of size {size}: must be 1 to {MAX_STACK}")
+            self.run.error(node.size.pos, f"a stack of size {size}: must be 1 to {MAX_STACK}")
             return ty.UNKNOWN
         if isinstance(element, ty.VoidType | ty.IntType | ty.StringType | ty.ParserType | ty.ControlType):
-            self.error(node.pos, f"no stack or array of {element} can be")
+            self.run.error(node.pos, f"no stack or array of {element} can be")
             return ty.UNKNOWN
         return ty.StackType(element, size)
 
     def _named_type(self, node: ast.NamedTypeNode, generic_ok: bool) -> Type:
-        scope = self.scope.root() if node.absolute else self.scope
+        scope = self.run.scope.root() if node.absolute else self.run.scope
         found = scope.lookup(node.name)
         args = tuple(self.resolve(a, wildcard=True) for a in node.args)
         if not found:
-            self.error(node.pos, f"unknown type '{node.name}'")
+            self.run.error(node.pos, f"unknown type '{node.name}'")
             return ty.UNKNOWN
         decl = found[0]
         node.decl = decl
@@ -189,47 +112,42 @@ class CheckerBase:
             return decl.var or ty.UNKNOWN
         if isinstance(decl, ast.TypedefDecl):
             if args:
-                self.error(pos, f"type '{decl.name}' takes no type arguments")
+                self.run.error(pos, f"type '{decl.name}' takes no type arguments")
             return decl.type or ty.UNKNOWN
         if not isinstance(
             decl,
             ast.StructDecl | ast.EnumDecl | ast.ExternDecl | ast.ParserDecl | ast.ControlDecl | ast.PackageDecl,
         ):
-            self.error(pos, f"'{decl.name}' is not a type")
+            self.run.error(pos, f"'{decl.name}' is not a type")
             return ty.UNKNOWN
-        if id(decl) in self.in_progress:
+        if id(decl) in self.run.in_progress:
             if isinstance(decl, ast.ParserDecl | ast.ControlDecl):
-                self.error(pos, f"recursion: '{decl.name}' cannot instantiate itself")
+                self.run.error(pos, f"recursion: '{decl.name}' cannot instantiate itself")
             else:
-                self.error(pos, f"recursive type: '{decl.name}' cannot contain itself")
+                self.run.error(pos, f"recursive type: '{decl.name}' cannot contain itself")
             return ty.UNKNOWN
         if decl.type is None:
             return ty.UNKNOWN
         if isinstance(decl, ast.EnumDecl):
             if args:
-                self.error(pos, f"type '{decl.name}' takes no type arguments")
+                self.run.error(pos, f"type '{decl.name}' takes no type arguments")
             return decl.type
         params = decl.type_params
         if not args:
             if params and not generic_ok:
                 names = ", ".join(p.name for p in params)
-                self.error(pos, f"generic type '{decl.name}' needs type arguments: {decl.name}<{names}>")
+                self.run.error(pos, f"generic type '{decl.name}' needs type arguments: {decl.name}<{names}>")
                 return ty.UNKNOWN
             return decl.type
         if len(args) != len(params):
-            self.error(pos, f"'{decl.name}' takes {len(params)} type arguments, not {len(args)}")
+            self.run.error(pos, f"'{decl.name}' takes {len(params)} type arguments, not {len(args)}")
             return ty.UNKNOWN
-        return ty.substitute(decl.type, self.type_env(params, args))
-
-    @staticmethod
-    def type_env(params: Sequence[ast.TypeParam], args: Sequence[Type]) -> dict[ty.TypeVar, Type]:
-        """Type variables of `params` to `args`."""
-        return {p.var: a for p, a in zip(params, args, strict=False) if p.var is not None}
+        return ty.substitute(decl.type, type_env(params, args))
 
     def declare_type_params(self, params: Sequence[ast.TypeParam]) -> tuple[ty.TypeVar, ...]:
         for p in params:
             p.var = p.var or ty.TypeVar(p.name)
-            self.declare(p)
+            self.run.declare(p)
         return tuple(p.var for p in params if p.var is not None)
 
     def check_component(self, pos: Pos, t: Type, where: str) -> None:
@@ -263,4 +181,4 @@ class CheckerBase:
             bad = not isinstance(core, ty.HeaderType)
         if bad:
             article = "an element" if where == "tuple" else "a field"
-            self.error(pos, f"{article} of a {where} cannot have type {t}")
+            self.run.error(pos, f"{article} of a {where} cannot have type {t}")

@@ -1,0 +1,46 @@
+"""How the parts of the checker that need each other reach each other.
+
+Types have widths that are expressions, expressions have types and calls in them, a call of a generic function checks
+that function's body, and bodies hold all of these: each part knows the later ones by what it needs of them only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from p4lite.compiler import ast
+from p4lite.compiler.types import Type
+
+
+class Evaluates(Protocol):
+    """Checks expressions; what is returned takes the place of what was given."""
+
+    def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
+        """Any expression, with `type` and `const` set."""
+
+    def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
+        """An expression that must have a value one can compute with."""
+
+    def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
+        """A condition."""
+
+    def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
+        """An expression that must be a compile-time number."""
+
+
+class ChecksCalls(Protocol):
+    """Checks calls."""
+
+    def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
+        """A call of any kind."""
+
+
+class ChecksBodies(Protocol):
+    """Checks what a call or a declaration among statements makes."""
+
+    def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
+        """A function with its body; `aliases` give a generic one its types."""
+
+    def check_instantiation(self, inst: ast.Instantiation) -> None:
+        """An instance, with the methods that it implements."""
