@@ -65,10 +65,13 @@ class RealSession(Session):
         self.run = RunDir(name)
         state = self.run.read()
         gone = LabDied if fresh else RunError
+        why = "; ".join(death.text() for death in self.run.deaths(state.first)) if state.first else ""
         if state.first is None or not state.first.alive():
-            raise gone(f"lab '{name}' has died; `mrclab cleanup` removes what it left")
+            told = f": {why}" if why else ""
+            raise gone(f"lab '{name}' has died{told}; `mrclab cleanup` removes what it left")
         if state.phase != "up":
-            raise gone(f"lab '{name}' is {state.phase}{': ' + state.error if state.error else ''}")
+            told = f": {state.error or why}" if state.error or why else ""
+            raise gone(f"lab '{name}' is {state.phase}{told}")
         self.state = state
         self.first = state.first
         #: What had died before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -115,6 +116,28 @@ def test_deaths_of_a_lab_that_is_gone(recorded: RunDir) -> None:
     assert [(each.role, each.how) for each in recorded.deaths(first)] == [("labd", "was killed by SIGSEGV")]
     recorded.remove()
     assert REMOVED in recorded.deaths(first)[0].how
+
+
+def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path: pathlib.Path) -> None:
+    (recorded.path / "tiny.yaml").write_text(pathlib.Path(lab_file(tmp_path, "tiny", **SMALL)).read_text())
+    first = recorded.read().first
+    assert first is not None
+    state = State("tiny", lab_file=str(recorded.lab_file), first=first)
+    recorded.write(state)
+    fabric = Death.now("fabric", "was killed by SIGKILL")
+    recorded.folder.write(Record(phase="ending", deaths=[fabric]))
+    with pytest.raises(RunError, match=r"lab 'tiny' is ending: the fabric's process was killed by SIGKILL \(at "):
+        RealSession("tiny")
+    recorded.folder.write(Record(phase="failed", error="no Mininet", deaths=[fabric]))
+    with pytest.raises(RunError, match="lab 'tiny' is failed: no Mininet$"):
+        RealSession("tiny")
+    child = subprocess.Popen(["sleep", "100"])
+    recorded.write(dataclasses.replace(state, first=Process.of("lab", child.pid)))
+    child.kill()
+    child.wait()
+    leave_word(recorded.folder.path, -11)
+    with pytest.raises(RunError, match=r"has died: the fabric's .* SIGKILL \(.*; the lab's daemon .* SIGSEGV \(.*; `mrclab"):
+        RealSession("tiny")
 
 
 @pytest.mark.parametrize("row", [{"role": "../h1", "how": "", "at_ns": 1, "at": 1.0}, {"role": "h1"}, 7])

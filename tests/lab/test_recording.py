@@ -327,3 +327,16 @@ def test_what_is_not_kept_is_gone(tmp_path: pathlib.Path) -> None:
         record.sample("h0", {"t_ns": 1, "a": 2})
         assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_that_nobody_closed_is_collected_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cycle of garbage its file may be closed before the archive that is written to it."""
+    said: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", said.append)
+    record = Recording()
+    for number in range(3):
+        record.sample("h0", {"t_ns": number, f"a{number}": 2})
+    record._spools[0].file.close()
+    del record
+    gc.collect()
+    assert [str(each.exc_value) for each in said] == []

@@ -81,12 +81,20 @@ class Spool:
                 self._part.unlink()
 
 
+class _Archive(zipfile.ZipFile):
+    """One that is collected writes nothing any more: what is not finished then is not wanted, and its file may be closed
+    before it, in a cycle of garbage."""
+
+    def __del__(self) -> None:
+        """Nothing: the file closes itself."""
+
+
 class ArrayFile:
     """The arrays of a `.npz` file, written one after another; each can be read at any time."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._zip = zipfile.ZipFile(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
+        self._zip: zipfile.ZipFile = _Archive(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
         """See `series.Store`."""
