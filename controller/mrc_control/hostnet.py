@@ -19,6 +19,8 @@ from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
 
 ROUTER = "fe80::1"
+#: After the tables of local addresses and of routes (32766).
+LAST_RULE = 40000
 #: Below this the kernel has no IPv6 on an interface.
 IPV6_MIN_MTU = 1280
 INSTALL = (
@@ -126,9 +128,9 @@ class HostNet:
         for host in self.topology.hosts:
             self._configure_host(host)
 
-    def _batch(self, prefix: Sequence[str], lines: Sequence[str]) -> None:
+    def _batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
         done = subprocess.run(
-            [*prefix, "ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+            [*prefix, "ip", *options, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
@@ -146,6 +148,9 @@ class HostNet:
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
+            # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not answer
+            # each that it has no route. What is ours of them, like pings, it finds before it comes to this rule.
+            lines.append(f"rule add pref {LAST_RULE} iif {port.interface} blackhole")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
             mac = addressing.mac_text(port.gateway_mac)
             lines.append(f"neighbour replace {ROUTER} lladdr {mac} dev {port.interface} nud permanent")
@@ -153,7 +158,7 @@ class HostNet:
                 if peer.index != host.index:
                     there = addressing.text(peer.ports[port.plane].address)
                     lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
-        self._batch(self.command(host.name), lines)
+        self._batch(self.command(host.name), lines, "-6")
 
     def pid(self, host: str) -> int:
         """A process in the host's namespace, as long as the lab is up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -28,15 +29,18 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
 TO_GROUPS = {"Icmp6OutMLDv2Reports", "Icmp6OutGroupMembReports", "Icmp6OutRouterSolicits", "Icmp6OutNeighborSolicits"}
 
 
-def said_by_kernels(made: Session) -> int:
-    """What the kernels of the hosts' namespaces sent to link-local groups by themselves."""
+ERRORS = {"Icmp6OutDestUnreachs", "Icmp6OutParmProblems", "Icmp6OutTimeExcds", "Icmp6OutPktTooBigs"}
+
+
+def said_by_kernels(made: Session, what: Collection[str] = TO_GROUPS) -> int:
+    """What the kernels of the hosts' namespaces sent by themselves: to link-local groups, or other kinds."""
     said = 0
     if isinstance(made, RealSession):
         for host in made.hosts:
             table = inside.run(made.state, ["cat", "/proc/net/snmp6"], host=host, capture_output=True, text=True)
             assert table.returncode == 0, table.stderr
             rows = [row.split() for row in table.stdout.splitlines()]
-            said += sum(int(count) for name, count in rows if name in TO_GROUPS)
+            said += sum(int(count) for name, count in rows if name in what)
     return said
 
 
@@ -51,6 +55,8 @@ def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: 
         lost = {key: value - before[key] for key, value in document["program_counters"].items()}
         # Every packet finds its way; the fabric has none for what kernels say to link-local groups.
         assert lost["drop_no_route"] + lost["drop_hop_limit"] <= said_by_kernels(made) - said
+        # And the kernels leave what is MRC's to MRC.
+        assert said_by_kernels(made, ERRORS) == 0
         judged = verdict.judge(document, made.topology, expect, experiment.claims())
     missed = [check for check in judged.checks if not check.passed]
     assert not missed, (missed, document["failures"])
