@@ -13,6 +13,7 @@ from mrc_control.experiment import Experiment, ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.hostclient import HostControl, HostError
+from mrc_control.interruption import Interrupted, interruptible
 from mrc_control.live import LiveView
 from mrc_control.results.recording import Recording
 from mrc_control.rundir import LabDied, Process, RunDir, RunError
@@ -34,6 +35,8 @@ class Outcome:
     document: dict[str, Any]
     verdict: Verdict
     folder: pathlib.Path
+    #: The signal that came meanwhile (0: none).
+    signal: int = 0
 
 
 @contextlib.contextmanager
@@ -112,7 +115,11 @@ def check(experiment: Experiment, topology: Topology) -> None:
 
 
 def run_on(
-    session: Session, experiment: Experiment, observe: Observer | None = None, recording: Recording | None = None
+    session: Session,
+    experiment: Experiment,
+    observe: Observer | None = None,
+    recording: Recording | None = None,
+    interrupted: Callable[[], object] = bool,
 ) -> RunResult:
     """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
@@ -121,7 +128,7 @@ def run_on(
         if observe is not None:
             observe(result)
 
-    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording)
+    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted)
     try:
         with _profiles(session, experiment):
             return run.go()
@@ -189,18 +196,25 @@ def execute(
     workload = experiment.workload
     folder = folder or resultdir.default_folder(experiment.name, clock)
     hosts = len(workload.hosts or topology.hosts)
-    with resultdir.prepared(folder, hosts * (workload.duration or 0.0)), Recording(folder) as recording:
+    with (
+        interruptible() as interruption,
+        resultdir.prepared(folder, hosts * (workload.duration or 0.0)),
+        Recording(folder) as recording,
+    ):
         document = None
         try:
             with session_for(experiment.lab, clock, experiment.transport, progress) as session:
                 progress("running")
-                with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-                    result = run_on(session, experiment, view, recording)
-                document = result.document() | {"program_counters": _counters(session)}
-        except LabDied as error:
+                with interruption.patience():
+                    with LiveView(topology) if live else contextlib.nullcontext(None) as view:
+                        result = run_on(session, experiment, view, recording, interruption.check)
+                    document = result.document() | {"program_counters": _counters(session)}
+        except (LabDied, Interrupted) as error:
             if document is None:
                 result = RunResult.stillborn(topology, clock, workload.spec(), str(error), recording)
+                result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 document = result.document() | {"program_counters": {}}
-        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
-        resultdir.write(folder, document, topology, judged, experiment.title, recording)
-    return Outcome(experiment, topology, document, judged, folder)
+        with interruption.patience():
+            judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+            resultdir.write(folder, document, topology, judged, experiment.title, recording)
+    return Outcome(experiment, topology, document, judged, folder, interruption.number)

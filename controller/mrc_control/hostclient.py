@@ -78,9 +78,16 @@ class HostClient:
                 if not data:
                     raise ConnectionResetError("connection closed")
                 self._buffer += data
+        except TimeoutError as error:
+            self.close()
+            raise HostGone(f"host {self.name}: its agent does not answer within {TIMEOUT_S:.0f} s") from error
         except OSError as error:
             self.close()
             raise HostGone(f"host {self.name}: its agent is gone ({error})") from error
+        except BaseException:
+            # The answer that is still to come is nobody else's.
+            self.close()
+            raise
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if not answer.pop("ok"):

@@ -129,9 +129,9 @@ class HostNet:
             self._configure_host(host)
 
     def _batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
-        done = subprocess.run(
-            [*prefix, "ip", *options, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
-        )
+        text = "\n".join(lines) + "\n"
+        command = [*prefix, "ip", *options, "-batch", "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
 
@@ -148,8 +148,8 @@ class HostNet:
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
-            # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not answer
-            # each that it has no route. What is ours of them, like pings, it finds before it comes to this rule.
+            # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not
+            # answer each that it has no route. What is for the kernel, like pings, comes by earlier rules.
             lines.append(f"rule add pref {LAST_RULE} iif {port.interface} blackhole")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
             mac = addressing.mac_text(port.gateway_mac)
@@ -163,6 +163,10 @@ class HostNet:
     def pid(self, host: str) -> int:
         """A process in the host's namespace, as long as the lab is up."""
         return int(self._net.get(host).pid)
+
+    def shells(self) -> dict[str, subprocess.Popen[bytes]]:
+        """The process that holds each host's namespace, by host."""
+        return {host.name: self._net.get(host.name).shell for host in self.topology.hosts}
 
     def command(self, host: str) -> list[str]:
         """The words to put before a command that shall run in the host."""

@@ -28,10 +28,10 @@ import grpc
 from mrc_control import labbuild
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import HostNet, HostNetError
-from mrc_control.lab.death import Death, cause
+from mrc_control.lab.death import SHELL, Death, Frozen, cause
 from mrc_control.p4rt import Device, P4RuntimeError
 from mrc_control.program import FabricProgram, ProgramError, fabric_program
-from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError
+from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError, frozen
 from mrc_control.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
@@ -80,6 +80,8 @@ class Daemon:
         self.transport = transport
         self.net = HostNet(topology, veth=links == "veth")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
+        #: What holds the hosts' namespaces; Mininet's.
+        self.shells: dict[str, subprocess.Popen[bytes]] = {}
         self.devices: list[Device] = []
         self.record = Record(roles={"labd": os.getpid()})
         self.ended = threading.Event()
@@ -100,6 +102,8 @@ class Daemon:
         self.write()
         program = fabric_program()
         self.net.start()
+        self.shells = {f"{name}{SHELL}": shell for name, shell in self.net.shells().items()}
+        self.record.roles |= {role: shell.pid for role, shell in self.shells.items()}
         fabric: dict[str, list[int]] = {}
         if self.net.veth:
             for switch in self.topology.switches:
@@ -127,15 +131,23 @@ class Daemon:
             raise Stopped
 
     def bury(self) -> None:
-        """Records which children have died since the last time, and of what."""
+        """Records which children have died since the last time, and of what, and which are frozen."""
         known = {death.role for death in self.record.deaths}
+        processes = self.children | self.shells
         fresh = [
             Death.now(role, cause(process.returncode))
-            for role, process in self.children.items()
+            for role, process in processes.items()
             if role not in known and process.poll() is not None
         ]
-        if fresh:
+        now = time.time()
+        stopped = {
+            role: self.record.frozen.get(role, now)
+            for role, process in processes.items()
+            if process.returncode is None and frozen(process.pid)
+        }
+        if fresh or stopped != self.record.frozen:
             self.record.deaths += fresh
+            self.record.frozen = stopped
             self.write()
 
     def await_death(self, seconds: float) -> None:
@@ -258,7 +270,8 @@ def main(argv: list[str]) -> int:
         if daemon is not None:
             # What does not answer may have died of something that it could not tell itself.
             daemon.await_death(GRACE_S)
-            text = "; ".join([*(death.text() for death in record.deaths), text])
+            stopped = (Frozen(role, since).text() for role, since in record.frozen.items())
+            text = "; ".join([*(death.text() for death in record.deaths), *stopped, text])
         record.phase, record.error = "failed", text
         with contextlib.suppress(OSError):
             folder.write(record)

@@ -276,8 +276,10 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
             reason = state.error or told or "it died"
             raise LabDied(f"lab '{run.name}' did not come up: {reason}")
         if time.monotonic() > deadline:
+            frozen = "; ".join(each.text() for each in run.frozen())
             raise RunError(
-                f"lab '{run.name}' did not come up in {UP_S:.0f} s; see {run.folder.path}/*.log before `mrclab down`"
+                f"lab '{run.name}' did not come up in {UP_S:.0f} s{frozen and f' ({frozen})'}; "
+                f"see {run.folder.path}/*.log before `mrclab down`"
             )
         time.sleep(0.05)
 

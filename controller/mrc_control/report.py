@@ -94,7 +94,7 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
     edges = analysis.grid(document)
     mean = float(analysis.goodput_bps(document, edges).mean())
     simulated = " (simulated time)" if document["clock"] == "virtual" else ""
-    word = "<span class=good>passed</span>" if verdict.passed else "<span class=bad>failed</span>"
+    word = f"<span class={'good' if verdict.passed else 'bad'}>{verdict.status}</span>"
     rows = [
         ["verdict", word],
         ["lab", f"{html.escape(lab.name)}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "

@@ -29,7 +29,7 @@ from typing import IO, Any
 
 import psutil
 
-from mrc_control.lab.death import LAST_WORD, Death
+from mrc_control.lab.death import LAST_WORD, Death, Frozen
 from p4lite.files import write_whole
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
@@ -148,6 +148,19 @@ def started(pid: int) -> int:
     Raises:
         ProcessLookupError: there is none, or it is dead and only not yet buried.
     """
+    return int(_stat(pid)[19])
+
+
+def frozen(pid: int) -> bool:
+    """Whether a process lives, but a signal (or a debugger) has stopped it."""
+    try:
+        return _stat(pid)[0] in "Tt"
+    except ProcessLookupError:
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a living process, from its state on."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -155,7 +168,7 @@ def started(pid: int) -> int:
     fields = text.rpartition(")")[2].split()
     if fields[0] in "ZX":
         raise ProcessLookupError(pid)
-    return int(fields[19])
+    return fields
 
 
 @dataclass
@@ -212,7 +225,8 @@ def wait_dead(process: Process, seconds: float) -> bool:
 @dataclass
 class Record:
     """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
-    each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first."""
+    each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first;
+    `frozen`: since when those are that a signal has stopped."""
 
     phase: str = "starting"
     error: str = ""
@@ -220,6 +234,7 @@ class Record:
     fabric: dict[str, list[int]] = field(default_factory=dict)
     hosts: dict[str, int] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
+    frozen: dict[str, float] = field(default_factory=dict)
 
 
 class LabFolder:
@@ -253,11 +268,12 @@ class LabFolder:
         document = json.loads(read_untrusted(self.record_file))
         try:
             record = Record(**document)
-            if not all(ROLE.match(role) for role in (*record.roles, *record.fabric, *record.hosts)):
+            if not all(ROLE.match(role) for role in (*record.roles, *record.fabric, *record.hosts, *record.frozen)):
                 raise ValueError("a name that is none")
             record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
             record.roles = {role: int(pid) for role, pid in record.roles.items()}
             record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
+            record.frozen = {role: float(since) for role, since in record.frozen.items()}
             record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
         except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{self.record_file}: {error}") from error
@@ -306,10 +322,11 @@ class State:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
+    frozen: dict[str, float] = field(default_factory=dict)
 
 
 #: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
-INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles", "deaths")
+INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles", "deaths", "frozen")
 
 
 class RunDir:
@@ -394,6 +411,7 @@ class RunDir:
         state.phase, state.error = record.phase, record.error
         state.roles = record.roles
         state.deaths = record.deaths
+        state.frozen = record.frozen
         state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
         state.hosts = {
             host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
@@ -457,6 +475,14 @@ class RunDir:
             word = self.folder.last_word()
             found.append(word or Death.now("lab", "died without a word: its first process was killed from outside"))
         return found
+
+    def frozen(self) -> list[Frozen]:
+        """The lab's processes that a signal has stopped; nobody hears of them but by this."""
+        try:
+            since = self.read().frozen
+            return [Frozen(each.role, since.get(each.role)) for each in self.processes() if frozen(each.pid)]
+        except (RunError, OSError, psutil.Error):
+            return []
 
     def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
         """Ends what runs and removes the directory; returns what had to be ended."""

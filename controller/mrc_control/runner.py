@@ -11,7 +11,8 @@ from typing import Any
 from mrc_control import denylist, stall
 from mrc_control.faults.action import Action
 from mrc_control.hostclient import HostError, HostGone
-from mrc_control.lab.death import Death
+from mrc_control.interruption import Interrupted
+from mrc_control.lab.death import SHELL, Death
 from mrc_control.p4rt import P4RuntimeError
 from mrc_control.results.recording import Events, Recording
 from mrc_control.rundir import RunError
@@ -89,6 +90,8 @@ class RunResult:
     deaths: list[dict[str, Any]] = field(default_factory=list)
     #: Of a run without progress: what each rank waited for at the end (`mrc_host.node.jobs.Job.waiting`).
     waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: The signal that ended the run before its time, if one did.
+    interrupted: str = ""
     recording: Recording = field(default_factory=Recording, repr=False)
 
     @property
@@ -138,6 +141,7 @@ class Run:
         schedule: actions with their times in seconds after the start, in order.
         observe: called after every poll with the result so far (for a live view).
         recording: takes samples and events; one that leaves no files if left out.
+        interrupted: asked after every poll; raises `Interrupted` when the run shall end.
     """
 
     def __init__(
@@ -147,11 +151,13 @@ class Run:
         schedule: Sequence[tuple[float, Action]] = (),
         observe: Observer | None = None,
         recording: Recording | None = None,
+        interrupted: Callable[[], object] = bool,
     ) -> None:
         self.session = session
         self.spec = spec
         self.schedule = sorted(schedule, key=lambda each: each[0])
         self.observe = observe or (lambda result: None)
+        self.interrupted = interrupted
         self.job = f"job{next(_numbers)}-{session.now_ns()}"
         names = list(spec.hosts or session.hosts)
         for name in names:
@@ -172,7 +178,7 @@ class Run:
         self._sample_ns: dict[str, int] = {}
 
     def go(self) -> RunResult:
-        """Sets up, runs, collects; if something of the lab dies, what was until then.
+        """Sets up, runs, collects; if something of the lab dies, or the run is interrupted, what was until then.
 
         Raises:
             HostError: the workload cannot be set up (a host refused its parameters, say).
@@ -182,9 +188,26 @@ class Run:
             self._loop()
         except Over:
             pass
+        except Interrupted as error:
+            self._note_interruption(error)
         except LOST as error:
             return self.cut_short(error)
-        return self._close()
+        try:
+            return self._close()
+        except Interrupted as error:  # by whoever has no patience for those that do not answer
+            self._note_interruption(error)
+            return self.result
+
+    def _note_interruption(self, error: Interrupted) -> None:
+        self._over = True
+        result = self.result
+        if not result.interrupted:
+            result.interrupted = error.name
+            result.failures.append(f"interrupted by {error.name}{self._when()}")
+
+    def _when(self) -> str:
+        seconds = (self.session.now_ns() - self.result.started_ns) / 1e9
+        return f" {seconds:.2f} s after the start" if self._begun else " before the start"
 
     def cut_short(self, error: Exception) -> RunResult:
         """The result as far as it goes, when `error` came of a death, or of silence.
@@ -193,12 +216,13 @@ class Run:
             Exception: `error` itself, when nothing has died and somebody has answered.
         """
         self._over = True
+        frozen = self._frozen() if is_silence(error) else ""
         # A refusal is none of death's.
-        self._mourn(0.0 if type(error) is HostError else CAUSE_S, everything=True)
+        self._mourn(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
         if not self.result.deaths and not is_silence(error):
             raise error
         if not self.result.failures:
-            self.result.failures.append(str(error))
+            self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
         return self._close()
 
     def _begin(self) -> None:
@@ -244,12 +268,17 @@ class Run:
         except HostGone as error:
             self._lose(name)
             # A word of what it died of says more.
-            if not self._mourn(CAUSE_S, role=name):
-                self.result.failures.append(str(error))
+            frozen = self._frozen(name)
+            if frozen or not self._mourn(CAUSE_S, role=name):
+                self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
         except HostError as error:
             self._lose(name)
             self.result.failures.append(str(error))
         return {}
+
+    def _frozen(self, role: str = "") -> str:
+        """The processes of the lab that a signal has stopped (all of them, or one), in words."""
+        return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
 
     def _lose(self, name: str) -> None:
         self.gone.add(name)
@@ -279,7 +308,8 @@ class Run:
         return known or self._fatal()
 
     def _fatal(self) -> bool:
-        return any(role not in self.session.hosts for role, _ in self._mourned)
+        """Whether something has died that the run needs; of a shell only who wants into the host has need."""
+        return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
 
     def _write_down(self, death: Death) -> None:
         self._mourned.add((death.role, death.how))
@@ -342,6 +372,7 @@ class Run:
             self._mourn()
             self._collect()
             self.observe(result)
+            self.interrupted()
             elapsed = (session.now_ns() - start) / 1e9
             running = [name for name in result.ranks if not self._finished(name)]
             if not stopping and spec.duration_s is not None and elapsed >= spec.duration_s:
@@ -433,6 +464,7 @@ class Run:
             record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
         except TargetError as error:
             # With the counters go the switches.
-            if not self._mourn(CAUSE_S, everything=True):
-                result.failures.append(f"the fabric does not answer: {error}")
+            frozen = self._frozen()
+            if frozen or not self._mourn(CAUSE_S, everything=True):
+                result.failures.append(f"the fabric does not answer: {frozen or error}")
                 raise Over from error

@@ -11,7 +11,7 @@ from mrc_control import fabric_view
 from mrc_control.faults.fabric import FabricControl
 from mrc_control.faults.ledger import Ledger
 from mrc_control.hostclient import HostControl
-from mrc_control.lab.death import Death
+from mrc_control.lab.death import Death, Frozen
 from mrc_topo.topology import Topology
 
 
@@ -89,6 +89,10 @@ class Session(abc.ABC):
 
     def deaths(self) -> list[Death]:
         """What of the lab has died since the session began, oldest first; in a simulation nothing does."""
+        return []
+
+    def frozen(self) -> list[Frozen]:
+        """The lab's processes that a signal has stopped; whoever waits for them waits until they go on."""
         return []
 
     @abc.abstractmethod

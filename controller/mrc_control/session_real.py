@@ -20,10 +20,11 @@ from mrc_control.faults.ledger import Document, Ledger
 from mrc_control.hostclient import HostClient, HostError
 from mrc_control.hostnet import switch_interfaces
 from mrc_control.lab import inside
-from mrc_control.lab.death import Death
+from mrc_control.lab.death import Death, Frozen
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
+from mrc_control.rundir import frozen as is_frozen
 from mrc_control.session import Session
 from mrc_topo.labfile import load_lab
 
@@ -91,6 +92,21 @@ class RealSession(Session):
     def deaths(self) -> list[Death]:
         found = self.run.deaths(self.first)
         return [death for death in found if (death.role, death.how) not in self.mourned]
+
+    def frozen(self) -> list[Frozen]:
+        found = {each.role: each for each in self.run.frozen()}
+        # An agent that was started again is no child of the lab's first process.
+        for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
+            if host in self.clients and dead.role not in found:
+                with contextlib.suppress(HostError):
+                    if is_frozen(self._agent(host).pid):
+                        found[host] = Frozen(host)
+        return list(found.values())
+
+    def harm(self) -> list[str]:
+        """What of the lab has died since it came up, and what is frozen, in words."""
+        dead, frozen = self.run.deaths(self.first), self.frozen()
+        return [death.text() for death in dead] + [each.text() for each in frozen]
 
     def now_ns(self) -> int:
         return time.monotonic_ns()

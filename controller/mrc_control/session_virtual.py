@@ -14,6 +14,7 @@ import grpc
 from mrc_control import labbuild
 from mrc_control.faults.ledger import Ledger
 from mrc_control.hostclient import HostError, HostGone
+from mrc_control.lab.death import Frozen
 from mrc_control.p4rt import Device
 from mrc_control.program import fabric_program
 from mrc_control.session import Session
@@ -156,6 +157,9 @@ class VirtualSession(Session):
         agent.dead = agent.frozen = False
         self._tell_carriers(host)
         self.driver.release(host, agent.node)
+
+    def frozen(self) -> list[Frozen]:
+        return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]
 
     def fidelity(self) -> dict[str, Any]:
         # Simulated time waits for the machine; there is nothing to be late for.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from mrc_control import clustermapper
 from mrc_control.hostclient import HostError
 from mrc_control.session_real import RealSession
 
+#: Of the lab's processes those whom nothing asks.
+INDIFFERENT = ("lab", "labd")
+
 
 def lab_status(session: RealSession) -> dict[str, Any]:
     """Everything about a running lab as plain data: switches, hosts, what is broken, and what the hosts see."""
-    info, stats = session.target.info(), session.target.stats()
+    frozen = {each.role: each for each in session.frozen()}
+    silent = [role for role in frozen if role not in session.clients and role not in INDIFFERENT]
+    # Whoever asks what is frozen waits until it goes on.
+    info, stats = ({}, {}) if silent else (session.target.info().switches, session.target.stats())
     switches = []
-    for ident, switch in info.switches.items():
+    for ident, switch in info.items():
         ports = switch.ports.values()
         switches.append(
             {
@@ -27,7 +34,10 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         )
     hosts: list[dict[str, Any]] = []
     for name, client in session.clients.items():
-        row: dict[str, Any] = {"name": name, "alive": True}
+        row: dict[str, Any] = {"name": name, "alive": name not in frozen}
+        if name in frozen:
+            hosts.append(row | {"error": frozen[name].text()})
+            continue
         try:
             counters = client.request("summary")
             row |= {key: counters[key] for key in ("ports_up", "sent", "received", "retransmitted")}
@@ -43,14 +53,17 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "broken": session.failures.broken,
         "unsettled": session.failures.unsettled,
         "denied": sorted(session.denied),
-        "health": _health(session),
+        "health": _health(session, frozen),
+        "harm": session.harm(),
     }
 
 
-def _health(session: RealSession) -> list[dict[str, str]]:
+def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str]]:
     """Every element that is broken, or that the hosts take for broken."""
     truth = session.failures.broken
-    seen = clustermapper.view_of(session.topology, session.hosts)
+    seen = clustermapper.view_of(
+        session.topology, {name: host for name, host in session.hosts.items() if name not in frozen}
+    )
     return [
         {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}
         for name in sorted(set(truth) | set(seen))

@@ -27,22 +27,29 @@ class Check:
 @dataclass(frozen=True)
 class Verdict:
     """All checks; `valid` tells whether the machine kept up with the run (a simulation always does). `deaths`: what of
-    the lab died meanwhile (`lab.death.Death`)."""
+    the lab died meanwhile (`lab.death.Death`). `interrupted`: the signal that ended the run before its time."""
 
     checks: list[Check]
     recoveries: list[Recovery]
     valid: bool
     reasons: list[str]
     deaths: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: str = ""
 
     @property
     def passed(self) -> bool:
         """Whether every check holds."""
         return all(check.passed for check in self.checks)
 
+    @property
+    def status(self) -> str:
+        """In one word: passed, failed or interrupted."""
+        return "interrupted" if self.interrupted else "passed" if self.passed else "failed"
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {
+            "status": self.status,
             "passed": self.passed,
             "valid": self.valid,
             "reasons": self.reasons,
@@ -91,7 +98,8 @@ def judge(
     reasons = list(fidelity.get("reasons", [] if fidelity else ["fidelity was not measured"]))
     if expect.valid and not valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False))
-    return Verdict(checks, recoveries, valid, reasons, list(document.get("deaths", ())))
+    deaths, interrupted = list(document.get("deaths", ())), document.get("interrupted", "")
+    return Verdict(checks, recoveries, valid, reasons, deaths, interrupted)
 
 
 def _nothing(what: str) -> Check:

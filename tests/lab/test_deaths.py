@@ -129,14 +129,16 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     with pytest.raises(RunError, match=r"lab 'tiny' is ending: the fabric's process was killed by SIGKILL \(at "):
         RealSession("tiny")
     recorded.folder.write(Record(phase="failed", error="no Mininet", deaths=[fabric]))
-    with pytest.raises(RunError, match="lab 'tiny' is failed: no Mininet$"):
+    with pytest.raises(RunError, match=r"lab 'tiny' is failed: no Mininet$"):
         RealSession("tiny")
     child = subprocess.Popen(["sleep", "100"])
     recorded.write(dataclasses.replace(state, first=Process.of("lab", child.pid)))
     child.kill()
     child.wait()
     leave_word(recorded.folder.path, -11)
-    with pytest.raises(RunError, match=r"has died: the fabric's .* SIGKILL \(.*; the lab's daemon .* SIGSEGV \(.*; `mrclab"):
+    with pytest.raises(
+        RunError, match=r"has died: the fabric's .* SIGKILL \(.*; the lab's daemon .* SIGSEGV \(.*; `mrclab"
+    ):
         RealSession("tiny")
 
 

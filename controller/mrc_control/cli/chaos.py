@@ -20,6 +20,7 @@ from mrc_control.cli.common import need_namespaces, seconds, the_lab
 from mrc_control.experiment import ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
+from mrc_control.interruption import interruptible
 from mrc_control.precheck import check_workload
 from mrc_control.rundir import RunDir, all_runs
 from mrc_topo.labfile import load_lab
@@ -62,7 +63,8 @@ def chaos(
         _check(each, f"chaos schedule {file}" if file is not None else "chaos")
     if chosen == "real":
         need_namespaces()
-    rows = [_one(each, chosen, output, as_json) for each in todo]
+    with interruptible():
+        rows = [_one(each, chosen, output, as_json) for each in todo]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     if any(row["violation"] for row in rows):

@@ -17,11 +17,14 @@ from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.hostclient import HostError
 from mrc_control.hostnet import HostNetError
+from mrc_control.interruption import Interrupted
 from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.p4rt import P4RuntimeError
 from mrc_control.program import ProgramError
 from mrc_control.resultdir import FolderError
 from mrc_control.rundir import LabDied, RunError, all_runs
+from mrc_control.runner import LOST, is_silence
+from mrc_control.session_real import RealSession
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
@@ -70,8 +73,30 @@ def report_errors() -> Iterator[None]:
         where = error.filename2 or error.filename
         place = f"{where}: " if where else ""
         fail(f"{place}{error.strerror or error}", 1)
+    except Interrupted as error:
+        sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
+
+
+@contextlib.contextmanager
+def on_lab(name: str | None) -> Iterator[RealSession]:
+    """A session on the lab that is meant. What does not answer is told with what has died or is frozen.
+
+    Raises:
+        RunError: there is no such lab.
+        HostError: something of it does not answer.
+    """
+    session = RealSession(the_lab(name))
+    try:
+        yield session
+    except LOST as error:
+        told = session.harm() if is_silence(error) else []
+        if told:
+            raise HostError(f"{error}; {'; '.join(told)}") from error
+        raise
+    finally:
+        session.close()
 
 
 def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | None:

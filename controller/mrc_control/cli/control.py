@@ -10,10 +10,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from mrc_control import denylist
-from mrc_control.cli.common import the_lab
+from mrc_control.cli.common import on_lab
 from mrc_control.faults.action import Action, Direction, FailureError
 from mrc_control.faults.kinds import KINDS
-from mrc_control.session_real import RealSession
 from mrc_topo.document import printable
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
@@ -66,15 +65,12 @@ def fail(
     lab: Lab = None,
 ) -> None:
     """Break something."""
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         settings = parse_settings(setting or [])
         action = Action("fail", target, kind or "", cast(Direction, direction), settings)
         action = session.failures.check(action)
         session.failures.fail(session, action)
         loss = session.failures.expected_loss()
-    finally:
-        session.close()
     typer.echo(f"{action.describe()}; expected loss of capacity of the host that loses most: {loss:.1%}")
 
 
@@ -86,15 +82,12 @@ def restore(
     """Put back exactly what a failure changed."""
     if kind is not None and target is None:
         raise FailureError("--kind needs the target that failed like this")
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         if target is None:
             restored = session.failures.restore_all(session)
         else:
             session.failures.restore(session, target, kind or "")
             restored = [target]
-    finally:
-        session.close()
     typer.echo(f"restored: {', '.join(restored)}" if restored else "nothing is broken")
 
 
@@ -105,13 +98,10 @@ def deny(
     lab: Lab = None,
 ) -> None:
     """Put elements on the denylist: no queue pair sends across them until `allow`."""
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         names = elements or denylist.dead_now(session)
         changed = denylist.deny(session, names) if names else 0
         listed = ", ".join(sorted(session.denied)) or "nothing"
-    finally:
-        session.close()
     if not names:
         typer.echo("the hosts' probes find nothing dead")
     typer.echo(f"denied: {listed}; EVs taken out of use: {changed}")
@@ -122,12 +112,9 @@ def allow(
     lab: Lab = None,
 ) -> None:
     """Take elements off the denylist; their EVs are used again."""
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         changed = denylist.allow(session, elements or None)
         listed = ", ".join(sorted(session.denied)) or "nothing"
-    finally:
-        session.close()
     typer.echo(f"denied: {listed}; EVs given back: {changed}")
 
 

@@ -13,12 +13,11 @@ from typing import Annotated
 
 import typer
 
+from mrc_control.cli.common import on_lab, the_lab
 from mrc_control.cli.common import seconds as waited
-from mrc_control.cli.common import the_lab
 from mrc_control.following import Following
 from mrc_control.lab import inside
 from mrc_control.rundir import RunDir, RunError
-from mrc_control.session_real import RealSession
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
 COPY_INTERVAL_S = 0.2
@@ -68,10 +67,9 @@ def p4sh(
     lab: Lab = None,
 ) -> None:
     """Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed)."""
-    session = RealSession(the_lab(lab))
-    device = session.topology.switch(switch).device_id
-    address = session.target.address(device)
-    session.close()
+    with on_lab(lab) as session:
+        device = session.topology.switch(switch).device_id
+        address = session.target.address(device)
     # Higher than the daemon's and than whatever was primary before; the switch remembers the highest it has seen.
     command = [sys.executable, "-P", "-m", "p4runtime_sh", "--grpc-addr", address, "--device-id", str(device)]
     command += ["--election-id", f"0,{time.time_ns()}"]
@@ -86,8 +84,7 @@ def capture(
 ) -> None:
     """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
     waited("--seconds", seconds)
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         node, _, number = port.rpartition(":")
         if not number.isdigit():
             raise RunError(f"'{port}' names no port; write h3:2 or p0-t0.1:3")
@@ -111,8 +108,6 @@ def capture(
                 pass
             finally:
                 session.target.capture(device, switch_port, None)
-    finally:
-        session.close()
 
 
 def _wait(seconds: float, following: Following) -> None:

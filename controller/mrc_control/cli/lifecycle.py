@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_control import lifecycle
-from mrc_control.cli.common import the_lab
+from mrc_control.cli.common import on_lab, the_lab
 from mrc_control.rundir import RunError, all_runs
-from mrc_control.session_real import RealSession
 from mrc_control.status import lab_status
 
 LabName = Annotated[str | None, typer.Argument(help="the lab's name; the only one that is up if left out")]
@@ -89,11 +88,8 @@ def status(
     if lab is None and not all_runs():
         typer.echo("{}" if as_json else "no lab is up")
         return
-    session = RealSession(the_lab(lab))
-    try:
+    with on_lab(lab) as session:
         document = lab_status(session)
-    finally:
-        session.close()
     if as_json:
         typer.echo(json.dumps(document, indent=1))
     else:
@@ -125,6 +121,8 @@ def _show(document: dict[str, Any]) -> None:
     for row in health:
         table.add_row(row["element"], row["hosts"], row["truth"])
     console.print(table if health else "all links and switches are healthy, and the hosts see them so")
+    for line in document["harm"]:
+        console.print(f"[red]{line}[/]")
     if document["unsettled"]:
         names = ", ".join(document["unsettled"])
         console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")

@@ -27,6 +27,7 @@ from mrc_control.experiment import (
     known_experiments,
     load_experiment,
 )
+from mrc_control.interruption import Interrupted, interruptible
 from mrc_control.rundir import RunDir, all_runs
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
@@ -71,8 +72,8 @@ def show(outcome: Outcome) -> None:
     if not outcome.verdict.valid:
         for reason in outcome.verdict.reasons:
             console.print(f"[yellow]not valid[/]: {reason}")
-    word = "[green]passed[/]" if outcome.verdict.passed else "[red]failed[/]"
-    console.print(f"{word}; report: {outcome.folder / 'report.html'}")
+    colour = "green" if outcome.verdict.passed else "red"
+    console.print(f"[{colour}]{outcome.verdict.status}[/]; report: {outcome.folder / 'report.html'}")
 
 
 def _sums(outcome: Outcome) -> str:
@@ -106,6 +107,8 @@ def _go(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, 
         typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}))
     else:
         show(outcome)
+    if outcome.signal:
+        raise SystemExit(Interrupted(outcome.signal).exit_code)
     raise SystemExit(0 if outcome.verdict.passed else 1)
 
 
@@ -227,7 +230,7 @@ def compare(
     comparison = load_comparison(name)
     if comparison.clock == "real":
         need_namespaces()
-    with Console(stderr=True).status("starting") as status:
+    with interruptible(), Console(stderr=True).status("starting") as status:
         cells = comparing.compare(comparison, lambda text: status.update(text))
     judged = comparing.judge(comparison, cells)
     if as_json:

@@ -1,4 +1,4 @@
-"""What of a lab has died, when and of what: told by whoever buries it, read by whoever had something to do with it.
+"""What of a lab has died or is frozen, when and of what: told by whoever watches it, read by whoever had to do with it.
 
 The daemon buries fabric and agents and records their deaths; the lab's first process buries the daemon and leaves a
 last word. Of the first process itself nobody inside can tell.
@@ -18,12 +18,22 @@ from typing import Any
 LAST_WORD = "last-word.json"
 #: More than any sentence about a death.
 WORDS = 300
+#: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
+SHELL = ".shell"
+
+
+def named(role: str) -> str:
+    """What a role is called in a sentence."""
+    parts = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}
+    if role.endswith(SHELL):
+        return f"the shell that holds the namespace of {role.removesuffix(SHELL)}"
+    return parts.get(role, role)
 
 
 @dataclass(frozen=True)
 class Death:
-    """`role` is fabric (or a switch with a process of its own), labd, lab (all of it), or a host; `how` ends a sentence
-    that begins with it. `at_ns` is of the monotonic clock, `at` of the machine's."""
+    """`role` is fabric (or a switch with a process of its own), labd, lab (all of it), a host (its agent), or a host's
+    shell; `how` ends a sentence that begins with it. `at_ns` is of the monotonic clock, `at` of the machine's."""
 
     role: str
     how: str
@@ -56,16 +66,27 @@ class Death:
 
     def text(self, started_ns: int = 0) -> str:
         """A sentence; `started_ns`: begin of a run (0: none), to say when in it."""
-        parts = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}
-        what = parts.get(self.role, self.role)
         when = time.strftime("at %H:%M:%S", time.localtime(self.at))
         if started_ns and self.at_ns >= started_ns:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
-        return f"{what} {self.how} ({when})"
+        return f"{named(self.role)} {self.how} ({when})"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A process that a signal has stopped (SIGSTOP) and that waits for SIGCONT; `since` of the machine's clock."""
+
+    role: str
+    since: float | None = None
+
+    def text(self) -> str:
+        """A sentence."""
+        when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
+        return f"{named(self.role)} is frozen: a signal has stopped it{when}"
 
 
 def cause(code: int) -> str:

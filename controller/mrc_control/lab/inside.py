@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mrc_control.lab import namespaces
+from mrc_control.lab.death import SHELL
 from mrc_control.rundir import RunError, State
 
 
@@ -25,6 +26,9 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
     if host is not None:
         if host not in state.hosts:
             raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
+        for death in state.deaths:
+            if death.role == f"{host}{SHELL}":
+                raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
         words = ["mnexec", "-a", str(state.hosts[host]["pid"]), *words]
     return namespaces.enter(state.first.pid, words, files=files)
 

@@ -82,8 +82,8 @@ class Spool:
 
 
 class _Archive(zipfile.ZipFile):
-    """One that is collected writes nothing any more: what is not finished then is not wanted, and its file may be closed
-    before it, in a cycle of garbage."""
+    """One that is collected writes nothing any more: what is not finished then is not wanted, and in a cycle of garbage
+    its file may be closed before it."""
 
     def __del__(self) -> None:
         """Nothing: the file closes itself."""

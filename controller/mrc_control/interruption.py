@@ -1,0 +1,72 @@
+"""SIGINT and SIGTERM of a command that has something to finish: whoever interrupts a run still gets its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(BaseException):
+    """Raised where a signal found the command, or where `Interruption.check` was called after it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = signal.Signals(number).name
+        super().__init__(f"interrupted by {self.name}")
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that ends by this, as shells have it."""
+        return 128 + self.number
+
+
+class Interruption:
+    """What has become of the signals: `number` is the first that came (0: none).
+
+    One is raised at once, but within `patience` the first is only noted, for `check` to raise at a better moment.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._patient = False
+
+    def heard(self, number: int, frame: FrameType | None = None) -> None:
+        """The handler."""
+        first = not self.number
+        self.number = self.number or number
+        if not (first and self._patient):
+            raise Interrupted(number)
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal has come."""
+        if self.number:
+            raise Interrupted(self.number)
+
+    @contextlib.contextmanager
+    def patience(self) -> Iterator[None]:
+        """Notes the first signal and goes on."""
+        before, self._patient = self._patient, True
+        try:
+            yield
+        finally:
+            self._patient = before
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Takes the signals over for as long as the context lasts (in other threads than the main one nobody gets any)."""
+    made = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield made
+        return
+    before = [signal.signal(number, made.heard) for number in SIGNALS]
+    try:
+        yield made
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
