@@ -74,6 +74,10 @@ class Session(abc.ABC):
             HostError: it does not come up.
         """
 
+    def strike(self, role: str, number: int) -> bool:
+        """Sends a signal to a process of the lab that is no agent; whether there is one."""
+        return False
+
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""
         return fabric_view.sample(self.topology, self.fabric)

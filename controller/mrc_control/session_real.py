@@ -165,6 +165,12 @@ class RealSession(Session):
         except HostError as error:
             raise HostError(f"{error}; see {self.run.folder.log(host)}") from error
 
+    def strike(self, role: str, number: int) -> bool:
+        found = [each for each in self.run.processes() if each.role == role]
+        for each in found:
+            each.signal(number)
+        return bool(found)
+
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:
         with self.run.change() as state:

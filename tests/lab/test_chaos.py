@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mrc_control import session_virtual
 from mrc_control.chaos import run, schedule
 from mrc_control.chaos.run import Played
-from mrc_control.chaos.schedule import Schedule, Step
+from mrc_control.chaos.schedule import ENDS, PARTS, Schedule, Step
 from mrc_control.chaos.shrink import ddmin, shrink
 from mrc_control.cli import main
 from mrc_control.experiment import ExperimentError, parse
@@ -23,6 +23,7 @@ from mrc_host.node.host import HostNode
 from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
 from mrc_topo.labfile import load_lab
+from support.namespaces import left_behind, machine
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_made_up_schedules_are_what_their_text_says(seed: int, lab: str) -> None
 
 BAD = {
     "steps: [{at: 1, fail: p0-t0.0, thaw: h1}]": "steps.0: a step has exactly one of",
-    "steps: [{at: 1, freeze: h1, kind: stop}]": "kind belongs to fail and restore",
+    "steps: [{at: 1, freeze: h1, kind: stop}]": "kind belongs to fail, restore and end",
     "steps: [{at: 1, start: w1}]": "start, and nothing else, has a workload",
     "steps: [{at: 2, freeze: h1}, {at: 1, thaw: h1}]": "order of time",
     "steps: [{at: -1, freeze: h1}]": "steps.0.at",
@@ -366,6 +367,43 @@ def test_on_the_real_clock_what_must_be_true_stays_true() -> None:
     assert played.violation is None, played.log
     wanted = {"fail": 5, "restore": 5, "freeze": 1, "thaw": 1, "kill": 1, "revive": 1, "enter": 1, "leave": 1}
     assert {key: played.counts[key] for key in wanted} == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+@pytest.mark.parametrize("kind", ENDS)
+@pytest.mark.parametrize("part", PARTS)
+def test_a_lab_that_is_ended_says_so_and_leaves_nothing(part: str, kind: str, tmp_path: pathlib.Path) -> None:
+    before = machine()
+    rows = [
+        {"at": 0.1, "start": "w0", "workload": load("all_to_all", 3000, params={"block_bytes": 500})},
+        {"at": 0.2, "fail": "p0-t0.0", "kind": "freeze"},
+        {"at": 0.5, "end": part, "kind": kind},
+        {"at": 0.6, "kill": "h0"},
+    ]
+    played = run.play(Schedule(lab="tiny", steps=steps(*rows)), "real")
+    assert played.violation is None, played.log
+    assert dict(played.counts) == {"start": 1, "fail": 1, "end": 1}
+    assert left_behind(before, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.lab
+@pytest.mark.parametrize("number", range(3))
+def test_random_schedules_on_the_real_clock(number: int, seed: int) -> None:
+    """So many seconds and seeds as the suite has time for; `mrclab chaos` has more."""
+    played = run.play(schedule.generate("tiny", seed + number, 8.0, ends=True), "real")
+    assert played.violation is None, played.log
+
+
+def test_the_end_of_a_lab_is_none_of_a_simulation() -> None:
+    played = run.play(Schedule(steps=steps({"at": 0.1, "end": "fabric"})), "virtual")
+    assert (played.violation, played.counts["passed over"], played.counts["end"]) == (None, 1, 0)
+    made = [schedule.generate("tiny", each, 8.0, ends=True) for each in range(40)]
+    ends = [step for each in made for step in each.steps if step.end is not None]
+    assert {(step.end, step.kind) for step in ends} == {(part, kind) for part in PARTS for kind in ENDS}
+    for each, plain in zip(made, [schedule.generate("tiny", each, 8.0) for each in range(40)], strict=True):
+        assert [step for step in each.steps if step.end is None] == plain.steps
 
 
 def test_the_log_of_a_play_tells_what_was_passed_over() -> None:

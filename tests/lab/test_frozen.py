@@ -158,7 +158,8 @@ def failures_of_a_short_run(made: RealSession, harm: Callable[[], None]) -> list
 
     short = WRITES.model_copy(update={"workload": Workload(name="write_bw", duration=2.0)})
     result = run_on(made, short, once)
-    assert all(each["done"] and each["bytes_verified"] for each in result.progress.values() if each["takes_part"])
+    assert all(each["done"] for each in result.progress.values())
+    assert sum(each["bytes_verified"] for each in result.progress.values()) > 0
     assert [each["role"] for each in result.deaths] == ["h1.shell"]
     return result.failures
 

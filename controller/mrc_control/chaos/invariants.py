@@ -30,7 +30,7 @@ _BLAME = re.compile(r"rank (\d+) to rank (\d+): (\S+): .+")
 class Violation(Exception):
     """Something that must be true is not. `rule` names what, the text says of whom.
 
-    The rules: truth, bytes, requests, errors, progress, left, fault, refused.
+    The rules: truth, bytes, requests, errors, progress, left, fault, refused, named.
     """
 
     def __init__(self, rule: str, text: str) -> None:

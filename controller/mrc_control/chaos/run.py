@@ -13,7 +13,7 @@ import grpc
 from mrc_control import execute, lifecycle
 from mrc_control.chaos import invariants, truth
 from mrc_control.chaos.invariants import Violation
-from mrc_control.chaos.schedule import Schedule, Step
+from mrc_control.chaos.schedule import ENDS, Schedule, Step
 from mrc_control.chaos.work import Work
 from mrc_control.experiment import Workload
 from mrc_control.faults.action import Action, FailureError
@@ -32,6 +32,8 @@ from p4lite.switch.targetapi.client import TargetError
 POLL_S = 0.1
 #: What must end does so within the retry time of a queue pair and so many seconds more.
 GRACE_S = 30.0
+#: What ended a lab is known within this time on a busy machine.
+NAMED_S = 20.0
 PROBLEMS = (HostError, P4RuntimeError, TargetError, UnsettledError, RunError, FailureError)
 
 
@@ -53,9 +55,11 @@ def retry_s(topology: Topology) -> float:
 
 
 class Player:
-    """One schedule on one session; `play` does it all."""
+    """One schedule on one session; `play` does it all. `may_end`: the lab is nobody else's."""
 
-    def __init__(self, session: Session, schedule: Schedule) -> None:
+    def __init__(self, session: Session, schedule: Schedule, *, may_end: bool = False) -> None:
+        self.may_end = may_end
+        self.ended = False
         self.session = session
         self.schedule = schedule
         self.paths = Paths(session.topology)
@@ -76,6 +80,8 @@ class Player:
             for step in self.schedule.steps:
                 self._wait_until(step.at)
                 self._do(step)
+                if self.ended:
+                    return self.played
             self._wait_until(self.schedule.duration)
             self._settle()
             self._last_work()
@@ -119,6 +125,8 @@ class Player:
         done = getattr(self, f"_{step.verb}")(step)
         self.played.counts[step.verb if done else "passed over"] += 1
         self._note(f"{step.describe()}{'' if done else ' (passed over)'}")
+        if self.ended:
+            return
         self._excuse()
         self._poll()
         self.truth.check(self.in_force, self._asked())
@@ -225,6 +233,22 @@ class Player:
         self.works[step.target].stop_wanted = True
         return True
 
+    def _end(self, step: Step) -> bool:
+        """The lab must tell what ended it."""
+        kind = step.kind or "kill"
+        if not self.may_end or not self.session.strike(step.target, ENDS[kind]):
+            return False
+        self.ended = True
+        deadline = time.monotonic() + NAMED_S
+        while True:
+            told = self.session.deaths() if kind == "kill" else self.session.frozen()
+            if any(each.role == step.target for each in told):
+                return True
+            if time.monotonic() > deadline:
+                names = ", ".join(each.text() for each in told) or "nothing"
+                raise Violation("named", f"{step.describe()}: the lab tells of {names}")
+            time.sleep(POLL_S)
+
     # --- back to how it was ------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -270,12 +294,17 @@ class Player:
                     self.session.hosts[name].request("finish", job=work.name)
 
 
+def is_ours(name: str, clock: str) -> bool:
+    """Whether a real-clock lab of this name would be one of the schedule's own."""
+    return clock == "real" and (not RunDir(name).exists() or lifecycle.is_dead(RunDir(name)))
+
+
 @contextlib.contextmanager
 def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], played: Played) -> Iterator[Session]:
     """A session, and after its end the check that nothing of it is left (a lab that was up before stays up)."""
     before = invariants.threads()
     name = load_lab(schedule.lab).lab.name
-    ours = clock == "real" and (not RunDir(name).exists() or lifecycle.is_dead(RunDir(name)))
+    ours = is_ours(name, clock)
     processes = []
     with execute.session_for(schedule.lab, clock, schedule.transport, progress) as session:
         yield session
@@ -301,9 +330,10 @@ def play(schedule: Schedule, clock: str, progress: Callable[[str], None] = lambd
         LabError, RunError, NamespaceError, HostNetError: there is no such lab.
     """
     played = Played()
+    may_end = is_ours(load_lab(schedule.lab).lab.name, clock)
     with _watched(schedule, clock, progress, played) as session:
         progress("breaking things")
-        player = Player(session, schedule)
+        player = Player(session, schedule, may_end=may_end)
         player.played = played
         player.play()
     return played

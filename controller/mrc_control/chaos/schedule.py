@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pathlib
 import random
+import signal
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
@@ -22,7 +23,12 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 
 EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
-VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop")
+VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop", "end")
+
+#: What ends a lab with it, and not merely a host.
+PARTS = ("fabric", "labd")
+#: Ways to end a lab, and the signals.
+ENDS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 
 
 class Step(Model):
@@ -30,7 +36,8 @@ class Step(Model):
 
     `fail`, `restore`: an element, as experiments do. `freeze`, `thaw`, `kill`, `revive`: a host's agent. `enter`,
     `leave`: a second controller becomes primary of a switch, and goes. `start`, `stop`: a workload, by a name of its
-    own; `workload` says what it is.
+    own; `workload` says what it is. `end`: the fabric's process (`fabric`) or the daemon (`labd`) of a lab of the
+    schedule's own on the real clock is killed (`kind: kill`, if left out) or frozen; nothing comes after that.
     """
 
     at: Seconds
@@ -44,6 +51,7 @@ class Step(Model):
     leave: str | None = None
     start: Name | None = None
     stop: Name | None = None
+    end: Literal["fabric", "labd"] | None = None
     kind: str = ""
     direction: Literal["both", "up", "down"] = "both"
     settings: dict[str, Any] = {}
@@ -56,8 +64,10 @@ class Step(Model):
             raise ValueError(f"a step has exactly one of {', '.join(VERBS)}")
         if given != ["fail"] and (self.settings or self.direction != "both"):
             raise ValueError("direction and settings belong to fail")
-        if self.kind and given[0] not in ("fail", "restore"):
-            raise ValueError("kind belongs to fail and restore")
+        if self.kind and given[0] not in ("fail", "restore", "end"):
+            raise ValueError("kind belongs to fail, restore and end")
+        if self.end is not None and self.kind not in ("", *ENDS):
+            raise ValueError(f"an end is of kind {' or '.join(ENDS)}")
         if (self.workload is not None) != (given == ["start"]):
             raise ValueError("start, and nothing else, has a workload")
         return self
@@ -84,6 +94,8 @@ class Step(Model):
             return self.action().describe()
         if self.workload is not None:
             return f"start {self.target} ({self.workload.name} on {', '.join(self.workload.hosts or ['all hosts'])})"
+        if self.end is not None:
+            return f"{self.kind or 'kill'} the process of {self.end}, which ends the lab"
         words = {"enter": "controller enters", "leave": "controller leaves"}
         what = " agent of" if self.verb in ("freeze", "thaw", "kill", "revive") else ""
         return f"{words.get(self.verb, self.verb)}{what} {self.target}"
@@ -154,8 +166,14 @@ EPISODE_S = 1.5
 MOST_RANKS = 8
 
 
-def generate(lab: str, seed: int, duration: float, transport: Literal["mrc", "roce"] = "mrc") -> Schedule:
-    """A schedule of so many seconds. Episodes come at random; each has workloads, and failures while they run."""
+def generate(
+    lab: str, seed: int, duration: float, transport: Literal["mrc", "roce"] = "mrc", *, ends: bool = False
+) -> Schedule:
+    """A schedule of so many seconds. Episodes come at random; each has workloads, and failures while they run.
+
+    Args:
+        ends: in half of them the lab comes to an end by itself in the second half.
+    """
     topology = load_lab(lab)
     rng = random.Random(f"chaos {seed}")
     steps: list[Step] = []
@@ -163,6 +181,10 @@ def generate(lab: str, seed: int, duration: float, transport: Literal["mrc", "ro
     while at < duration:
         _episode(topology, rng, at, steps)
         at += rng.expovariate(1 / EPISODE_S)
+    last = random.Random(f"end of chaos {seed}")
+    if ends and last.random() < 0.5:
+        when = round(last.uniform(duration / 2, duration), 6)
+        steps.append(Step.model_validate({"at": when, "end": last.choice(PARTS), "kind": last.choice(list(ENDS))}))
     steps = sorted((step for step in steps if step.at <= duration), key=lambda step: step.at)
     return Schedule(lab=lab, transport=transport, seed=seed, duration=duration, steps=steps)
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from mrc_control.chaos import schedule as schedules
-from mrc_control.chaos.run import Played, play
+from mrc_control.chaos.run import Played, is_ours, play
 from mrc_control.chaos.schedule import Schedule
 from mrc_control.chaos.shrink import shrink
 from mrc_control.cli.common import need_namespaces, seconds, the_lab
@@ -58,7 +58,8 @@ def chaos(
     else:
         first = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         length = DURATION_S if duration is None else duration
-        todo = [schedules.generate(name, each, length, transport) for each in range(first, first + seeds)]
+        ends = is_ours(load_lab(name).lab.name, chosen)
+        todo = [schedules.generate(name, each, length, transport, ends=ends) for each in range(first, first + seeds)]
     for each in todo:
         _check(each, f"chaos schedule {file}" if file is not None else "chaos")
     if chosen == "real":
