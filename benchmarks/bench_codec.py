@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mrc_host.proto.wire import codec as wire
 from mrc_host.proto.wire import packet as full
+from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
 
 
@@ -37,14 +38,14 @@ def run() -> None:
     def sack() -> bytes:
         return codec.encode_sack(addresses, 1, 184, 7, 0, 0, 0, 1, 2, 3, 4, 99, 0, 0, 8, 1, 0xFF, 5, 0, 0, 0, 6)
 
-    srv6 = wire.encapsulate(data(4096)(), addresses[:16], addresses[16:])
+    srv6 = encapsulate(data(4096)(), addresses[:16], addresses[16:])
     print(f"{'packet':22} {'encode us':>10} {'decode us':>10} {'readable encode':>16} {'readable decode':>16}")
     rows: list[tuple[str, Callable[[], bytes], bytes]] = [
         ("WRITE, 1024 bytes", data(1024), data(1024)()),
         ("WRITE, 4096 bytes", data(4096), data(4096)()),
         (
             "the same in SRv6",
-            lambda: wire.encapsulate(rows[1][1](), addresses[:16], addresses[16:]),
+            lambda: encapsulate(rows[1][1](), addresses[:16], addresses[16:]),
             srv6,
         ),
         ("SACK", sack, sack()),

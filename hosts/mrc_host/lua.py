@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, MRC_UDP_PORT, Field, Header
-
-_HEADERS = [header for name, header in HEADERS.items() if name not in ("IPV6", "IPV4", "SRH", "UDP")]
+from mrc_host.proto.wire.fields import MRC_LAYOUTS, MRC_UDP_PORT, TRANSPORT, Field, Header
 
 _START = """\
 -- MRC (OCP Multipath Reliable Connection 1.0) for Wireshark and tshark.
@@ -151,7 +149,7 @@ def _proto_field(header: Header, item: Field) -> str:
 def generate() -> str:
     """The whole script."""
     lines = [_START.format(port=MRC_UDP_PORT)]
-    for header in _HEADERS:
+    for header in TRANSPORT:
         for item in header.fields:
             if item.enum is not None:
                 names = ", ".join(f"[{member.value:#x}] = {_quote(member.name)}" for member in item.enum)

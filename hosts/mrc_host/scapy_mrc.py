@@ -7,7 +7,7 @@ on the wire, appear as fields of BTH, because they belong to it and the payload 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scapy.fields import (
     BitEnumField,
@@ -21,11 +21,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Packet, Raw, bind_layers
 
-from mrc_host.proto.wire import fields
-from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, MRC_UDP_PORT, Field, Header
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, MRC_UDP_PORT, TRANSPORT, Bth, Field, Header, Tseth
 from mrc_host.proto.wire.packet import icrc
-
-_TRANSPORT = [name for name in HEADERS if name not in ("IPV6", "IPV4", "SRH", "UDP")]
 
 
 class _HexBits(BitField):  # type: ignore[misc]
@@ -54,7 +51,7 @@ def _next_layer(packet: Any, payload: bytes) -> Any:
     layout = MRC_LAYOUTS.get(bth.opcode)
     if layout is None:
         return Raw
-    names = [header.name for header in layout.headers if header is not fields.TSETH or bth.ts]
+    names = [header.name for header in layout.headers if header is not Tseth.header or bth.ts]
     mine = type(packet).__name__
     following = names if mine == "BTH" else names[names.index(mine) + 1 :] if mine in names else []
     if following and len(payload) >= HEADERS[following[0]].size:
@@ -79,7 +76,7 @@ class BTH(Packet):  # type: ignore[misc]
     name = "MRC BTH"
     trimmed = False
     fields_desc = [
-        *(_field(item, None if item.name in ("pad", "ts") else item.default) for item in fields.BTH.fields),
+        *(_field(item, None if item.name in ("pad", "ts") else item.default) for item in Bth.header.fields),
         StrLenField("padding", None, length_from=lambda packet: 0 if packet.trimmed else packet.pad),
         ConditionalField(XLEIntField("icrc", None), lambda packet: not packet.trimmed),
     ]
@@ -133,8 +130,11 @@ class BTH(Packet):  # type: ignore[misc]
         return icrc(bytes(bare), rest)
 
 
-LAYERS: dict[str, Any] = {"BTH": BTH} | {name: _layer(HEADERS[name]) for name in _TRANSPORT if name != "BTH"}
-METH, TSETH, RETH, IMMDT, AETH = (LAYERS[name] for name in ("METH", "TSETH", "RETH", "IMMDT", "AETH"))
-SETH, CC_STATE, NETH, PETH = (LAYERS[name] for name in ("SETH", "CC_STATE", "NETH", "PETH"))
-ERTH, EETH = LAYERS["ERTH"], LAYERS["EETH"]
+LAYERS: dict[str, Any] = {header.name: BTH if header is Bth.header else _layer(header) for header in TRANSPORT}
+globals().update(LAYERS)  # METH, TSETH, RETH, ...: each under its name
 bind_layers(UDP, BTH, dport=MRC_UDP_PORT)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The layers that `globals().update` adds."""

@@ -8,6 +8,8 @@ against it. Exit status: 0 all equal, 1 any difference, 2 the file cannot be use
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import ipaddress
 import json
 import sys
@@ -17,8 +19,9 @@ from typing import Any
 
 from mrc_host.proto.wire import codec as wire
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, TSETH, Opcode
-from mrc_host.proto.wire.packet import Bth, Ipv4, Ipv6, Packet, Srh, Udp
+from mrc_host.proto.wire.encap import encapsulate
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv4, Ipv6, Opcode, Packet, Srh, Tseth, Udp
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Data
 
 _BTH_FIELDS = ("rtx", "ack_req", "se", "migreq", "p_key")
 _KEYS = {
@@ -69,7 +72,8 @@ def packet_of(vector: dict[str, Any]) -> Packet:
         ip = Ipv6(src=int(source), dst=int(destination), dscp=dscp, ecn=ecn)
     else:
         ip = Ipv4(src=int(source), dst=int(destination), dscp=dscp, ecn=ecn)
-    bth = Bth(opcode, _int(_need(vector, "dest_qp"), "dest_qp"), _int(_need(vector, "psn"), "psn"))
+    numbers = {key: _int(_need(vector, key), key) for key in ("dest_qp", "psn")}
+    bth = Bth(opcode=opcode, **numbers)
     for key in _BTH_FIELDS:
         if key in values:
             setattr(bth, key, _int(values.pop(key), key))
@@ -80,16 +84,17 @@ def packet_of(vector: dict[str, Any]) -> Packet:
     packet = Packet(ip, Udp(), bth, payload=payload)
     packet.entropy = _int(_need(vector, "entropy"), "entropy")
     left = set(values)
-    for header in MRC_LAYOUTS[opcode].headers:
+    for part in MRC_LAYOUTS[opcode].parts:
+        header = part.header
         names = {item.name for item in header.fields if not item.reserved}
-        if header is TSETH and not names & values.keys():
+        if part is Tseth and not names & values.keys():
             continue
         given = {name: _int(values[name], name) for name in names & values.keys()}
         left -= names
-        try:
-            setattr(packet, header.name.lower(), full.CLASSES[header.name](**given))
-        except TypeError as problem:
-            raise VectorError(f"{header.name}: {str(problem).split('() ')[-1]}") from None
+        for item in dataclasses.fields(part):
+            if item.default is dataclasses.MISSING and item.name not in given:
+                raise VectorError(f"{header.name}: '{item.name}' is missing")
+        setattr(packet, header.name.lower(), part(**given))
     if left:
         raise VectorError(f"'{vector['kind']}' has no field {', '.join(sorted(left))}")
     if "srv6_dst" in vector and isinstance(ip, Ipv6):
@@ -100,7 +105,7 @@ def packet_of(vector: dict[str, Any]) -> Packet:
         segments = [int(_address(item, "srv6_segments")) for item in vector.get("srv6_segments", ())]
         if segments:
             count = len(segments)
-            packet.srh = Srh(count, count - 1, segments=tuple(reversed(segments)))
+            packet.srh = Srh(segments_left=count, last_entry=count - 1, segments=tuple(reversed(segments)))
     return packet
 
 
@@ -117,54 +122,31 @@ def encode_fast(packet: Packet) -> bytes:
     width = 4 if isinstance(ip, Ipv4) else 16
     addresses = ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big")
     traffic_class = ip.dscp << 2 | ip.ecn
-    codec = wire.Codec(p_key=bth.p_key)
-    flags = bth.ack_req << 7 | bth.rtx << 5
-    start = (addresses, packet.entropy, traffic_class)
     if bth.se or bth.migreq:
         raise ValueError("the data path sends no SE and no M bit")
-    if packet.meth is not None and packet.reth is not None:
-        stamp = wire.NO_TIMESTAMP if packet.tseth is None else packet.tseth.tx_timestamp
-        m, r = packet.meth, packet.reth
-        immediate = 0 if packet.immdt is None else packet.immdt.immediate
-        data = codec.encode_data(
-            *start, bth.opcode, bth.dest_qp, bth.psn, flags, m.rqmsn, m.msn, stamp, r.va, r.rkey,
-            r.dma_length, packet.payload, immediate,
-        )  # fmt: skip
-    elif packet.seth is not None and packet.cc_state is not None:
-        s, c = packet.seth, packet.cc_state
-        data = codec.encode_sack(
-            *start, bth.dest_qp, flags, s.m, s.pr, s.ack_psn_offset, s.entropy, s.spdcid, s.dpdcid, s.cack_psn,
-            s.cc_type, s.cc_flags, s.mpr, s.sack_offset, s.sack_bitmap, c.tx_timestamp, c.ooo_count,
-            c.restore_cwnd, c.rcv_cwnd_pen, c.rcvd_bytes,
-        )  # fmt: skip
-    elif packet.neth is not None:
-        n = packet.neth
-        data = codec.encode_nack(
-            *start, bth.dest_qp, n.nack_psn, n.nack_reason, n.entropy, n.spdcid, n.dpdcid, n.tx_timestamp,
-            flags=flags, vendor_info=n.vendor_info, cc_type=n.cc_type, cc_flags=n.cc_flags,
-        )  # fmt: skip
-    elif packet.aeth is not None:
-        data = codec.encode_ack(*start, bth.dest_qp, bth.psn, packet.aeth.syndrome, packet.aeth.msn)
-    elif packet.peth is not None:
-        p = packet.peth
-        data = codec.encode_probe(
-            *start, bth.dest_qp, p.probe_id, p.spdcid, p.dpdcid, p.tx_timestamp,
-            psn=bth.psn, vendor_info=p.vendor_info,
-        )  # fmt: skip
-    elif packet.erth is not None:
-        r2 = packet.erth
-        data = codec.encode_endpoint_request(
-            *start, bth.psn, r2.op, r2.port_status_mask, r2.tx_timestamp,
-            dest_qp=bth.dest_qp, vendor_info=r2.vendor_info,
-        )  # fmt: skip
-    else:
-        assert packet.eeth is not None
-        e = packet.eeth
-        data = codec.encode_endpoint_response(*start, bth.psn, e.op, e.tx_timestamp, dest_qp=bth.dest_qp)
+    values: dict[str, Any] = {
+        "addresses": addresses,
+        "entropy": packet.entropy,
+        "traffic_class": traffic_class,
+        "opcode": bth.opcode,
+        "dest_qp": bth.dest_qp,
+        "psn": bth.psn,
+        "flags": bth.ack_req * FLAG_ACK_REQ | bth.rtx * FLAG_RTX,
+        "tx_timestamp": NO_TIMESTAMP,
+        "payload": packet.payload,
+    }
+    for part in MRC_LAYOUTS[bth.opcode].parts:
+        found = getattr(packet, part.header.name.lower())
+        if found is not None:
+            values |= {item.name: getattr(found, item.name) for item in part.header.fields if not item.reserved}
+    values |= {"packet_entropy": packet.entropy, "request_id": bth.psn}
+    encode = wire.ENCODERS[bth.opcode]
+    wanted = inspect.signature(encode).parameters.keys() & values.keys()
+    data = encode(wire.Codec(p_key=bth.p_key), **{name: values[name] for name in wanted})
     if packet.outer is None:
         return data
     segments = () if packet.srh is None else tuple(s.to_bytes(16, "big") for s in reversed(packet.srh.segments))
-    return wire.encapsulate(data, packet.outer.src.to_bytes(16, "big"), packet.outer.dst.to_bytes(16, "big"), segments)
+    return encapsulate(data, packet.outer.src.to_bytes(16, "big"), packet.outer.dst.to_bytes(16, "big"), segments)
 
 
 def flatten(packet: Packet) -> dict[str, object]:
@@ -190,7 +172,7 @@ def light(packet: bytes) -> dict[str, object]:
     """What the data path codec decodes, as a plain dictionary. Raises WireError."""
     message = wire.Codec().decode(packet)
     values = {name: getattr(message, name) for name in message.__dataclass_fields__}
-    if isinstance(message, wire.Data):
+    if isinstance(message, Data):
         values["payload"] = message.payload.hex()
     return values
 

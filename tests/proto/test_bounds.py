@@ -23,7 +23,7 @@ from mrc_host.proto.config import (
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
 from mrc_host.proto.wire import packet as wire
-from mrc_host.proto.wire.codec import encapsulate
+from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
 from support.net import NetConfig
 from support.story import WIDE, Story

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
+from mrc_host.proto.wire.codec import Codec
+from mrc_host.proto.wire.encap import encapsulate
+from mrc_host.proto.wire.packet import WireError
 from support import fuzz, soak
 from support.net import Impairment, Net, NetConfig, Stalled, address_of, trim
 from support.workload import GUARD, Mismatch, pair
@@ -63,9 +66,9 @@ def test_mutator_reaches_every_reason() -> None:
     passed = 0
     for _ in range(300):
         try:
-            fuzz.wire.Codec().decode(mutate(base))
+            Codec().decode(mutate(base))
             passed += 1
-        except fuzz.wire.WireError:
+        except WireError:
             continue
     assert passed > 60
 
@@ -164,7 +167,7 @@ def test_net_does_to_packets_what_it_is_told() -> None:
         one, two = Sink(), Sink()
         net.add(address_of(0), one)
         net.add(address_of(1), two)
-        codec = fuzz.wire.Codec()
+        codec = Codec()
         addresses = address_of(0) + address_of(1)
         one.out = [
             codec.encode_data(addresses, psn * 7919, 18, 0xC7, 1, psn, 0, 0, 0, 0, 0, 0, 0, bytes(1000))
@@ -172,7 +175,7 @@ def test_net_does_to_packets_what_it_is_told() -> None:
         ]
         if wrap:
             one.out = [
-                fuzz.wire.encapsulate(packet, addresses[:16], soak.carrier(number, b"").destination)
+                encapsulate(packet, addresses[:16], soak.carrier(number, b"").destination)
                 for number, packet in enumerate(one.out)
             ]
         wanted = list(one.out)

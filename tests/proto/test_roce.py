@@ -17,7 +17,7 @@ from mrc_host.proto.events import ErrorReason, PortChanged, QpState, QpStateChan
 from mrc_host.proto.qp import QpError
 from mrc_host.proto.roce import codec as roce_wire
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
-from mrc_host.proto.wire import packet
+from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode
 from mrc_host.proto.wire.packet import Drop, WireError
 from support.net import Impairment, NetConfig, drop_psns, flip_bits, opcode_of, psn_of
@@ -67,7 +67,7 @@ def test_write_packets_agree_with_the_readable_codec(opcode: RoceOpcode, payload
 def test_acknowledge_and_cnp() -> None:
     codec = roce_wire.RoceCodec()
     ack = codec.encode_acknowledge(bytes(32), 1, 184, 9, 77, 0x60, 3)
-    assert packet.decode(ack, ROCE_LAYOUTS).aeth == packet.Aeth(0x60, 3)
+    assert packet.decode(ack, ROCE_LAYOUTS).aeth == fields.Aeth(syndrome=0x60, msn=3)
     assert codec.decode_roce(ack) == roce_wire.RoceAck(0x11, 9, 77, bytes(32), 0xFFFF, 0x60, 3)
     cnp = codec.encode_cnp(bytes(32), 1, 184, 9)
     assert codec.decode_roce(cnp) == roce_wire.Cnp(0x81, 9, bytes(32), 0xFFFF)

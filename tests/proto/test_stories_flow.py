@@ -17,6 +17,7 @@ from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.qp import QpError
 from mrc_host.proto.recovery import NACK_FATES, Fate
+from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import NackReason, Opcode
 from mrc_host.proto.wire.messages import Nack
@@ -413,12 +414,12 @@ def header(s: Story, **changes: int) -> wire.Packet:
     """A WRITE Only to the responder's queue pair, as its requestor would send it."""
     region = s.connection.target.core.register_memory(bytearray(8))
     source, target = s.requestor_host.address, s.responder_host.address
-    made = wire.Packet(
-        wire.Ipv6(dscp=4, ecn=2, src=int.from_bytes(source, "big"), dst=int.from_bytes(target, "big")),
-        wire.Udp(src_port=7),
-        wire.Bth(Opcode.WRITE_ONLY, s.connection.peer.number, 1),
-        wire.Meth(1, 1),
-        reth=wire.Reth(region.va, region.rkey, 8),
+    made = fields.Packet(
+        fields.Ipv6(dscp=4, ecn=2, src=int.from_bytes(source, "big"), dst=int.from_bytes(target, "big")),
+        fields.Udp(src_port=7),
+        fields.Bth(opcode=Opcode.WRITE_ONLY, dest_qp=s.connection.peer.number, psn=1),
+        fields.Meth(rqmsn=1, msn=1),
+        reth=fields.Reth(va=region.va, rkey=region.rkey, dma_length=8),
         payload=bytes(8),
     )
     for name, value in changes.items():

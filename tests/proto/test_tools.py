@@ -16,7 +16,7 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from mrc_host import lua, scapy_mrc
-from mrc_host.proto.wire import packet
+from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Opcode
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -65,15 +65,15 @@ def test_scapy_builds_a_packet_from_scratch() -> None:
     back = packet.decode(bytes(made))
     assert back.entropy == 0xABCD1234
     assert back.payload == b"bytes"
-    assert back.tseth == packet.Tseth(3)
-    assert back.immdt == packet.ImmDt(6)
+    assert back.tseth == fields.Tseth(tx_timestamp=3)
+    assert back.immdt == fields.ImmDt(immediate=6)
     over_ipv4 = (
         IP(src="10.0.0.1", dst="10.0.0.2")
         / UDP(sport=1, dport=4791, chksum=0)
         / scapy_mrc.BTH(opcode="ACK")
         / scapy_mrc.AETH(msn=3)
     )
-    assert packet.decode(bytes(over_ipv4)).aeth == packet.Aeth(0, 3)
+    assert packet.decode(bytes(over_ipv4)).aeth == fields.Aeth(syndrome=0, msn=3)
 
 
 def test_scapy_shows_a_trimmed_packet_and_leaves_roce_alone() -> None:

@@ -25,9 +25,9 @@ from typing import Any
 
 from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import Fault
-from mrc_host.proto.wire import codec as wire
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.fields import BTH, HEADERS, IPV6, MRC_LAYOUTS, UDP
+from mrc_host.proto.wire.encap import encapsulate
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv6, Udp
 from support.net import GIGABIT, Host, Impairment, NetConfig, Stalled, flip_bits, inner_offset
 from support.workload import GUARD, GUARD_BYTE, Bench, Mismatch
 
@@ -73,7 +73,7 @@ class Mutator:
         rng, base = self.rng, inner_offset(packet)
         opcode = packet[base + 48]
         layout = MRC_LAYOUTS.get(opcode)
-        headers = [(IPV6, 0), (UDP, 40), (BTH, 48), (BTH, 48)]
+        headers = [(Ipv6.header, 0), (Udp.header, 40), (Bth.header, 48), (Bth.header, 48)]
         offset = 60
         for header in layout.headers if layout else ():
             if header is HEADERS["TSETH"] and not packet[base + 56] & 0x10:
@@ -120,7 +120,7 @@ class Mutator:
     def encapsulate(self, packet: bytes) -> bytes:
         rng = self.rng
         segments = tuple(rng.randbytes(16) for _ in range(rng.randrange(3)))
-        wrapped = wire.encapsulate(self.flip(packet), rng.randbytes(16), rng.randbytes(16), segments)
+        wrapped = encapsulate(self.flip(packet), rng.randbytes(16), rng.randbytes(16), segments)
         return self.flip(wrapped) if rng.random() < 0.5 else wrapped
 
     def noise(self, packet: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mrc_host.proto.config import ConfigError, EvMode, Srv6Path
-from mrc_host.proto.wire.codec import encapsulate
+from mrc_host.proto.wire.encap import encapsulate
 
 if TYPE_CHECKING:
     from mrc_host.proto.ev_profile import EvUniverse

@@ -5,14 +5,28 @@ Frames are IPv6 packets without Ethernet header, as in `wire/codec.py`. RETH com
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from mrc_host.proto.wire.codec import ACK, HEAD, IMM, RETH, Codec
-from mrc_host.proto.wire.fields import RoceOpcode
+from mrc_host.proto.wire.codec import SMALL, Codec
+from mrc_host.proto.wire.compiled import (
+    ECN_AT,
+    HEAD,
+    LOW_24,
+    PAD,
+    PAD_AT,
+    PAD_BITS,
+    RESV8A_AT,
+    TVER,
+    Decoder,
+    decoder,
+    encoder,
+)  # fmt: skip
+from mrc_host.proto.wire.fields import NEXT_UDP, ROCE_LAYOUTS, Bth, ImmDt, Ipv6, Reth, RoceOpcode, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ
-from mrc_host.proto.wire.packet import NEXT_UDP, Drop, WireError, icrc
+from mrc_host.proto.wire.packet import Drop, WireError, icrc
 
 FIRST: Final = int(RoceOpcode.WRITE_FIRST)
 MIDDLE: Final = int(RoceOpcode.WRITE_MIDDLE)
@@ -23,12 +37,12 @@ ONLY_IMM: Final = int(RoceOpcode.WRITE_ONLY_IMM)
 ACKNOWLEDGE: Final = int(RoceOpcode.ACK)
 CNP: Final = int(RoceOpcode.CNP)
 
-WITH_RETH: Final = frozenset((FIRST, ONLY, ONLY_IMM))
-WITH_IMM: Final = frozenset((LAST_IMM, ONLY_IMM))
+WITH_RETH: Final = frozenset(opcode for opcode, layout in ROCE_LAYOUTS.items() if Reth in layout.parts)
+WITH_IMM: Final = frozenset(opcode for opcode, layout in ROCE_LAYOUTS.items() if ImmDt in layout.parts)
 OVERHEAD_BYTES: Final = 40 + 8 + 12 + 16 + 4 + 4  # of an Only packet with immediate
-_PADS = (b"", b"\0", b"\0\0", b"\0\0\0")
 _CNP_PAYLOAD = bytes(16)
-_BECN = 0x40
+_BECN = 0x40  # in BTH.resv8a
+_RESV8A_BYTE = Ipv6.header.size + Udp.header.size + Bth.header.by_name["resv8a"].bit // 8
 
 
 @dataclass(slots=True)
@@ -74,6 +88,10 @@ class Cnp:
 
 
 RoceMessage: TypeAlias = RoceData | RoceAck | Cnp
+_KINDS: Final[dict[int, type[RoceMessage]]] = {ACKNOWLEDGE: RoceAck, CNP: Cnp}
+_DECODERS: Final[dict[int, Decoder[RoceMessage]]] = {
+    opcode: decoder(layout, _KINDS.get(opcode, RoceData)) for opcode, layout in ROCE_LAYOUTS.items()
+}
 
 
 class RoceCodec(Codec):
@@ -81,6 +99,10 @@ class RoceCodec(Codec):
 
     __slots__ = ()
 
+    @encoder(
+        FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM,
+        layouts=ROCE_LAYOUTS, flags=f"{FLAG_ACK_REQ} if ack_req else 0",
+    )  # fmt: skip
     def encode_write(
         self,
         addresses: bytes,
@@ -97,50 +119,24 @@ class RoceCodec(Codec):
         payload: memoryview | bytes,
     ) -> bytes:
         """One packet of an RDMA WRITE."""
-        size = len(payload)
-        pad = -size & 3
-        with_reth, with_imm = opcode in WITH_RETH, opcode in WITH_IMM
-        length = size + pad + 24 + (16 if with_reth else 0) + (4 if with_imm else 0)
-        head = HEAD.pack(
-            0x60000000 | traffic_class << 20 | entropy >> 16,
-            length,
-            NEXT_UDP << 8 | 64,
-            addresses,
-            entropy & 0xFFFF,
-            self.udp_port,
-            length,
-            0,
-            opcode,
-            pad << 4,
-            self.p_key,
-            dest_qp,
-            (FLAG_ACK_REQ if ack_req else 0) << 24 | psn,
-        )
-        if with_reth:
-            head += RETH.pack(va, rkey, dma_length)
-        if with_imm:
-            head += IMM.pack(immediate)
-        constant = self._constants.get((addresses, length))
-        if constant is None:
-            constant = self._constant(addresses, length)
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(_PADS[pad], crc)
-        return b"".join((head, payload, _PADS[pad], (crc ^ constant).to_bytes(4, "little")))
+        raise NotImplementedError  # see compiled.encoder
 
     def encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int) -> bytes:
         """A CNP: BECN set, 16 reserved bytes."""
-        head = self._head(addresses, entropy, traffic_class, CNP, dest_qp, 0, 0, 40)
-        packet = bytearray(self._finish(addresses, head + _CNP_PAYLOAD))
-        packet[52] = _BECN  # in resv8a, which the ICRC does not cover
+        packet = bytearray(self._encode_cnp(addresses, entropy, traffic_class, dest_qp, _CNP_PAYLOAD))
+        packet[_RESV8A_BYTE] = _BECN  # which the ICRC does not cover
         return bytes(packet)
 
+    @encoder(CNP, layouts=ROCE_LAYOUTS)
+    def _encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, payload: bytes) -> bytes:
+        raise NotImplementedError  # see compiled.encoder
+
+    @encoder(ACKNOWLEDGE, layouts=ROCE_LAYOUTS, msn="msn & 0xFFFFFF")
     def encode_acknowledge(
         self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int
     ) -> bytes:
         """ACK or NAK."""
-        head = self._head(addresses, entropy, traffic_class, ACKNOWLEDGE, dest_qp, psn, 0, 28)
-        return self._finish(addresses, head + ACK.pack(syndrome << 24 | msn & 0xFFFFFF))
+        raise NotImplementedError  # see compiled.encoder
 
     def decode_roce(self, packet: bytes) -> RoceMessage:
         """The message in an IPv6 packet. Raises WireError, nothing else."""
@@ -148,53 +144,50 @@ class RoceCodec(Codec):
         if total < 64:
             raise WireError(Drop.SHORT, f"{total} bytes of IP packet")
         (
-            word, length, nh_hops, addresses, source_port, port, udp_length, checksum,
+            word, length, next_header, addresses, source_port, port, udp_length, checksum,
             opcode, bits, p_key, dest_qp, flags_psn,
         ) = HEAD.unpack_from(packet)  # fmt: skip
         if word >> 28 != 6:
             raise WireError(Drop.VERSION, f"IP version {word >> 28}")
         if length != total - 40:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
-        if nh_hops >> 8 != NEXT_UDP:
-            raise WireError(Drop.NEXT_HEADER, f"{nh_hops >> 8} where UDP should be")
+        if next_header != NEXT_UDP:
+            raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
         if port != self.udp_port:
             raise WireError(Drop.PORT, f"{port} where {self.udp_port} should be")
         if udp_length != length:
             raise WireError(Drop.LENGTH, f"UDP says {udp_length} bytes, {length} arrived")
-        if bits & 0x0F:
-            raise WireError(Drop.TVER, f"{bits & 0x0F} where 0 should be")
-        view = memoryview(packet)
-        if checksum or dest_qp >> 24:  # CNPs, and what the shortcut takes for 0
+        if bits & TVER:
+            raise WireError(Drop.TVER, f"{bits & TVER} where 0 should be")
+        view = packet if total <= SMALL else memoryview(packet)
+        if checksum or dest_qp >> RESV8A_AT:  # CNPs, and what the shortcut takes for 0
             if self.check_icrc and icrc(packet[:40], packet[40:-4]) != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
-            dest_qp &= 0xFFFFFF
+            dest_qp &= LOW_24
         elif self.check_icrc:
             constant = self._constants.get((addresses, length))
             if constant is None:
                 constant = self._constant(addresses, length)
             if crc32(view[40:-4]) ^ constant != int.from_bytes(packet[-4:], "little"):
                 raise WireError(Drop.ICRC, "mismatch")
-        if opcode == ACKNOWLEDGE:
-            if total != 68 or bits & 0x30:
-                raise WireError(Drop.LENGTH, f"{total} bytes where 68 should be")
-            (aeth,) = ACK.unpack_from(packet, 60)
-            return RoceAck(opcode, dest_qp, flags_psn & 0xFFFFFF, addresses, p_key, aeth >> 24, aeth & 0xFFFFFF)
-        if opcode == CNP:
-            return Cnp(opcode, dest_qp, addresses, p_key)
-        if not FIRST <= opcode <= ONLY_IMM:
+        found = _DECODERS.get(opcode)
+        if found is None:
             raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
-        start, va, rkey, dma_length, immediate = 60, 0, 0, 0, 0
-        end = total - 4 - (bits >> 4 & 3)
-        need = start + (16 if opcode in WITH_RETH else 0) + (4 if opcode in WITH_IMM else 0)
-        if end < need or total & 3:
-            raise WireError(Drop.LENGTH, f"{total} bytes for opcode {opcode:#04x} with padding {bits >> 4 & 3}")
-        if opcode in WITH_RETH:
-            va, rkey, dma_length = RETH.unpack_from(packet, start)
-            start += 16
-        if opcode in WITH_IMM:
-            (immediate,) = IMM.unpack_from(packet, start)
-            start += 4
-        return RoceData(
-            opcode, dest_qp, flags_psn & 0xFFFFFF, bool(flags_psn >> 31), (word & 0xFFFF) << 16 | source_port,
-            (word >> 20 & 3) == 3, addresses, p_key, va, rkey, dma_length, immediate, view[start:end],
-        )  # fmt: skip
+        size, parse = found
+        end = total - 4
+        if size:
+            if size != total or bits & PAD_BITS:
+                raise WireError(Drop.LENGTH, f"{total} bytes where {size} should be")
+        else:
+            if total & 3:
+                raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
+            end -= bits >> PAD_AT & PAD
+            if total <= SMALL:
+                view = memoryview(packet)
+        try:
+            return parse(
+                view, end, opcode, dest_qp, flags_psn, word, source_port, word >> ECN_AT & 3, 0, addresses, p_key,
+                udp_length,
+            )  # fmt: skip
+        except struct.error:
+            raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None

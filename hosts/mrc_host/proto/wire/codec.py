@@ -1,7 +1,7 @@
 """The wire codec of the data path: one struct pack or unpack per packet (mrc-protocol.md §2, §3).
 
-The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). The readable, complete codec,
-one dataclass per header by the field table, is `packet.py`; tests hold the two against each other.
+The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). What depends on a header's fields is
+made from the table by `compiled.py`. The readable, complete codec is `packet.py`; tests hold one against the other.
 
 A frame here is an IPv6 (or IPv4) packet without Ethernet header. `addresses` is source and destination, 16 + 16
 bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-bit EV the packet travels with.
@@ -9,77 +9,53 @@ bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-b
 
 from __future__ import annotations
 
+import dataclasses
 import struct
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.encap import encapsulate, encapsulation_length, to_ipv4
-from mrc_host.proto.wire.fields import MRC_UDP_PORT, Dscp, Ecn, NackReason, Opcode
-from mrc_host.proto.wire.messages import (
-    FLAG_ACK_REQ,
-    FLAG_RTX,
-    FLAG_TS,
-    NO_TIMESTAMP,
-    Ack,
-    Data,
-    EndpointRequest,
-    EndpointResponse,
-    Message,
-    Nack,
-    Probe,
-    Sack,
+from mrc_host.proto.wire.compiled import (
+    DSCP_AT,
+    ECN_AT,
+    HEAD,
+    HEAD_BYTES,
+    LOW_24,
+    PAD,
+    PAD_AT,
+    PAD_BITS,
+    RESV8A_AT,
+    SHORTEST_BYTES,
+    TVER,
+    Decoder,
+    decoder,
+    encoder,
+    trimmed_decoder,
+)  # fmt: skip
+from mrc_host.proto.wire.encap import encapsulation_length
+from mrc_host.proto.wire.fields import (
+    MRC_LAYOUTS,
+    MRC_UDP_PORT,
+    NEXT_UDP,
+    Dscp,
+    Ecn,
+    Ipv4,
+    NackReason,
+    Opcode,
 )
-from mrc_host.proto.wire.packet import NEXT_UDP, Drop, WireError
-
-__all__ = [
-    "FLAG_ACK_REQ",
-    "FLAG_RTX",
-    "FLAG_TS",
-    "NO_TIMESTAMP",
-    "Ack",
-    "Codec",
-    "Data",
-    "Drop",
-    "EndpointRequest",
-    "EndpointResponse",
-    "Message",
-    "Nack",
-    "Probe",
-    "Sack",
-    "WireError",
-    "encapsulate",
-    "icrc_constant",
-    "to_ipv4",
-]
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_TS, MESSAGES, NO_TIMESTAMP, Data, Message
+from mrc_host.proto.wire.packet import Drop, WireError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+SMALL: Final = 128  # up to here a copy is cheaper than a view
 
-# IPv6 (version/class/label, length, next header and hop limit, addresses), UDP, BTH (word: flags and PSN).
-_HEAD_FORMAT = "!IHH32sHHHHBBHII"
-HEAD: Final = struct.Struct(_HEAD_FORMAT)
-# Extension headers. METH | TSETH (as one word) | RETH | ImmDt.
-DATA: Final = struct.Struct("!HHQII")
-DATA_TS: Final = struct.Struct("!HHIQII")
-IMM: Final = struct.Struct("!I")
-SACK: Final = struct.Struct("!HhIHHIBBhQHHI")
-NACK: Final = struct.Struct("!HBBIHHIBBH")
-ACK: Final = struct.Struct("!I")
-PROBE: Final = struct.Struct("!HBBHHHHI")
-REQUEST: Final = struct.Struct("!HBBIII")
-RESPONSE: Final = struct.Struct("!HH24xHHI")
-METH: Final = struct.Struct("!HH")
-RETH: Final = struct.Struct("!QII")
-# The same as one struct with the head: what encoding uses.
-_HEAD_DATA: Final = struct.Struct(_HEAD_FORMAT + "HHQII")
-_HEAD_DATA_TS: Final = struct.Struct(_HEAD_FORMAT + "HHIQII")
-_HEAD_SACK: Final = struct.Struct(_HEAD_FORMAT + "HhIHHIBBhQHHI")
-_HEAD_LENGTH = 60
-_SIZES = {0xD1: 68, 0xD8: 80, 0xD9: 100, 0xDC: 100, 0xDD: 84, 0xDE: 80}  # whole packet, inner IPv6 to ICRC
-_NEXT_UDP_HOP_64 = 17 << 8 | 64
-_PADS = (b"", b"\0", b"\0\0", b"\0\0\0")
-_IMM_OPCODES = (int(Opcode.WRITE_LAST_IMM), int(Opcode.WRITE_ONLY_IMM))
+_WRITES = tuple(opcode for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
+_DECODERS: Final[dict[int, Decoder[Message]]] = {
+    opcode: decoder(layout, MESSAGES[opcode]) for opcode, layout in MRC_LAYOUTS.items()
+}
+_PARSE_TRIMMED: Final = trimmed_decoder((MRC_LAYOUTS[opcode] for opcode in _WRITES), Data)
 # The constants are at most a few hundred per peer; more means forged addresses, so start again.
 _MAX_CONSTANTS = 8192
 
@@ -126,6 +102,7 @@ class Codec:
         value = self._constants[addresses, udp_length] = icrc_constant(addresses, udp_length)
         return value
 
+    @encoder(*_WRITES)
     def encode_data(
         self,
         addresses: bytes,
@@ -145,101 +122,13 @@ class Codec:
         immediate: int = 0,
     ) -> bytes:
         """One WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 44  # UDP, BTH, METH, RETH, ICRC
-        if opcode in _IMM_OPCODES:
-            udp_length += 4
-        if tx_timestamp >= 0:
-            udp_length += 4
-            head = _HEAD_DATA_TS.pack(
-                0x60000000 | traffic_class << 20 | entropy >> 16,
-                udp_length,
-                _NEXT_UDP_HOP_64,
-                addresses,
-                entropy & 0xFFFF,
-                self.udp_port,
-                udp_length,
-                0,
-                opcode,
-                pad << 4,
-                self.p_key,
-                dest_qp,
-                (flags | FLAG_TS) << 24 | psn,
-                rqmsn,
-                msn,
-                tx_timestamp << 16 | 1,
-                va,
-                rkey,
-                dma_length,
-            )
-        else:
-            head = _HEAD_DATA.pack(
-                0x60000000 | traffic_class << 20 | entropy >> 16,
-                udp_length,
-                _NEXT_UDP_HOP_64,
-                addresses,
-                entropy & 0xFFFF,
-                self.udp_port,
-                udp_length,
-                0,
-                opcode,
-                pad << 4,
-                self.p_key,
-                dest_qp,
-                (flags & ~FLAG_TS) << 24 | psn,
-                rqmsn,
-                msn,
-                va,
-                rkey,
-                dma_length,
-            )
-        if opcode in _IMM_OPCODES:
-            head += IMM.pack(immediate)
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(_PADS[pad], crc)
-        packet = b"".join((head, payload, _PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        raise NotImplementedError  # see compiled.encoder
 
-    def _finish(self, addresses: bytes, head: bytes) -> bytes:
-        length = len(head) - 36  # UDP length: without the IPv6 header, with the ICRC
-        constant = self._constants.get((addresses, length))
-        if constant is None:
-            constant = self._constant(addresses, length)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
-
-    def _head(
-        self,
-        addresses: bytes,
-        entropy: int,
-        traffic_class: int,
-        opcode: int,
-        dest_qp: int,
-        psn: int,
-        flags: int,
-        udp_length: int,
-    ) -> bytes:
-        return HEAD.pack(
-            0x60000000 | traffic_class << 20 | entropy >> 16,
-            udp_length,
-            _NEXT_UDP_HOP_64,
-            addresses,
-            entropy & 0xFFFF,
-            self.udp_port,
-            udp_length,
-            0,
-            opcode,
-            0,
-            self.p_key,
-            dest_qp,
-            flags << 24 | psn,
-        )
-
+    @encoder(
+        Opcode.SACK,
+        psn="cack_psn",
+        ack_psn_offset="ack_psn_offset if ack_psn_offset <= 0x7FFF or not pr else ack_psn_offset - 0x10000",
+    )
     def encode_sack(
         self,
         addresses: bytes,
@@ -266,38 +155,9 @@ class Codec:
         rcvd_bytes: int,
     ) -> bytes:
         """BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
-        if pr and ack_psn_offset > 0x7FFF:
-            ack_psn_offset -= 0x10000
-        head = _HEAD_SACK.pack(
-            0x60000000 | traffic_class << 20 | packet_entropy >> 16,
-            60,
-            _NEXT_UDP_HOP_64,
-            addresses,
-            packet_entropy & 0xFFFF,
-            self.udp_port,
-            60,
-            0,
-            0xDC,
-            0,
-            self.p_key,
-            dest_qp,
-            flags << 24 | cack_psn,
-            m << 5 | pr << 1,
-            ack_psn_offset,
-            entropy,
-            spdcid,
-            dpdcid,
-            cack_psn,
-            cc_type << 4 | cc_flags,
-            mpr,
-            sack_offset,
-            sack_bitmap,
-            tx_timestamp,
-            ooo_count,
-            restore_cwnd << 31 | rcv_cwnd_pen << 24 | rcvd_bytes,
-        )
-        return self._finish(addresses, head)
+        raise NotImplementedError  # see compiled.encoder
 
+    @encoder(Opcode.NACK, psn="nack_psn", tx_timestamp="max(tx_timestamp, 0)")
     def encode_nack(
         self,
         addresses: bytes,
@@ -317,21 +177,9 @@ class Codec:
         cc_flags: int = 0,
     ) -> bytes:
         """BTH.PSN is `nack_psn`."""
-        head = self._head(addresses, packet_entropy, traffic_class, Opcode.NACK, dest_qp, nack_psn, flags, 44)
-        body = NACK.pack(
-            0,
-            nack_reason,
-            vendor_info,
-            entropy,
-            spdcid,
-            dpdcid,
-            nack_psn,
-            cc_type << 4 | cc_flags,
-            0,
-            max(tx_timestamp, 0),
-        )
-        return self._finish(addresses, head + body)
+        raise NotImplementedError  # see compiled.encoder
 
+    @encoder(Opcode.ACK)
     def encode_ack(
         self,
         addresses: bytes,
@@ -343,9 +191,9 @@ class Codec:
         msn: int,
     ) -> bytes:
         """Transport ACK or NAK of everything up to `psn`."""
-        head = self._head(addresses, packet_entropy, traffic_class, Opcode.ACK, dest_qp, psn, 0, 28)
-        return self._finish(addresses, head + ACK.pack(syndrome << 24 | msn))
+        raise NotImplementedError  # see compiled.encoder
 
+    @encoder(Opcode.PROBE)
     def encode_probe(
         self,
         addresses: bytes,
@@ -361,10 +209,9 @@ class Codec:
         vendor_info: int = 0,
     ) -> bytes:
         """RELIABILITY PROBE REQUEST; it consumes no PSN."""
-        head = self._head(addresses, packet_entropy, traffic_class, Opcode.PROBE, dest_qp, psn, 0, 40)
-        body = PROBE.pack(0, 0, vendor_info, probe_id, 0, spdcid, dpdcid, tx_timestamp << 16 | 1)
-        return self._finish(addresses, head + body)
+        raise NotImplementedError  # see compiled.encoder
 
+    @encoder(Opcode.ENDPOINT_REQUEST, psn="request_id")
     def encode_endpoint_request(
         self,
         addresses: bytes,
@@ -379,10 +226,9 @@ class Codec:
         vendor_info: int = 0,
     ) -> bytes:
         """Port status update (op 0) or EV probe (op 1)."""
-        head = self._head(addresses, packet_entropy, traffic_class, Opcode.ENDPOINT_REQUEST, dest_qp, request_id, 0, 40)
-        body = REQUEST.pack(op, 0, vendor_info, port_status_mask, 0, tx_timestamp << 16 | 1)
-        return self._finish(addresses, head + body)
+        raise NotImplementedError  # see compiled.encoder
 
+    @encoder(Opcode.ENDPOINT_RESPONSE, psn="request_id")
     def encode_endpoint_response(
         self,
         addresses: bytes,
@@ -395,44 +241,41 @@ class Codec:
         dest_qp: int = 2,
     ) -> bytes:
         """Answers the request whose id it echoes."""
-        head = self._head(
-            addresses, packet_entropy, traffic_class, Opcode.ENDPOINT_RESPONSE, dest_qp, request_id, 0, 60
-        )
-        return self._finish(addresses, head + RESPONSE.pack(op << 2, 0, tx_timestamp, 0, 0))
+        raise NotImplementedError  # see compiled.encoder
 
     def decode(self, packet: bytes) -> Message:
         """The message in an IPv6 or IPv4 packet, SRv6 encapsulation taken off. Raises WireError, nothing else."""
         total = len(packet)
-        if total < _HEAD_LENGTH or packet[0] >> 4 != 6:
+        if total < HEAD_BYTES or packet[0] >> 4 != 6:
             return self._decode_fully(packet)
         (
-            word, length, nh_hops, addresses, source_port, port, udp_length, checksum,
+            word, length, next_header, addresses, source_port, port, udp_length, checksum,
             opcode, bits, p_key, dest_qp, flags_psn,
         ) = HEAD.unpack_from(packet)  # fmt: skip
         if length != total - 40:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
-        outer = word
-        if nh_hops >> 8 != NEXT_UDP:
-            packet = packet[encapsulation_length(packet, nh_hops >> 8) :]
+        dscp = word >> DSCP_AT & 0x3F
+        ecn = word >> ECN_AT & 3
+        if next_header != NEXT_UDP:
+            packet = packet[encapsulation_length(packet, next_header) :]
             total = len(packet)
-            if total < _HEAD_LENGTH or packet[0] >> 4 != 6:
+            if total < HEAD_BYTES or packet[0] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")
             (
-                word, length, nh_hops, addresses, source_port, port, udp_length, checksum,
+                word, length, next_header, addresses, source_port, port, udp_length, checksum,
                 opcode, bits, p_key, dest_qp, flags_psn,
             ) = HEAD.unpack_from(packet)  # fmt: skip
-            if nh_hops >> 8 != NEXT_UDP:
-                raise WireError(Drop.NEXT_HEADER, f"{nh_hops >> 8} where UDP should be")
+            if next_header != NEXT_UDP:
+                raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
             if length != udp_length:
                 raise WireError(Drop.LENGTH, f"inner IPv6 says {length} bytes, UDP {udp_length}")
+            # A switch marks the outermost header; the inner one may come marked from where there was no SRv6 yet.
+            if word >> ECN_AT & 3 == 3:
+                ecn = 3
         if port != self.udp_port:
             raise WireError(Drop.PORT, f"{port} where {self.udp_port} should be")
-        if bits & 0x0F:
-            raise WireError(Drop.TVER, f"{bits & 0x0F} where 0 should be")
-        dscp = outer >> 22 & 0x3F
-        # A switch marks the outermost header; the inner one may come marked from where there was no SRv6 yet.
-        ce = (outer >> 20 & 3) == 3 or (word >> 20 & 3) == 3
-        entropy = (word & 0xFFFF) << 16 | source_port
+        if bits & TVER:
+            raise WireError(Drop.TVER, f"{bits & TVER} where 0 should be")
         trimmed = 0
         if dscp == self.dscp_trimmed:
             trimmed = 1
@@ -443,15 +286,17 @@ class Codec:
                 raise WireError(Drop.LENGTH, f"UDP says {udp_length} bytes, {total - 40} arrived")
             trimmed = trimmed or 1
         if trimmed:
-            return self._trimmed(
-                packet, trimmed, opcode, dest_qp & 0xFFFFFF, flags_psn, entropy, ce, dscp, addresses, p_key,
-                udp_length,
+            if opcode not in _WRITES:
+                raise WireError(Drop.TRIMMED_CONTROL if opcode in _DECODERS else Drop.OPCODE, f"{opcode:#04x}")
+            return _PARSE_TRIMMED(
+                packet, trimmed, opcode, dest_qp & LOW_24, flags_psn, word, source_port, ecn, dscp,
+                addresses, p_key, udp_length,
             )  # fmt: skip
-        if total < 64:
+        if total < SHORTEST_BYTES:
             raise WireError(Drop.LENGTH, "no room for the ICRC")
-        view = memoryview(packet)
-        if checksum or dest_qp >> 24:  # fields that the shortcut takes for 0
-            dest_qp &= 0xFFFFFF
+        view = packet if total <= SMALL else memoryview(packet)
+        if checksum or dest_qp >> RESV8A_AT:  # fields that the shortcut takes for 0
+            dest_qp &= LOW_24
             if self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
         elif self.check_icrc:
@@ -460,135 +305,64 @@ class Codec:
                 constant = self._constant(addresses, udp_length)
             if crc32(view[40:-4]) ^ constant != int.from_bytes(packet[-4:], "little"):
                 raise WireError(Drop.ICRC, "mismatch")
-        flags = flags_psn >> 24
-        psn = flags_psn & 0xFFFFFF
-        try:
-            if 0xC6 <= opcode <= 0xCB:
-                if flags & FLAG_TS:
-                    rqmsn, msn, stamp, va, rkey, dma_length = DATA_TS.unpack_from(packet, 60)
-                    stamp >>= 16
-                    start = 84
-                else:
-                    rqmsn, msn, va, rkey, dma_length = DATA.unpack_from(packet, 60)
-                    stamp = NO_TIMESTAMP
-                    start = 80
-                immediate = 0
-                if opcode in _IMM_OPCODES:
-                    (immediate,) = IMM.unpack_from(packet, start)
-                    start += 4
-                end = total - 4 - (bits >> 4 & 3)
-                if end < start or (total - start) & 3:
-                    raise WireError(Drop.LENGTH, f"{total - 4 - start} bytes of payload with padding {bits >> 4 & 3}")
-                return Data(
-                    opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key, udp_length + 40,
-                    rqmsn, msn, stamp, va, rkey, dma_length, immediate, view[start:end],
-                )  # fmt: skip
-            size = _SIZES.get(opcode)
-            if size is None:
-                raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
-            if size != total or bits & 0x30:
+        found = _DECODERS.get(opcode)
+        if found is None:
+            raise WireError(Drop.OPCODE, f"{opcode:#04x} is none of ours")
+        size, parse = found
+        end = total - 4
+        if size:
+            if size != total or bits & PAD_BITS:
                 raise WireError(Drop.LENGTH, f"{total} bytes where {size} should be")
-            if opcode == 0xDC:
-                (
-                    first, ack_psn_offset, echo, spdcid, dpdcid, cack, cc, mpr, sack_offset, bitmap, stamp, ooo, tail,
-                ) = SACK.unpack_from(packet, 60)  # fmt: skip
-                return Sack(
-                    opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key,
-                    first >> 5 & 3, first >> 1 & 1, ack_psn_offset, echo, spdcid, dpdcid, cack & 0xFFFFFF,
-                    cc >> 4, cc & 15, mpr, sack_offset, bitmap, stamp, ooo & 0x7FFF,
-                    tail >> 31, tail >> 24 & 0x7F, tail & 0xFFFFFF,
-                )  # fmt: skip
-            common = (opcode, dest_qp, psn, flags, entropy, ce, dscp, addresses, p_key)
-            if opcode == 0xD1:
-                (word,) = ACK.unpack_from(packet, 60)
-                return Ack(*common, word >> 24, word & 0xFFFFFF)
-            if opcode == 0xDD:
-                _, reason, vendor, echo, spdcid, dpdcid, nack, cc, _, stamp = NACK.unpack_from(packet, 60)
-                return Nack(*common, reason, vendor, echo, spdcid, dpdcid, nack & 0xFFFFFF, cc >> 4, cc & 15, stamp)
-            if opcode == 0xDE:
-                _, _, vendor, probe_id, _, spdcid, dpdcid, stamp = PROBE.unpack_from(packet, 60)
-                return Probe(*common, vendor, probe_id, spdcid, dpdcid, stamp >> 16, udp_length + 40)
-            if opcode == 0xD8:
-                op, _, vendor, mask, _, stamp = REQUEST.unpack_from(packet, 60)
-                return EndpointRequest(*common, op & 3, vendor, mask, stamp >> 16)
-            op, _, stamp, _, _ = RESPONSE.unpack_from(packet, 60)
-            return EndpointResponse(*common, op >> 2 & 3, stamp)
+        else:
+            if total & 3:
+                raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
+            end -= bits >> PAD_AT & PAD
+            if total <= SMALL:
+                view = memoryview(packet)
+        try:
+            return parse(
+                view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
+                udp_length,
+            )  # fmt: skip
         except struct.error:
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
-
-    def _trimmed(
-        self,
-        packet: bytes,
-        trimmed: int,
-        opcode: int,
-        dest_qp: int,
-        flags_psn: int,
-        entropy: int,
-        ce: bool,
-        dscp: int,
-        addresses: bytes,
-        p_key: int,
-        udp_length: int,
-    ) -> Data:
-        if not 0xC6 <= opcode <= 0xCB:
-            raise WireError(Drop.TRIMMED_CONTROL if opcode in _SIZES else Drop.OPCODE, f"{opcode:#04x}")
-        result = Data(
-            opcode, dest_qp, flags_psn & 0xFFFFFF, flags_psn >> 24, entropy, ce, dscp, addresses, p_key,
-            udp_length + 40, 0, 0, NO_TIMESTAMP, 0, 0, 0, 0, memoryview(b""), trimmed,
-        )  # fmt: skip
-        start = 64
-        if len(packet) >= 64:
-            result.rqmsn, result.msn = METH.unpack_from(packet, 60)
-        if flags_psn >> 24 & FLAG_TS and len(packet) >= 68:
-            (stamp,) = IMM.unpack_from(packet, 64)
-            result.tx_timestamp = stamp >> 16
-            start = 68
-        if len(packet) >= start + 16:
-            result.va, result.rkey, result.dma_length = RETH.unpack_from(packet, start)
-        return result
 
     def _decode_fully(self, packet: bytes) -> Message:
         """IPv4, and whatever is too odd for the fast path, by the complete codec."""
         trims = (self.dscp_trimmed, self.dscp_lasthop)
         whole = full.decode(bytes(packet), udp_port=self.udp_port, trim_dscps=trims)
         ip, bth = whole.ip, whole.bth
-        width = 4 if isinstance(ip, full.Ipv4) else 16
-        addresses = ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big")
-        flags = bth.ack_req << 7 | bth.rtx << 5 | bth.ts << 4
-        common = (bth.opcode, bth.dest_qp, bth.psn, flags, whole.entropy)
-        where = (ip.ecn == Ecn.CE, ip.dscp, addresses, bth.p_key)
-        if whole.seth is not None and whole.cc_state is not None:
-            s, c = whole.seth, whole.cc_state
-            return Sack(
-                *common, *where, s.m, s.pr, s.ack_psn_offset, s.entropy, s.spdcid, s.dpdcid, s.cack_psn,
-                s.cc_type, s.cc_flags, s.mpr, s.sack_offset, s.sack_bitmap, c.tx_timestamp, c.ooo_count,
-                c.restore_cwnd, c.rcv_cwnd_pen, c.rcvd_bytes,
-            )  # fmt: skip
-        if whole.neth is not None:
-            n = whole.neth
-            return Nack(
-                *common, *where, n.nack_reason, n.vendor_info, n.entropy, n.spdcid, n.dpdcid, n.nack_psn,
-                n.cc_type, n.cc_flags, n.tx_timestamp,
-            )  # fmt: skip
-        if whole.aeth is not None:
-            return Ack(*common, *where, whole.aeth.syndrome, whole.aeth.msn)
-        if whole.peth is not None:
-            p = whole.peth
-            return Probe(*common, *where, p.vendor_info, p.probe_id, p.spdcid, p.dpdcid, p.tx_timestamp)
-        if whole.erth is not None:
-            r = whole.erth
-            return EndpointRequest(*common, *where, r.op, r.vendor_info, r.port_status_mask, r.tx_timestamp)
-        if whole.eeth is not None:
-            return EndpointResponse(*common, *where, whole.eeth.op, whole.eeth.tx_timestamp)
+        width = 4 if isinstance(ip, Ipv4) else 16
         trimmed = 0
         if whole.trimmed:
-            last = ip.dscp == self.dscp_lasthop
-            trimmed = int(NackReason.TRIMMED_LASTHOP if last else NackReason.TRIMMED)
-        meth = whole.meth or full.Meth(0, 0)
-        reth = whole.reth or full.Reth(0, 0, 0)
-        return Data(
-            *common, *where, whole.udp.length + 40, meth.rqmsn, meth.msn,
-            NO_TIMESTAMP if whole.tseth is None else whole.tseth.tx_timestamp, reth.va, reth.rkey, reth.dma_length,
-            whole.immdt.immediate if whole.immdt is not None and not trimmed else 0,
-            memoryview(b"" if trimmed else whole.payload), trimmed,
-        )  # fmt: skip
+            trimmed = int(NackReason.TRIMMED_LASTHOP if ip.dscp == self.dscp_lasthop else NackReason.TRIMMED)
+        values: dict[str, Any] = {
+            "entropy": whole.entropy,
+            "tx_timestamp": NO_TIMESTAMP,
+            "trimmed": trimmed,
+            "payload": memoryview(b"" if trimmed else whole.payload),
+        }
+        for part in MRC_LAYOUTS[bth.opcode].parts:
+            found = getattr(whole, part.header.name.lower())
+            if found is not None:
+                values |= {item.name: getattr(found, item.name) for item in part.header.fields if not item.reserved}
+        values |= {
+            "opcode": bth.opcode,
+            "dest_qp": bth.dest_qp,
+            "psn": bth.psn,
+            "flags": bth.ack_req * FLAG_ACK_REQ | bth.rtx * FLAG_RTX | bth.ts * FLAG_TS,
+            "packet_entropy": whole.entropy,
+            "ce": ip.ecn == Ecn.CE,
+            "dscp": ip.dscp,
+            "addresses": ip.src.to_bytes(width, "big") + ip.dst.to_bytes(width, "big"),
+            "p_key": bth.p_key,
+            "size": whole.udp.length + 40,
+        }
+        kind = MESSAGES[bth.opcode]
+        return kind(**{item.name: values.get(item.name, 0) for item in dataclasses.fields(kind)})
+
+
+#: The methods of `Codec` that encode each opcode.
+ENCODERS: Final[dict[int, Callable[..., bytes]]] = {
+    opcode: method for method in vars(Codec).values() for opcode in getattr(method, "opcodes", ())
+}

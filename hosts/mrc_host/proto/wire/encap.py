@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.fields import IPV4
-from mrc_host.proto.wire.packet import NEXT_IPV6, NEXT_ROUTING, Drop, WireError
+from mrc_host.proto.wire.fields import NEXT_IPV6, NEXT_ROUTING, Ipv4
+from mrc_host.proto.wire.packet import Drop, WireError
 
 # SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
 OUTER: Final = struct.Struct("!4sHH16s16s")
@@ -42,10 +42,10 @@ def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple
 
 def to_ipv4(packet: bytes) -> bytes:
     """An IPv4 packet from what the encoder made for 4 + 4 bytes of addresses; only EV[15:0] travels (§2)."""
-    header = full.Ipv4(
+    header = Ipv4(
         dscp=packet[0] << 2 & 0x3C | packet[1] >> 6,
         ecn=packet[1] >> 4 & 3,
-        total_length=len(packet) - 40 + IPV4.size,
+        total_length=len(packet) - 40 + Ipv4.header.size,
         src=int.from_bytes(packet[8:12], "big"),
         dst=int.from_bytes(packet[12:16], "big"),
     )

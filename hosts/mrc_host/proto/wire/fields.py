@@ -1,17 +1,22 @@
-"""One table of every header's fields: the codec, the Scapy layers and the Wireshark dissector derive from it.
+"""One table of every header's fields. From it are made the encoders and decoders of the data path (`compiled.py`), the
+readable codec (`packet.py`), the Scapy layers, the Wireshark dissector and the pictures of headers.
 
+A class is an entry of the table, and an object of it a header with its values.
 Source: mrc-protocol.md §2 (encapsulation) and §3 (headers). All fields are big-endian. `bit` counts from the
 first bit on the wire, so `bit 0` of BTH is the most significant bit of its opcode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 MRC_UDP_PORT: Final = 4791
+NEXT_UDP: Final = 17
+NEXT_IPV6: Final = 41
+NEXT_ROUTING: Final = 43
 
 
 class Opcode(IntEnum):
@@ -98,13 +103,13 @@ class Field:
 
     name: str
     width: int
+    text: str
     bit: int = 0
     signed: bool = False
     reserved: bool = False
     default: int = 0
     hex: bool = False
     enum: type[IntEnum] | None = None
-    text: str = ""
 
     @property
     def mask(self) -> int:
@@ -122,240 +127,268 @@ class Header:
     by_name: Mapping[str, Field] = field(compare=False, repr=False)
 
 
-def _header(name: str, title: str, *fields: Field) -> Header:
-    placed, bit = [], 0
-    for item in fields:
-        placed.append(
-            Field(
-                item.name,
-                item.width,
-                bit,
-                item.signed,
-                item.reserved,
-                item.default,
-                item.hex,
-                item.enum,
-                item.text,
-            )
-        )
-        bit += item.width
-    assert bit % 8 == 0, f"{name}: {bit} bits are no whole number of bytes"
-    return Header(name, title, tuple(placed), bit // 8, {item.name: item for item in placed})
+#: Every header by name, in the order in which their classes stand below.
+HEADERS: Final[dict[str, Header]] = {}
 
 
-def _f(
-    name: str,
+class Part:
+    """A header of a packet with its values. The class is the table's entry: its body lists the fields in wire order."""
+
+    __slots__ = ()
+    header: ClassVar[Header]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def bits(
     width: int,
     text: str,
     *,
+    default: int | None = None,
     signed: bool = False,
-    default: int = 0,
     hex: bool = False,
     enum: type[IntEnum] | None = None,
-) -> Field:
-    return Field(name, width, signed=signed, default=default, hex=hex, enum=enum, text=text)
+) -> Any:
+    """A field of `width` bits. Without a default it must be given."""
+    return Field("", width, text, signed=signed, default=default or 0, hex=hex, enum=enum), default is None
 
 
-def _r(name: str, width: int, default: int = 0) -> Field:
-    return Field(name, width, reserved=True, default=default, text="reserved")
+def reserved(width: int, *, init: Literal[False] = False) -> Any:
+    """Bits that are sent as 0 and never read; no attribute of the object."""
+    return Field("", width, "reserved", reserved=True), init
 
 
-IPV6 = _header(
-    "IPV6",
-    "Internet Protocol version 6",
-    _f("version", 4, "IP version", default=6),
-    _f("dscp", 6, "differentiated services code point"),
-    _f("ecn", 2, "congestion notification", enum=Ecn),
-    _f("flow_label", 20, "flow label; its low 16 bits are EV[31:16]", hex=True),
-    _f("payload_length", 16, "bytes after this header"),
-    _f("next_header", 8, "17 UDP, 41 IPv6, 43 routing header", default=17),
-    _f("hop_limit", 8, "hop limit", default=64),
-    _f("src", 128, "source address", hex=True),
-    _f("dst", 128, "destination address", hex=True),
-)
-IPV4 = _header(
-    "IPV4",
-    "Internet Protocol version 4",
-    _f("version", 4, "IP version", default=4),
-    _f("ihl", 4, "header length in 4-byte words", default=5),
-    _f("dscp", 6, "differentiated services code point"),
-    _f("ecn", 2, "congestion notification", enum=Ecn),
-    _f("total_length", 16, "bytes of header and payload"),
-    _f("identification", 16, "identification", hex=True),
-    _f("flags", 3, "fragmentation flags", default=2),
-    _f("fragment_offset", 13, "fragment offset"),
-    _f("ttl", 8, "time to live", default=64),
-    _f("protocol", 8, "17 UDP", default=17),
-    _f("checksum", 16, "header checksum", hex=True),
-    _f("src", 32, "source address", hex=True),
-    _f("dst", 32, "destination address", hex=True),
-)
-SRH = _header(
-    "SRH",
-    "Segment Routing Header",
-    _f("next_header", 8, "41 IPv6", default=41),
-    _f("hdr_ext_len", 8, "length beyond the first 8 bytes, in 8-byte words"),
-    _f("routing_type", 8, "4 segment routing", default=4),
-    _f("segments_left", 8, "segments still to visit"),
-    _f("last_entry", 8, "index of the last segment list entry"),
-    _f("flags", 8, "flags", hex=True),
-    _f("tag", 16, "tag", hex=True),
-)
-UDP = _header(
-    "UDP",
-    "User Datagram Protocol",
-    _f("src_port", 16, "source port: EV[15:0]"),
-    _f("dst_port", 16, "destination port", default=MRC_UDP_PORT),
-    _f("length", 16, "bytes of header and payload; of a trimmed packet: before it was cut"),
-    _f("checksum", 16, "checksum, 0 over RoCEv2", hex=True),
-)
-BTH = _header(
-    "BTH",
-    "Base Transport Header",
-    _f("opcode", 8, "opcode", hex=True, enum=Opcode),
-    _f("se", 1, "solicited event"),
-    _f("migreq", 1, "migration request"),
-    _f("pad", 2, "bytes of padding before the ICRC"),
-    _f("tver", 4, "transport version, 0"),
-    _f("p_key", 16, "partition key", default=0xFFFF, hex=True),
-    _r("resv8a", 8),
-    _f("dest_qp", 24, "destination queue pair", hex=True),
-    _f("ack_req", 1, "A: acknowledgement requested"),
-    _r("r", 1),
-    _f("rtx", 1, "rtx: this is a retransmission (in a SACK: echoed)"),
-    _f("ts", 1, "ts: a TSETH follows"),
-    _r("resv4", 4),
-    _f("psn", 24, "packet sequence number"),
-)
-METH = _header(
-    "METH",
-    "Message Extended Transport Header",
-    _f("rqmsn", 16, "number of WriteIMM messages of the requestor"),
-    _f("msn", 16, "number of all messages of the requestor"),
-)
-TSETH = _header(
-    "TSETH",
-    "Timestamp Extended Transport Header",
-    _f("tx_timestamp", 16, "transmit time in units of 128 ns, wraps"),
-    _f("tsr", 1, "timestamp reset"),
-    _r("tseth_reserved", 11),
-    _f("ftype", 4, "timestamp format, 1", default=1),
-)
-RETH = _header(
-    "RETH",
-    "RDMA Extended Transport Header",
-    _f("va", 64, "virtual address of this packet's payload", hex=True),
-    _f("rkey", 32, "remote key", hex=True),
-    _f("dma_length", 32, "length of the whole message in bytes"),
-)
-IMMDT = _header("IMMDT", "Immediate Data", _f("immediate", 32, "immediate data", hex=True))
-AETH = _header(
-    "AETH",
-    "ACK Extended Transport Header",
-    _f("syndrome", 8, "ACK or NAK syndrome", hex=True),
-    _f("msn", 24, "number of messages completed"),
-)
-SETH = _header(
-    "SETH",
-    "SACK Extended Transport Header",
-    _r("seth_type", 4),
-    _r("seth_nxt", 5),
-    _f("m", 2, "what to do with this path", enum=SackMark),
-    _r("seth_r3", 3),
-    _f("pr", 1, "this answers a probe"),
-    _r("seth_r1", 1),
-    _f(
-        "ack_psn_offset",
-        16,
-        "PSN that triggered this SACK, from cack_psn; of a probe response: its id",
-        signed=True,
-    ),
-    _f("entropy", 32, "EV of the packet that triggered this SACK", hex=True),
-    _f("spdcid", 16, "low 16 bits of the source QP", hex=True),
-    _f("dpdcid", 16, "low 16 bits of the destination QP", hex=True),
-    _r("seth_zero", 8),
-    _f("cack_psn", 24, "all PSNs up to this one have arrived"),
-    _f("cc_type", 4, "congestion control type, 0 NSCC"),
-    _f("cc_flags", 4, "congestion control flags", hex=True),
-    _f("mpr", 8, "maximum PSN range in units of 128 (dynamic MPR)"),
-    _f("sack_offset", 16, "first PSN of the bitmap, from cack_psn", signed=True),
-    _f("sack_bitmap", 64, "bit i (least significant first): PSN cack_psn + sack_offset + i arrived", hex=True),
-)
-CC_STATE = _header(
-    "CC_STATE",
-    "Congestion Control State",
-    _f("tx_timestamp", 16, "timestamp of the triggering packet, echoed"),
-    _r("cc_r1", 1),
-    _f("ooo_count", 15, "packets that arrived beyond cack_psn"),
-    _f("restore_cwnd", 1, "restore the window when the penalty ends"),
-    _f("rcv_cwnd_pen", 7, "receiver's window penalty, in 1/128"),
-    _f("rcvd_bytes", 24, "bytes received in units of 256, wraps"),
-)
-NETH = _header(
-    "NETH",
-    "NACK Extended Transport Header",
-    _r("neth_zero16", 16),
-    _f("nack_reason", 8, "reason", hex=True, enum=NackReason),
-    _f("vendor_info", 8, "vendor information", hex=True),
-    _f("entropy", 32, "EV of the packet refused", hex=True),
-    _f("spdcid", 16, "low 16 bits of the source QP", hex=True),
-    _f("dpdcid", 16, "low 16 bits of the destination QP", hex=True),
-    _r("neth_zero8a", 8),
-    _f("nack_psn", 24, "PSN refused"),
-    _f("cc_type", 4, "congestion control type, 2", default=2),
-    _f("cc_flags", 4, "congestion control flags", hex=True),
-    _r("neth_zero8b", 8),
-    _f("tx_timestamp", 16, "timestamp of the packet refused, echoed"),
-)
-PETH = _header(
-    "PETH",
-    "Probe Extended Transport Header",
-    _r("peth_zero16a", 16),
-    _r("peth_zero8", 8),
-    _f("vendor_info", 8, "vendor information", hex=True),
-    _f("probe_id", 16, "probe id, echoed by the SACK"),
-    _r("peth_zero16b", 16),
-    _f("spdcid", 16, "low 16 bits of the source QP", hex=True),
-    _f("dpdcid", 16, "low 16 bits of the destination QP", hex=True),
-    _f("tx_timestamp", 16, "transmit time in units of 128 ns, wraps"),
-    _f("tsr", 1, "timestamp reset"),
-    _r("peth_zero11", 11),
-    _f("ftype", 4, "timestamp format, 1", default=1),
-)
-ERTH = _header(
-    "ERTH",
-    "Endpoint Request Extended Transport Header",
-    _r("erth_type", 9),
-    _r("erth_reserved", 5),
-    _f("op", 2, "endpoint operation", enum=EndpointOp),
-    _r("erth_zero8", 8),
-    _f("vendor_info", 8, "vendor information", hex=True),
-    _f("port_status_mask", 32, "one bit per port, 1: up", hex=True),
-    _r("erth_zero32", 32),
-    _f("tx_timestamp", 16, "transmit time in units of 128 ns, wraps"),
-    _f("tsr", 1, "timestamp reset"),
-    _r("erth_zero11", 11),
-    _f("ftype", 4, "timestamp format, 1", default=1),
-)
-EETH = _header(
-    "EETH",
-    "Endpoint Response Extended Transport Header",
-    _r("eeth_zero12", 12),
-    _f("op", 2, "endpoint operation", enum=EndpointOp),
-    _r("eeth_zero2", 2),
-    _r("eeth_zero16a", 16),
-    _r("eeth_zero192", 192),
-    _f("tx_timestamp", 16, "timestamp of the request, echoed"),
-    _r("eeth_zero16b", 16),
-    _r("eeth_zero32", 32),
-)
+P = TypeVar("P", bound=Part)
 
-HEADERS: Final[Mapping[str, Header]] = {
-    header.name: header
-    for header in (
-        IPV6, IPV4, SRH, UDP, BTH, METH, TSETH, RETH, IMMDT, AETH, SETH, CC_STATE, NETH, PETH, ERTH, EETH,
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(bits, reserved))
+def header(name: str, title: str) -> Callable[[type[P]], type[P]]:
+    """Makes a class of fields a dataclass (keywords only) and its `header` the table's entry."""
+
+    def make(cls: type[P]) -> type[P]:
+        placed, bit = [], 0
+        for key, value in list(vars(cls).items()):
+            if not isinstance(value, tuple) or not value or not isinstance(value[0], Field):
+                continue
+            item, required = replace(value[0], name=key, bit=bit), value[1]
+            placed.append(item)
+            bit += item.width
+            if item.reserved or required:
+                delattr(cls, key)
+            else:
+                setattr(cls, key, item.default)
+            if item.reserved:
+                del cls.__annotations__[key]
+        assert bit % 8 == 0, f"{name}: {bit} bits are no whole number of bytes"
+        made = dataclass(slots=True, kw_only=True)(cls)
+        made.header = HEADERS[name] = Header(name, title, tuple(placed), bit // 8, {item.name: item for item in placed})
+        return made
+
+    return make
+
+
+@header("IPV6", "Internet Protocol version 6")
+class Ipv6(Part):
+    """Addresses are 128-bit integers. `payload_length` and `next_header` are computed when encoding."""
+
+    version: int = bits(4, "IP version", default=6)
+    dscp: int = bits(6, "differentiated services code point", default=0)
+    ecn: int = bits(2, "congestion notification", default=0, enum=Ecn)
+    flow_label: int = bits(20, "flow label; its low 16 bits are EV[31:16]", default=0, hex=True)
+    payload_length: int = bits(16, "bytes after this header", default=0)
+    next_header: int = bits(8, "17 UDP, 41 IPv6, 43 routing header", default=NEXT_UDP)
+    hop_limit: int = bits(8, "hop limit", default=64)
+    src: int = bits(128, "source address", default=0, hex=True)
+    dst: int = bits(128, "destination address", default=0, hex=True)
+
+
+@header("IPV4", "Internet Protocol version 4")
+class Ipv4(Part):
+    """Addresses are 32-bit integers. Length and checksum are computed when encoding."""
+
+    version: int = bits(4, "IP version", default=4)
+    ihl: int = bits(4, "header length in 4-byte words", default=5)
+    dscp: int = bits(6, "differentiated services code point", default=0)
+    ecn: int = bits(2, "congestion notification", default=0, enum=Ecn)
+    total_length: int = bits(16, "bytes of header and payload", default=0)
+    identification: int = bits(16, "identification", default=0, hex=True)
+    flags: int = bits(3, "fragmentation flags", default=2)
+    fragment_offset: int = bits(13, "fragment offset", default=0)
+    ttl: int = bits(8, "time to live", default=64)
+    protocol: int = bits(8, "17 UDP", default=NEXT_UDP)
+    checksum: int = bits(16, "header checksum", default=0, hex=True)
+    src: int = bits(32, "source address", default=0, hex=True)
+    dst: int = bits(32, "destination address", default=0, hex=True)
+
+
+@header("SRH", "Segment Routing Header")
+class Srh(Part):
+    """RFC 8754; `segments` in wire order, the last segment of the path first."""
+
+    next_header: int = bits(8, "41 IPv6", default=NEXT_IPV6)
+    hdr_ext_len: int = bits(8, "length beyond the first 8 bytes, in 8-byte words", default=0)
+    routing_type: int = bits(8, "4 segment routing", default=4)
+    segments_left: int = bits(8, "segments still to visit", default=0)
+    last_entry: int = bits(8, "index of the last segment list entry", default=0)
+    flags: int = bits(8, "flags", default=0, hex=True)
+    tag: int = bits(16, "tag", default=0, hex=True)
+    segments: tuple[int, ...] = ()
+
+
+@header("UDP", "User Datagram Protocol")
+class Udp(Part):
+    src_port: int = bits(16, "source port: EV[15:0]", default=0)
+    dst_port: int = bits(16, "destination port", default=MRC_UDP_PORT)
+    length: int = bits(16, "bytes of header and payload; of a trimmed packet: before it was cut", default=0)
+    checksum: int = bits(16, "checksum, 0 over RoCEv2", default=0, hex=True)
+
+
+@header("BTH", "Base Transport Header")
+class Bth(Part):
+    """`pad` and `ts` are computed when encoding."""
+
+    opcode: int = bits(8, "opcode", hex=True, enum=Opcode)
+    se: int = bits(1, "solicited event", default=0)
+    migreq: int = bits(1, "migration request", default=0)
+    pad: int = bits(2, "bytes of padding before the ICRC", default=0)
+    tver: int = bits(4, "transport version, 0", default=0)
+    p_key: int = bits(16, "partition key", default=0xFFFF, hex=True)
+    resv8a: int = reserved(8)
+    dest_qp: int = bits(24, "destination queue pair", hex=True)
+    ack_req: int = bits(1, "A: acknowledgement requested", default=0)
+    r: int = reserved(1)
+    rtx: int = bits(1, "rtx: this is a retransmission (in a SACK: echoed)", default=0)
+    ts: int = bits(1, "ts: a TSETH follows", default=0)
+    resv4: int = reserved(4)
+    psn: int = bits(24, "packet sequence number")
+
+
+@header("METH", "Message Extended Transport Header")
+class Meth(Part):
+    rqmsn: int = bits(16, "number of WriteIMM messages of the requestor")
+    msn: int = bits(16, "number of all messages of the requestor")
+
+
+@header("TSETH", "Timestamp Extended Transport Header")
+class Tseth(Part):
+    tx_timestamp: int = bits(16, "transmit time in units of 128 ns, wraps")
+    tsr: int = bits(1, "timestamp reset", default=0)
+    tseth_reserved: int = reserved(11)
+    ftype: int = bits(4, "timestamp format, 1", default=1)
+
+
+@header("RETH", "RDMA Extended Transport Header")
+class Reth(Part):
+    va: int = bits(64, "virtual address of this packet's payload", hex=True)
+    rkey: int = bits(32, "remote key", hex=True)
+    dma_length: int = bits(32, "length of the whole message in bytes")
+
+
+@header("IMMDT", "Immediate Data")
+class ImmDt(Part):
+    immediate: int = bits(32, "immediate data", hex=True)
+
+
+@header("AETH", "ACK Extended Transport Header")
+class Aeth(Part):
+    syndrome: int = bits(8, "ACK or NAK syndrome", hex=True)
+    msn: int = bits(24, "number of messages completed")
+
+
+@header("SETH", "SACK Extended Transport Header")
+class Seth(Part):
+    seth_type: int = reserved(4)
+    seth_nxt: int = reserved(5)
+    m: int = bits(2, "what to do with this path", enum=SackMark)
+    seth_r3: int = reserved(3)
+    pr: int = bits(1, "this answers a probe", default=0)
+    seth_r1: int = reserved(1)
+    ack_psn_offset: int = bits(
+        16, "PSN that triggered this SACK, from cack_psn; of a probe response: its id", signed=True
     )
-}  # fmt: skip
+    entropy: int = bits(32, "EV of the packet that triggered this SACK", hex=True)
+    spdcid: int = bits(16, "low 16 bits of the source QP", default=0, hex=True)
+    dpdcid: int = bits(16, "low 16 bits of the destination QP", default=0, hex=True)
+    seth_zero: int = reserved(8)
+    cack_psn: int = bits(24, "all PSNs up to this one have arrived")
+    cc_type: int = bits(4, "congestion control type, 0 NSCC", default=0)
+    cc_flags: int = bits(4, "congestion control flags", default=0, hex=True)
+    mpr: int = bits(8, "maximum PSN range in units of 128 (dynamic MPR)", default=0)
+    sack_offset: int = bits(16, "first PSN of the bitmap, from cack_psn", signed=True)
+    sack_bitmap: int = bits(64, "bit i (least significant first): PSN cack_psn + sack_offset + i arrived", hex=True)
+
+
+@header("CC_STATE", "Congestion Control State")
+class CcState(Part):
+    tx_timestamp: int = bits(16, "timestamp of the triggering packet, echoed")
+    cc_r1: int = reserved(1)
+    ooo_count: int = bits(15, "packets that arrived beyond cack_psn", default=0)
+    restore_cwnd: int = bits(1, "restore the window when the penalty ends", default=0)
+    rcv_cwnd_pen: int = bits(7, "receiver's window penalty, in 1/128", default=0)
+    rcvd_bytes: int = bits(24, "bytes received in units of 256, wraps", default=0)
+
+
+@header("NETH", "NACK Extended Transport Header")
+class Neth(Part):
+    neth_zero16: int = reserved(16)
+    nack_reason: int = bits(8, "reason", hex=True, enum=NackReason)
+    vendor_info: int = bits(8, "vendor information", default=0, hex=True)
+    entropy: int = bits(32, "EV of the packet refused", hex=True)
+    spdcid: int = bits(16, "low 16 bits of the source QP", default=0, hex=True)
+    dpdcid: int = bits(16, "low 16 bits of the destination QP", default=0, hex=True)
+    neth_zero8a: int = reserved(8)
+    nack_psn: int = bits(24, "PSN refused")
+    cc_type: int = bits(4, "congestion control type, 2", default=2)
+    cc_flags: int = bits(4, "congestion control flags", default=0, hex=True)
+    neth_zero8b: int = reserved(8)
+    tx_timestamp: int = bits(16, "timestamp of the packet refused, echoed")
+
+
+@header("PETH", "Probe Extended Transport Header")
+class Peth(Part):
+    peth_zero16a: int = reserved(16)
+    peth_zero8: int = reserved(8)
+    vendor_info: int = bits(8, "vendor information", default=0, hex=True)
+    probe_id: int = bits(16, "probe id, echoed by the SACK")
+    peth_zero16b: int = reserved(16)
+    spdcid: int = bits(16, "low 16 bits of the source QP", default=0, hex=True)
+    dpdcid: int = bits(16, "low 16 bits of the destination QP", default=0, hex=True)
+    tx_timestamp: int = bits(16, "transmit time in units of 128 ns, wraps")
+    tsr: int = bits(1, "timestamp reset", default=0)
+    peth_zero11: int = reserved(11)
+    ftype: int = bits(4, "timestamp format, 1", default=1)
+
+
+@header("ERTH", "Endpoint Request Extended Transport Header")
+class Erth(Part):
+    erth_type: int = reserved(9)
+    erth_reserved: int = reserved(5)
+    op: int = bits(2, "endpoint operation", enum=EndpointOp)
+    erth_zero8: int = reserved(8)
+    vendor_info: int = bits(8, "vendor information", default=0, hex=True)
+    port_status_mask: int = bits(32, "one bit per port, 1: up", default=0, hex=True)
+    erth_zero32: int = reserved(32)
+    tx_timestamp: int = bits(16, "transmit time in units of 128 ns, wraps")
+    tsr: int = bits(1, "timestamp reset", default=0)
+    erth_zero11: int = reserved(11)
+    ftype: int = bits(4, "timestamp format, 1", default=1)
+
+
+@header("EETH", "Endpoint Response Extended Transport Header")
+class Eeth(Part):
+    eeth_zero12: int = reserved(12)
+    op: int = bits(2, "endpoint operation", enum=EndpointOp)
+    eeth_zero2: int = reserved(2)
+    eeth_zero16a: int = reserved(16)
+    eeth_zero192: int = reserved(192)
+    tx_timestamp: int = bits(16, "timestamp of the request, echoed")
+    eeth_zero16b: int = reserved(16)
+    eeth_zero32: int = reserved(32)
+
+
+#: BTH, and what may follow it.
+TRANSPORT: Final = tuple(HEADERS.values())[list(HEADERS).index("BTH") :]
+EXTENSIONS: Final = TRANSPORT[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,37 +397,78 @@ class Layout:
 
     opcode: IntEnum
     title: str
-    headers: tuple[Header, ...]
+    parts: tuple[type[Part], ...]
     payload: bool = False
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return tuple(part.header for part in self.parts)
 
 
 MRC_LAYOUTS: Final[Mapping[int, Layout]] = {
     layout.opcode: layout
     for layout in (
-        Layout(Opcode.WRITE_FIRST, "WRITE First", (METH, TSETH, RETH), True),
-        Layout(Opcode.WRITE_MIDDLE, "WRITE Middle", (METH, TSETH, RETH), True),
-        Layout(Opcode.WRITE_LAST, "WRITE Last", (METH, TSETH, RETH), True),
-        Layout(Opcode.WRITE_LAST_IMM, "WRITE Last with Immediate", (METH, TSETH, RETH, IMMDT), True),
-        Layout(Opcode.WRITE_ONLY, "WRITE Only", (METH, TSETH, RETH), True),
-        Layout(Opcode.WRITE_ONLY_IMM, "WRITE Only with Immediate", (METH, TSETH, RETH, IMMDT), True),
-        Layout(Opcode.ACK, "ACKNOWLEDGE", (AETH,)),
-        Layout(Opcode.ENDPOINT_REQUEST, "ENDPOINT REQUEST", (ERTH,)),
-        Layout(Opcode.ENDPOINT_RESPONSE, "ENDPOINT RESPONSE", (EETH,)),
-        Layout(Opcode.SACK, "RELIABILITY SACK", (SETH, CC_STATE)),
-        Layout(Opcode.NACK, "RELIABILITY NACK", (NETH,)),
-        Layout(Opcode.PROBE, "RELIABILITY PROBE REQUEST", (PETH,)),
+        Layout(Opcode.WRITE_FIRST, "WRITE First", (Meth, Tseth, Reth), True),
+        Layout(Opcode.WRITE_MIDDLE, "WRITE Middle", (Meth, Tseth, Reth), True),
+        Layout(Opcode.WRITE_LAST, "WRITE Last", (Meth, Tseth, Reth), True),
+        Layout(Opcode.WRITE_LAST_IMM, "WRITE Last with Immediate", (Meth, Tseth, Reth, ImmDt), True),
+        Layout(Opcode.WRITE_ONLY, "WRITE Only", (Meth, Tseth, Reth), True),
+        Layout(Opcode.WRITE_ONLY_IMM, "WRITE Only with Immediate", (Meth, Tseth, Reth, ImmDt), True),
+        Layout(Opcode.ACK, "ACKNOWLEDGE", (Aeth,)),
+        Layout(Opcode.ENDPOINT_REQUEST, "ENDPOINT REQUEST", (Erth,)),
+        Layout(Opcode.ENDPOINT_RESPONSE, "ENDPOINT RESPONSE", (Eeth,)),
+        Layout(Opcode.SACK, "RELIABILITY SACK", (Seth, CcState)),
+        Layout(Opcode.NACK, "RELIABILITY NACK", (Neth,)),
+        Layout(Opcode.PROBE, "RELIABILITY PROBE REQUEST", (Peth,)),
     )
 }
 ROCE_LAYOUTS: Final[Mapping[int, Layout]] = {
     layout.opcode: layout
     for layout in (
-        Layout(RoceOpcode.WRITE_FIRST, "RDMA WRITE First", (RETH,), True),
+        Layout(RoceOpcode.WRITE_FIRST, "RDMA WRITE First", (Reth,), True),
         Layout(RoceOpcode.WRITE_MIDDLE, "RDMA WRITE Middle", (), True),
         Layout(RoceOpcode.WRITE_LAST, "RDMA WRITE Last", (), True),
-        Layout(RoceOpcode.WRITE_LAST_IMM, "RDMA WRITE Last with Immediate", (IMMDT,), True),
-        Layout(RoceOpcode.WRITE_ONLY, "RDMA WRITE Only", (RETH,), True),
-        Layout(RoceOpcode.WRITE_ONLY_IMM, "RDMA WRITE Only with Immediate", (RETH, IMMDT), True),
-        Layout(RoceOpcode.ACK, "ACKNOWLEDGE", (AETH,)),
+        Layout(RoceOpcode.WRITE_LAST_IMM, "RDMA WRITE Last with Immediate", (ImmDt,), True),
+        Layout(RoceOpcode.WRITE_ONLY, "RDMA WRITE Only", (Reth,), True),
+        Layout(RoceOpcode.WRITE_ONLY_IMM, "RDMA WRITE Only with Immediate", (Reth, ImmDt), True),
+        Layout(RoceOpcode.ACK, "ACKNOWLEDGE", (Aeth,)),
         Layout(RoceOpcode.CNP, "CNP", (), True),
     )
 }
+
+
+@dataclass(slots=True)
+class Packet:
+    """A whole packet. `outer` and `srh` are the SRv6 encapsulation. The attributes after `bth` follow the opcode's
+    layout; of a trimmed packet, those that were cut away are None and `payload` is what is left of it."""
+
+    ip: Ipv6 | Ipv4
+    udp: Udp
+    bth: Bth
+    meth: Meth | None = None
+    tseth: Tseth | None = None
+    reth: Reth | None = None
+    immdt: ImmDt | None = None
+    aeth: Aeth | None = None
+    seth: Seth | None = None
+    cc_state: CcState | None = None
+    neth: Neth | None = None
+    peth: Peth | None = None
+    erth: Erth | None = None
+    eeth: Eeth | None = None
+    payload: bytes = b""
+    outer: Ipv6 | None = None
+    srh: Srh | None = None
+    trimmed: bool = False
+
+    @property
+    def entropy(self) -> int:
+        """The EV the packet travels with; on IPv4 its upper half is 0."""
+        high = self.ip.flow_label & 0xFFFF if isinstance(self.ip, Ipv6) else 0
+        return high << 16 | self.udp.src_port
+
+    @entropy.setter
+    def entropy(self, value: int) -> None:
+        if isinstance(self.ip, Ipv6):
+            self.ip.flow_label = value >> 16
+        self.udp.src_port = value & 0xFFFF

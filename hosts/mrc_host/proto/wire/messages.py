@@ -1,17 +1,28 @@
 """What the data path codec decodes: light objects, one per kind of message (mrc-protocol.md §3).
 
+Attributes have the names of the fields in `fields.py`, by which `compiled.py` fills them; a class may leave out some.
 `addresses` is source and destination, 16 + 16 bytes (4 + 4 on IPv4). `ce` is set when any IP header carries
 Congestion Experienced; `dscp` is the outermost header's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-FLAG_ACK_REQ: Final = 0x80
-FLAG_RTX: Final = 0x20
-FLAG_TS: Final = 0x10
+from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Opcode
+
+
+def _flag(name: str) -> int:
+    """The bit of a field in the byte of flags that ends with the PSN."""
+    place = Bth.header.by_name
+    return 1 << place["psn"].bit - place[name].bit - 1
+
+
+FLAG_ACK_REQ: Final = _flag("ack_req")
+FLAG_RTX: Final = _flag("rtx")
+FLAG_TS: Final = _flag("ts")
 NO_TIMESTAMP: Final = -1
 
 
@@ -42,8 +53,8 @@ class Data:
 
 
 @dataclass(slots=True)
-class Sack:
-    """RELIABILITY SACK: SETH and CC_STATE. `packet_entropy` is the EV it came on, `entropy` the one it reports."""
+class Control:
+    """What every message but `Data` begins with. `packet_entropy` is the EV it came on."""
 
     opcode: int
     dest_qp: int
@@ -54,6 +65,12 @@ class Sack:
     dscp: int
     addresses: bytes
     p_key: int
+
+
+@dataclass(slots=True)
+class Sack(Control):
+    """RELIABILITY SACK: SETH and CC_STATE. `entropy` is the EV it reports."""
+
     m: int
     pr: int
     ack_psn_offset: int  # signed; of a probe response the probe id (see probe_id)
@@ -79,18 +96,9 @@ class Sack:
 
 
 @dataclass(slots=True)
-class Nack:
-    """RELIABILITY NACK. `packet_entropy` is the EV it came on, `entropy` that of the packet refused."""
+class Nack(Control):
+    """RELIABILITY NACK. `entropy` is the EV of the packet refused."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
     nack_reason: int
     vendor_info: int
     entropy: int
@@ -103,35 +111,17 @@ class Nack:
 
 
 @dataclass(slots=True)
-class Ack:
+class Ack(Control):
     """Transport ACKNOWLEDGE."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
     syndrome: int
     msn: int
 
 
 @dataclass(slots=True)
-class Probe:
+class Probe(Control):
     """RELIABILITY PROBE REQUEST; `size` is nominal, UDP length + 40."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
     vendor_info: int
     probe_id: int
     spdcid: int
@@ -141,18 +131,9 @@ class Probe:
 
 
 @dataclass(slots=True)
-class EndpointRequest:
+class EndpointRequest(Control):
     """ENDPOINT REQUEST: port status update or EV probe; the request id is psn & 0xFFFF."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
     op: int
     vendor_info: int
     port_status_mask: int
@@ -160,20 +141,22 @@ class EndpointRequest:
 
 
 @dataclass(slots=True)
-class EndpointResponse:
+class EndpointResponse(Control):
     """ENDPOINT RESPONSE; the request id is psn & 0xFFFF."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
-    ce: bool
-    dscp: int
-    addresses: bytes
-    p_key: int
     op: int
     tx_timestamp: int
 
 
 Message: TypeAlias = Data | Sack | Nack | Ack | Probe | EndpointRequest | EndpointResponse
+
+#: What each opcode is decoded to.
+MESSAGES: Final[Mapping[int, type[Message]]] = {
+    **{opcode: Data for opcode, layout in MRC_LAYOUTS.items() if layout.payload},
+    Opcode.ACK: Ack,
+    Opcode.ENDPOINT_REQUEST: EndpointRequest,
+    Opcode.ENDPOINT_RESPONSE: EndpointResponse,
+    Opcode.SACK: Sack,
+    Opcode.NACK: Nack,
+    Opcode.PROBE: Probe,
+}

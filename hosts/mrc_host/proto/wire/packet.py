@@ -1,4 +1,4 @@
-"""The readable wire codec: one dataclass per header, packed and unpacked by the field table (mrc-protocol.md §2, §3).
+"""The readable wire codec: packets as objects of `fields.py`, packed and unpacked by its table.
 
 Complete rather than fast: IPv6 and IPv4, SRv6 encapsulation with and without SRH, MRC and RoCEv2 opcodes,
 trimmed packets. The endpoint's data path uses `codec.py`; this is what vectors, tools and tests read packets with.
@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 from zlib import crc32
 
-from mrc_host.proto.wire import fields
-from mrc_host.proto.wire.fields import MRC_LAYOUTS, MRC_UDP_PORT, Dscp, Header, Layout
+from mrc_host.proto.wire.fields import (
+    EXTENSIONS,
+    MRC_LAYOUTS,
+    MRC_UDP_PORT,
+    NEXT_IPV6,
+    NEXT_ROUTING,
+    NEXT_UDP,
+    Bth,
+    Dscp,
+    Header,
+    Ipv4,
+    Ipv6,
+    Layout,
+    Packet,
+    Part,
+    Srh,
+    Tseth,
+    Udp,
+)
 
-NEXT_UDP = 17
-NEXT_IPV6 = 41
-NEXT_ROUTING = 43
+T = TypeVar("T", bound=Part)
 
 
 class Drop(StrEnum):
@@ -75,242 +89,13 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
     return values
 
 
-@dataclass(slots=True)
-class Ipv6:
-    """Addresses are 128-bit integers. Lengths and next header are computed when encoding."""
-
-    version: int = 6
-    dscp: int = 0
-    ecn: int = 0
-    flow_label: int = 0
-    payload_length: int = 0
-    next_header: int = NEXT_UDP
-    hop_limit: int = 64
-    src: int = 0
-    dst: int = 0
+def _as_bytes(part: Part) -> bytes:
+    return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
 
-@dataclass(slots=True)
-class Ipv4:
-    """Addresses are 32-bit integers. Length and checksum are computed when encoding."""
-
-    version: int = 4
-    ihl: int = 5
-    dscp: int = 0
-    ecn: int = 0
-    total_length: int = 0
-    identification: int = 0
-    flags: int = 2
-    fragment_offset: int = 0
-    ttl: int = 64
-    protocol: int = NEXT_UDP
-    checksum: int = 0
-    src: int = 0
-    dst: int = 0
-
-
-@dataclass(slots=True)
-class Srh:
-    """Segment Routing Header (RFC 8754); `segments` in wire order, the last segment of the path first."""
-
-    segments_left: int = 0
-    last_entry: int = 0
-    flags: int = 0
-    tag: int = 0
-    next_header: int = NEXT_IPV6
-    hdr_ext_len: int = 0
-    routing_type: int = 4
-    segments: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Udp:
-    src_port: int = 0
-    dst_port: int = MRC_UDP_PORT
-    length: int = 0
-    checksum: int = 0
-
-
-@dataclass(slots=True)
-class Bth:
-    """`pad` and `ts` are computed when encoding."""
-
-    opcode: int
-    dest_qp: int
-    psn: int
-    se: int = 0
-    migreq: int = 0
-    pad: int = 0
-    tver: int = 0
-    p_key: int = 0xFFFF
-    ack_req: int = 0
-    rtx: int = 0
-    ts: int = 0
-
-
-@dataclass(slots=True)
-class Meth:
-    rqmsn: int
-    msn: int
-
-
-@dataclass(slots=True)
-class Tseth:
-    tx_timestamp: int
-    tsr: int = 0
-    ftype: int = 1
-
-
-@dataclass(slots=True)
-class Reth:
-    va: int
-    rkey: int
-    dma_length: int
-
-
-@dataclass(slots=True)
-class ImmDt:
-    immediate: int
-
-
-@dataclass(slots=True)
-class Aeth:
-    syndrome: int
-    msn: int
-
-
-@dataclass(slots=True)
-class Seth:
-    m: int
-    ack_psn_offset: int
-    entropy: int
-    cack_psn: int
-    sack_offset: int
-    sack_bitmap: int
-    pr: int = 0
-    spdcid: int = 0
-    dpdcid: int = 0
-    cc_type: int = 0
-    cc_flags: int = 0
-    mpr: int = 0
-
-
-@dataclass(slots=True)
-class CcState:
-    tx_timestamp: int
-    ooo_count: int = 0
-    restore_cwnd: int = 0
-    rcv_cwnd_pen: int = 0
-    rcvd_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Neth:
-    nack_reason: int
-    entropy: int
-    nack_psn: int
-    tx_timestamp: int
-    vendor_info: int = 0
-    spdcid: int = 0
-    dpdcid: int = 0
-    cc_type: int = 2
-    cc_flags: int = 0
-
-
-@dataclass(slots=True)
-class Peth:
-    probe_id: int
-    tx_timestamp: int
-    vendor_info: int = 0
-    spdcid: int = 0
-    dpdcid: int = 0
-    tsr: int = 0
-    ftype: int = 1
-
-
-@dataclass(slots=True)
-class Erth:
-    op: int
-    tx_timestamp: int
-    port_status_mask: int = 0
-    vendor_info: int = 0
-    tsr: int = 0
-    ftype: int = 1
-
-
-@dataclass(slots=True)
-class Eeth:
-    op: int
-    tx_timestamp: int
-
-
-Extension = Meth | Tseth | Reth | ImmDt | Aeth | Seth | CcState | Neth | Peth | Erth | Eeth
-CLASSES: Mapping[str, type[Any]] = {
-    "IPV6": Ipv6,
-    "IPV4": Ipv4,
-    "SRH": Srh,
-    "UDP": Udp,
-    "BTH": Bth,
-    "METH": Meth,
-    "TSETH": Tseth,
-    "RETH": Reth,
-    "IMMDT": ImmDt,
-    "AETH": Aeth,
-    "SETH": Seth,
-    "CC_STATE": CcState,
-    "NETH": Neth,
-    "PETH": Peth,
-    "ERTH": Erth,
-    "EETH": Eeth,
-}
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Packet:
-    """A whole packet. `outer` and `srh` are the SRv6 encapsulation. The attributes after `bth` follow the opcode's
-    layout; of a trimmed packet, those that were cut away are None and `payload` is what is left of it."""
-
-    ip: Ipv6 | Ipv4
-    udp: Udp
-    bth: Bth
-    meth: Meth | None = None
-    tseth: Tseth | None = None
-    reth: Reth | None = None
-    immdt: ImmDt | None = None
-    aeth: Aeth | None = None
-    seth: Seth | None = None
-    cc_state: CcState | None = None
-    neth: Neth | None = None
-    peth: Peth | None = None
-    erth: Erth | None = None
-    eeth: Eeth | None = None
-    payload: bytes = b""
-    outer: Ipv6 | None = None
-    srh: Srh | None = None
-    trimmed: bool = False
-
-    @property
-    def entropy(self) -> int:
-        """The EV the packet travels with; on IPv4 its upper half is 0."""
-        high = self.ip.flow_label & 0xFFFF if isinstance(self.ip, Ipv6) else 0
-        return high << 16 | self.udp.src_port
-
-    @entropy.setter
-    def entropy(self, value: int) -> None:
-        if isinstance(self.ip, Ipv6):
-            self.ip.flow_label = value >> 16
-        self.udp.src_port = value & 0xFFFF
-
-
-def _as_bytes(header: Header, value: object) -> bytes:
-    names = [item.name for item in header.fields if not item.reserved]
-    return pack(header, {name: getattr(value, name) for name in names})
-
-
-def _from_bytes(cls: type[T], header: Header, data: bytes, offset: int) -> T:
-    values = unpack(header, data, offset)
-    return cls(**{item.name: values[item.name] for item in header.fields if not item.reserved})
+def _from_bytes(cls: type[T], data: bytes, offset: int) -> T:
+    values = unpack(cls.header, data, offset)
+    return cls(**{item.name: values[item.name] for item in cls.header.fields if not item.reserved})
 
 
 def ipv4_checksum(header: bytes) -> int:
@@ -361,26 +146,25 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
         raise ValueError(f"opcode {packet.bth.opcode:#04x} is none of ours")
     if packet.payload and not layout.payload:
         raise ValueError(f"{layout.title} carries no payload")
-    wanted = {header.name for header in layout.headers}
     body = b""
-    for header in layout.headers:
-        value = getattr(packet, header.name.lower())
+    for part in layout.parts:
+        value = getattr(packet, part.header.name.lower())
         if value is not None:
-            body += _as_bytes(header, value)
-        elif header is not fields.TSETH:
-            raise ValueError(f"{layout.title} needs {header.name}")
-    for name in CLASSES:
-        if name not in wanted and getattr(packet, name.lower(), None) is not None and name not in _LOWER:
-            raise ValueError(f"{layout.title} has no {name}")
+            body += _as_bytes(value)
+        elif part is not Tseth:
+            raise ValueError(f"{layout.title} needs {part.header.name}")
+    for header in EXTENSIONS:
+        if header not in layout.headers and getattr(packet, header.name.lower(), None) is not None:
+            raise ValueError(f"{layout.title} has no {header.name}")
     pad = -len(packet.payload) & 3
     bth = dataclasses.replace(packet.bth, pad=pad, ts=int(packet.tseth is not None))
-    body = _as_bytes(fields.BTH, bth) + body + packet.payload + bytes(pad)
-    length = fields.UDP.size + len(body) + 4
-    body = _as_bytes(fields.UDP, dataclasses.replace(packet.udp, length=length)) + body
+    body = _as_bytes(bth) + body + packet.payload + bytes(pad)
+    length = Udp.header.size + len(body) + 4
+    body = _as_bytes(dataclasses.replace(packet.udp, length=length)) + body
     if isinstance(packet.ip, Ipv6):
-        ip = _as_bytes(fields.IPV6, dataclasses.replace(packet.ip, payload_length=length, next_header=NEXT_UDP))
+        ip = _as_bytes(dataclasses.replace(packet.ip, payload_length=length, next_header=NEXT_UDP))
     else:
-        ip = ipv4_header(dataclasses.replace(packet.ip, total_length=length + fields.IPV4.size))
+        ip = ipv4_header(dataclasses.replace(packet.ip, total_length=length + Ipv4.header.size))
     whole = ip + body + icrc(ip, body)
     if packet.outer is None:
         return whole
@@ -390,28 +174,25 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
         payload_length=len(srh) + len(whole),
         next_header=NEXT_ROUTING if srh else NEXT_IPV6,
     )
-    return _as_bytes(fields.IPV6, outer) + srh + whole
-
-
-_LOWER = {"IPV6", "IPV4", "SRH", "UDP", "BTH"}
+    return _as_bytes(outer) + srh + whole
 
 
 def ipv4_header(ip: Ipv4) -> bytes:
     """The header with its checksum computed."""
-    blank = _as_bytes(fields.IPV4, dataclasses.replace(ip, checksum=0))
-    return _as_bytes(fields.IPV4, dataclasses.replace(ip, checksum=ipv4_checksum(blank)))
+    blank = _as_bytes(dataclasses.replace(ip, checksum=0))
+    return _as_bytes(dataclasses.replace(ip, checksum=ipv4_checksum(blank)))
 
 
 def _srh_bytes(srh: Srh) -> bytes:
     full = dataclasses.replace(srh, hdr_ext_len=2 * len(srh.segments), next_header=NEXT_IPV6, routing_type=4)
-    return _as_bytes(fields.SRH, full) + b"".join(segment.to_bytes(16, "big") for segment in srh.segments)
+    return _as_bytes(full) + b"".join(segment.to_bytes(16, "big") for segment in srh.segments)
 
 
 def _decode_srh(data: bytes, offset: int) -> tuple[Srh, int]:
-    srh = _from_bytes(Srh, fields.SRH, data, offset)
+    srh = _from_bytes(Srh, data, offset)
     if srh.routing_type != 4 or srh.hdr_ext_len & 1:
         raise WireError(Drop.NEXT_HEADER, f"routing header of type {srh.routing_type} at byte {offset}")
-    start = offset + fields.SRH.size
+    start = offset + Srh.header.size
     end = start + 8 * srh.hdr_ext_len
     if end > len(data):
         raise WireError(Drop.SHORT, f"SRH at byte {offset} lacks {end - len(data)} bytes")
@@ -437,7 +218,7 @@ def decode(
     ip, offset = _decode_ip(data, 0)
     dscp = ip.dscp
     declared = offset + (
-        ip.payload_length if isinstance(ip, Ipv6) else ip.total_length - fields.IPV4.size
+        ip.payload_length if isinstance(ip, Ipv6) else ip.total_length - Ipv4.header.size
     )  # what the outermost header says is really there
     if declared > len(data):
         raise WireError(Drop.SHORT, f"the IP header promises {declared} bytes, there are {len(data)}")
@@ -460,14 +241,14 @@ def decode(
         start = 0
     if next_header != NEXT_UDP:
         raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
-    udp = _from_bytes(Udp, fields.UDP, data, offset)
+    udp = _from_bytes(Udp, data, offset)
     if udp.dst_port != udp_port:
         raise WireError(Drop.PORT, f"{udp.dst_port} where {udp_port} should be")
     arrived = len(data) - offset
     if udp.length < arrived or (outer is not None and isinstance(ip, Ipv6) and ip.payload_length != udp.length):
         raise WireError(Drop.LENGTH, f"UDP says {udp.length} bytes, {arrived} arrived")
     trimmed = udp.length > arrived or dscp in trim_dscps
-    bth = _from_bytes(Bth, fields.BTH, data, offset + fields.UDP.size)
+    bth = _from_bytes(Bth, data, offset + Udp.header.size)
     if bth.tver:
         raise WireError(Drop.TVER, f"{bth.tver} where 0 should be")
     layout = layout_of(bth.opcode, layouts)
@@ -475,12 +256,12 @@ def decode(
         if not layout.payload:
             raise WireError(Drop.TRIMMED_CONTROL, layout.title)
     else:
-        if arrived < fields.UDP.size + fields.BTH.size + 4:
+        if arrived < Udp.header.size + Bth.header.size + 4:
             raise WireError(Drop.LENGTH, "no room for the ICRC")
         if icrc(data[start:offset], data[offset:-4]) != data[-4:]:
             raise WireError(Drop.ICRC, "mismatch")
     packet = Packet(ip, udp, bth, outer=outer, srh=srh, trimmed=trimmed)
-    _decode_body(packet, data, offset + fields.UDP.size + fields.BTH.size, layout)
+    _decode_body(packet, data, offset + Udp.header.size + Bth.header.size, layout)
     return packet
 
 
@@ -489,12 +270,12 @@ def _decode_ip(data: bytes, offset: int) -> tuple[Ipv6 | Ipv4, int]:
         raise WireError(Drop.SHORT, f"no IP header at byte {offset}")
     version = data[offset] >> 4
     if version == 6:
-        return _from_bytes(Ipv6, fields.IPV6, data, offset), offset + fields.IPV6.size
+        return _from_bytes(Ipv6, data, offset), offset + Ipv6.header.size
     if version != 4:
         raise WireError(Drop.VERSION, f"IP version {version}")
-    ip = _from_bytes(Ipv4, fields.IPV4, data, offset)
-    end = offset + fields.IPV4.size
-    if ip.ihl != 5 or ip.total_length < fields.IPV4.size or ip.fragment_offset or ip.flags & 1:
+    ip = _from_bytes(Ipv4, data, offset)
+    end = offset + Ipv4.header.size
+    if ip.ihl != 5 or ip.total_length < Ipv4.header.size or ip.fragment_offset or ip.flags & 1:
         raise WireError(Drop.LENGTH, "IPv4 options or fragment")
     if ipv4_checksum(data[offset:end]):
         raise WireError(Drop.IP_CHECKSUM, "mismatch")
@@ -503,14 +284,15 @@ def _decode_ip(data: bytes, offset: int) -> tuple[Ipv6 | Ipv4, int]:
 
 def _decode_body(packet: Packet, data: bytes, offset: int, layout: Layout) -> None:
     end = len(data) if packet.trimmed else len(data) - 4
-    for header in layout.headers:
-        if header is fields.TSETH and not packet.bth.ts:
+    for part in layout.parts:
+        if part is Tseth and not packet.bth.ts:
             continue
+        header = part.header
         if offset + header.size > end:
             if packet.trimmed:
                 return
             raise WireError(Drop.LENGTH, f"{layout.title} lacks {header.name}")
-        setattr(packet, header.name.lower(), _from_bytes(CLASSES[header.name], header, data, offset))
+        setattr(packet, header.name.lower(), _from_bytes(part, data, offset))
         offset += header.size
     if packet.trimmed:
         packet.payload = data[offset:]
@@ -539,4 +321,4 @@ def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
         inner = _decode_srh(data, offset)[1]
     cut = data[: inner + keep]
     header = dataclasses.replace(ip, dscp=dscp, payload_length=len(cut) - offset)
-    return _as_bytes(fields.IPV6, header) + cut[offset:]
+    return _as_bytes(header) + cut[offset:]

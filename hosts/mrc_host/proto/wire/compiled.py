@@ -1,0 +1,402 @@
+"""Makes the encoders and decoders of the data path from the table of headers, once, when they are imported.
+
+Each is one Python function with one struct call: constants, shifts and masks stand in its text as numbers, so nothing
+is looked up per packet. Consecutive fields share a word of the struct where they must; bytes that are 0, or that nobody
+wants, are skipped by the struct itself. `function.source` is the text, and tracebacks show it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import itertools
+import linecache
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from zlib import crc32
+
+from mrc_host.proto.wire.encap import to_ipv4
+from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_TS, NO_TIMESTAMP
+from mrc_host.proto.wire.packet import Drop, WireError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound="DataclassInstance")
+
+ICRC_BYTES: Final = 4
+HEAD_HEADERS: Final = (Ipv6.header, Udp.header, Bth.header)
+HEAD_BYTES: Final = sum(header.size for header in HEAD_HEADERS)
+SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
+PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
+_CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
+_SIGNED_CODES = {8: "b", 16: "h", 32: "i", 64: "q"}
+# What an item costs that shares a word of so many bits, in words: a shift, a mask; more where integers are longer.
+_SHARING = {8: 1.2, 16: 1.2, 32: 1.3, 64: 4.0}
+# Fields that the data path handles as one value: name, header, first and last.
+_JOINED = (
+    ("traffic_class", "IPV6", "dscp", "ecn"),
+    ("addresses", "IPV6", "src", "dst"),
+    ("flags", "BTH", "ack_req", "resv4"),
+)
+# What a message says where its packet has no such header.
+_ABSENT = {"tx_timestamp": NO_TIMESTAMP}
+
+
+class Item(NamedTuple):
+    """A field, or several that are handled as one."""
+
+    name: str
+    width: int
+    default: int
+    signed: bool
+
+
+class Word(NamedTuple):
+    """One unit of a struct: its format, and the items in it, most significant first; none: its bytes are skipped."""
+
+    code: str
+    items: tuple[Item, ...]
+
+    def shift(self, name: str) -> int:
+        """How far left the item stands."""
+        names = [item.name for item in self.items]
+        return sum(item.width for item in self.items[names.index(name) + 1 :])
+
+
+def items_of(headers: Iterable[Header]) -> list[Item]:
+    """The fields of headers that follow each other, some joined."""
+    items: list[Item] = []
+    for header in headers:
+        joined = {first: (name, last) for name, where, first, last in _JOINED if where == header.name}
+        fields = iter(header.fields)
+        for field in fields:
+            if field.name not in joined:
+                items.append(Item(field.name, field.width, field.default, field.signed))
+                continue
+            name, last = joined[field.name]
+            width = field.width
+            while field.name != last:
+                field = next(fields)
+                width += field.width
+            items.append(Item(name, width, 0, False))
+    return items
+
+
+def words_of(items: Sequence[Item], skipped: Collection[str], variable: Collection[str]) -> list[Word]:
+    """The cheapest struct for these items: few words, and few shifts of variable items.
+
+    `skipped` need not be there (they are 0, or nobody wants them).
+    """
+    best: list[tuple[float, list[Word]] | None] = [(0.0, [])] + [None] * len(items)
+    for start, end in itertools.combinations(range(len(items) + 1), 2):
+        before, group = best[start], tuple(items[start:end])
+        width = sum(item.width for item in group)
+        if before is None or width % 8:
+            continue
+        if all(item.name in skipped for item in group):
+            word, cost = Word(f"{width // 8}x", ()), 0.0
+        elif end - start == 1 and width > 64:
+            word, cost = Word(f"{width // 8}s", group), 1.0
+        elif width in _CODES and (end - start == 1 or not any(item.signed for item in group)):
+            word = Word((_SIGNED_CODES if group[0].signed else _CODES)[width], group)
+            shared = (end - start > 1) * sum(item.name in variable for item in group)
+            cost = 1.0 + shared * _SHARING[width]
+        else:
+            continue
+        known = best[end]
+        if known is None or before[0] + cost < known[0]:
+            best[end] = before[0] + cost, [*before[1], word]
+    found = best[-1]
+    assert found is not None, f"no struct for {', '.join(item.name for item in items)}"
+    return found[1]
+
+
+def grouped(headers: Iterable[Header], *groups: tuple[str, ...], skipped: Collection[str] = ()) -> list[Word]:
+    """Words chosen by hand: `groups` name all items in order; `skipped` are single ones that nobody wants."""
+    items = iter(items_of(headers))
+    words = []
+    for names in groups:
+        group = tuple(itertools.islice(items, len(names)))
+        assert tuple(item.name for item in group) == names, f"{names} where {group} stands"
+        width = sum(item.width for item in group)
+        code = f"{width // 8}x" if names[0] in skipped else _CODES.get(width, f"{width // 8}s")
+        words.append(Word(code, group))
+    assert next(items, None) is None, "headers end with the last group"
+    return words
+
+
+def struct_of(words: Iterable[Word]) -> struct.Struct:
+    """The struct of these words."""
+    return struct.Struct("!" + "".join(word.code for word in words))
+
+
+def _packed(word: Word, values: Mapping[str, str | int]) -> str:
+    """The expression of a word; `values` has an expression or a constant for every item."""
+    constant, terms, shift = 0, [], sum(item.width for item in word.items)
+    for item in word.items:
+        shift -= item.width
+        value = values[item.name]
+        if isinstance(value, int):
+            constant |= value << shift
+        else:
+            plain = value.replace(".", "").isidentifier() or len(word.items) == 1
+            text = value if plain else f"({value})"
+            terms.append(f"{text} << {shift}" if shift else text)
+    return " | ".join([*([hex(constant)] if constant or not terms else []), *terms])
+
+
+def _unpacked(word: Word, name: str, variable: str) -> str:
+    """The expression of an item in a word that has been read into `variable`."""
+    shift, position = word.shift(name), [item.name for item in word.items].index(name)
+    if shift:
+        variable = f"{variable} >> {shift}"
+    return variable if position == 0 else f"{variable} & {hex((1 << word.items[position].width) - 1)}"
+
+
+class _Text:
+    """The text of a function under way, and the objects that it names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "crc32": crc32, "to_ipv4": to_ipv4, "PADS": PADS, "WireError": WireError, "LENGTH": Drop.LENGTH,
+        }  # fmt: skip
+
+    def add(self, depth: int, *lines: str) -> None:
+        self.lines += ["    " * depth + line for line in lines]
+
+    def pack(self, headers: Sequence[Header], values: Mapping[str, str | int]) -> str:
+        """The call that packs headers."""
+        zero = {name for name, value in values.items() if value == 0}
+        words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
+        function = f"pack_{len(self.names)}"
+        self.names[function] = struct_of(words).pack
+        return f"{function}({', '.join(_packed(word, values) for word in words if word.items)})"
+
+    def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
+        """The statement that reads headers at a place, and the expression of each item wanted."""
+        items = items_of(headers)
+        words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
+        function = f"unpack_{len(self.names)}"
+        self.names[function] = struct_of(words).unpack_from
+        read = [(f"w{number}", word) for number, word in enumerate(word for word in words if word.items)]
+        values = {
+            item.name: _unpacked(word, item.name, variable)
+            for variable, word in read
+            for item in word.items
+            if item.name in wanted
+        }
+        return f"({', '.join(variable for variable, _ in read)},) = {function}(packet, {at})", values
+
+    def function(self, name: str) -> Any:
+        """Compile it."""
+        source = "\n".join(self.lines) + "\n"
+        file = f"<{name} made from the table of headers>"
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), self.names)
+        made = self.names[name]
+        made.source = source
+        return made
+
+
+def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given: str) -> Callable[[F], F]:
+    """Replaces a method by the encoder of these opcodes with the same signature; of the method itself only that stays.
+
+    Parameters are fields of the layout by name; fields that are no parameter get their default. `given` has the
+    expression of a field that is not simply the parameter of its name. Besides, by name: `self` (with `udp_port`,
+    `p_key` and the ICRC constants), `addresses`, `entropy` (`packet_entropy` where a header has an `entropy`),
+    `traffic_class`, `opcode` where there are several, `payload`. TSETH is there unless `tx_timestamp` is NO_TIMESTAMP.
+    """
+
+    def make(method: F) -> F:
+        signature = inspect.signature(method)
+        bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+        family = [layouts[opcode] for opcode in opcodes]
+        text = _Text()
+        text.add(0, f"def {method.__name__}{inspect.Signature(bare)}:")
+        entropy = "packet_entropy" if "packet_entropy" in signature.parameters else "entropy"
+        payload = family[0].payload
+        length: str | int = "udp_length"
+        if not payload:
+            length = HEAD_BYTES - Ipv6.header.size + sum(header.size for header in family[0].headers) + ICRC_BYTES
+
+        def values_of(headers: Iterable[Header]) -> dict[str, str | int]:
+            values: dict[str, str | int] = {item.name: item.default for item in items_of(headers)}
+            values |= {name: name for name in values if name in signature.parameters}
+            return values | {name: text for name, text in given.items() if name in values}
+
+        def pack(headers: Sequence[Header], flags: str = "{}") -> str:
+            """The call that packs the head and these extension headers."""
+            values = values_of(HEAD_HEADERS) | {
+                "flow_label": f"{entropy} >> 16",
+                "payload_length": length,
+                "src_port": f"{entropy} & 0xFFFF",
+                "dst_port": "self.udp_port",
+                "length": length,
+                "opcode": "opcode" if len(opcodes) > 1 else int(opcodes[0]),
+                "pad": "pad" if payload else 0,
+                "p_key": "self.p_key",
+            }
+            if values["flags"] != 0:
+                values["flags"] = flags.format(values["flags"])
+            return text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
+
+        if not payload:
+            text.add(1, f"head = {pack(family[0].headers)}")
+            text.add(1, f"constant = self._constants.get((addresses, {length}))")
+            text.add(1, "if constant is None:", f"    constant = self._constant(addresses, {length})")
+            text.add(1, 'packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
+        else:
+            every, some = _split(family)
+            size = HEAD_BYTES - Ipv6.header.size + ICRC_BYTES
+            size += sum(header.size for header in every if header is not Tseth.header)
+            text.add(1, "size = len(payload)", "pad = -size & 3", f"udp_length = size + pad + {size}")
+            for header, where in some:
+                text.add(1, f"if opcode in {where}:", f"    udp_length += {header.size}")
+            if Tseth.header in every:
+                text.add(1, "if tx_timestamp >= 0:", f"    udp_length += {Tseth.header.size}")
+                text.add(2, f"head = {pack(every, f'{{}} | {FLAG_TS}')}")
+                without = [header for header in every if header is not Tseth.header]
+                text.add(1, "else:", f"    head = {pack(without, f'{{}} & {~FLAG_TS}')}")
+            else:
+                text.add(1, f"head = {pack(every)}")
+            for header, where in some:
+                text.add(1, f"if opcode in {where}:", f"    head += {text.pack([header], values_of([header]))}")
+            text.add(1, "constant = self._constants.get((addresses, udp_length))")
+            text.add(1, "if constant is None:", "    constant = self._constant(addresses, udp_length)")
+            text.add(1, "crc = crc32(payload, crc32(head[40:]))")
+            text.add(1, "if pad:", "    crc = crc32(PADS[pad], crc)")
+            text.add(1, 'packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))')
+        text.add(1, "return packet if len(addresses) == 32 else to_ipv4(packet)")
+        made = text.function(method.__name__)
+        made.opcodes = opcodes
+        return functools.wraps(method)(made)  # type: ignore[return-value]
+
+    return make
+
+
+def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, tuple[int, ...]]]]:
+    """The headers that every layout begins with, and those after them with the opcodes that have them."""
+    longest = max(family, key=lambda layout: len(layout.headers)).headers
+    every = [header for header in longest if all(header in layout.headers for layout in family)]
+    assert longest[: len(every)] == tuple(every), "headers of some opcodes come after those of all"
+    some = [
+        (header, tuple(int(layout.opcode) for layout in family if header in layout.headers))
+        for header in longest[len(every) :]
+    ]
+    return every, some
+
+
+class Decoder(NamedTuple, Generic[M]):
+    """What follows the head of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+
+    size: int
+    parse: Callable[..., M]
+
+
+# The head as decoders read it: its words, and where in them stands what they look at.
+_HEAD = grouped(
+    HEAD_HEADERS,
+    ("version", "traffic_class", "flow_label"), ("payload_length",), ("next_header",), ("hop_limit",), ("addresses",),
+    ("src_port",), ("dst_port",), ("length",), ("checksum",),
+    ("opcode",), ("se", "migreq", "pad", "tver"), ("p_key",), ("resv8a", "dest_qp"), ("flags", "psn"),
+    skipped=("hop_limit",),
+)  # fmt: skip
+_AT: Final = {item.name: word.shift(item.name) for word in _HEAD for item in word.items}
+HEAD: Final = struct_of(_HEAD)
+ECN_AT: Final = _AT["traffic_class"]
+DSCP_AT: Final = ECN_AT + Ipv6.header.by_name["ecn"].width
+PAD_AT: Final = _AT["pad"]
+PAD: Final = Bth.header.by_name["pad"].mask
+PAD_BITS: Final = PAD << PAD_AT
+TVER: Final = Bth.header.by_name["tver"].mask
+RESV8A_AT: Final = _AT["resv8a"]
+LOW_24: Final = (1 << RESV8A_AT) - 1
+
+# What a decoder is given of the head: `word` is the first one of the IP header, `flags_psn` the last one of BTH; `ecn`
+# is 3 when any IP header is marked so, `dscp` is the outermost one's.
+_HEAD_NAMES = "opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key, udp_length"
+_TSETH_FOLLOWS = f"flags_psn & {FLAG_TS << _AT['flags']:#x}"
+_ENTROPY = "(word & 0xFFFF) << 16 | source_port"
+_HEAD_VALUES = {name: name for name in ("opcode", "dest_qp", "dscp", "addresses", "p_key")} | {
+    "psn": f"flags_psn & {Bth.header.by_name['psn'].mask:#x}",
+    "flags": f"flags_psn >> {_AT['flags']}",
+    "entropy": _ENTROPY,
+    "packet_entropy": _ENTROPY,
+    "ce": "ecn == 3",
+    "size": f"udp_length + {Ipv6.header.size}",
+    "ack_req": f"flags_psn & {FLAG_ACK_REQ << _AT['flags']:#x} != 0",
+}
+
+
+def _message(kind: type[DataclassInstance], values: Mapping[str, str]) -> str:
+    """The call that makes a message; its last attributes may keep their default."""
+    arguments = []
+    for item in dataclasses.fields(kind):
+        absent = None if item.default is not dataclasses.MISSING else str(_ABSENT.get(item.name, 0))
+        value = values.get(item.name, _HEAD_VALUES.get(item.name, absent))
+        if value is None:
+            break
+        arguments.append(value)
+    return f"{kind.__name__}({', '.join(arguments)})"
+
+
+def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
+    """Makes the decoder of a layout; messages are of class `kind`, with attributes by the names of fields.
+
+    `parse(packet, end, ...)`, with the values of the head, takes a memoryview and where its payload ends. It raises
+    WireError, or struct.error when the packet is too short.
+    """
+    names = {item.name for item in dataclasses.fields(kind)}
+    text = _Text()
+    text.names[kind.__name__] = kind
+    text.add(0, f"def parse(packet, end, {_HEAD_NAMES}):")
+
+    def read(depth: int, headers: Sequence[Header]) -> None:
+        values: dict[str, str] = {}
+        wanted = names & {item.name for item in items_of(headers)}
+        if wanted:
+            statement, values = text.unpack(headers, wanted, str(HEAD_BYTES))
+            text.add(depth, statement)
+        if layout.payload:
+            start = HEAD_BYTES + sum(header.size for header in headers)
+            text.add(depth, f"if end < {start}:", '    raise WireError(LENGTH, "no room for the headers")')
+            values["payload"] = f"packet[{start}:end]"
+        text.add(depth, f"return {_message(kind, values)}")
+
+    if Tseth.header in layout.headers:
+        text.add(1, f"if {_TSETH_FOLLOWS}:")
+        read(2, layout.headers)
+        read(1, [header for header in layout.headers if header is not Tseth.header])
+    else:
+        read(1, layout.headers)
+    size = 0 if layout.payload else HEAD_BYTES + sum(header.size for header in layout.headers) + ICRC_BYTES
+    return Decoder(size, text.function("parse"))
+
+
+def trimmed_decoder(layouts: Iterable[Layout], kind: type[M]) -> Callable[..., M]:
+    """Makes the decoder of trimmed packets: of the headers that every layout has, those that survived are set."""
+    every, _ = _split(list(layouts))
+    names = {item.name for item in dataclasses.fields(kind)}
+    text = _Text()
+    text.names[kind.__name__] = kind
+    text.add(0, f"def parse_trimmed(packet, trimmed, {_HEAD_NAMES}):", f"    total, at = len(packet), {HEAD_BYTES}")
+    found = []
+    for header in every:
+        wanted = [item.name for item in items_of([header]) if item.name in names]
+        text.add(1, *(f"{name} = {_ABSENT.get(name, 0)}" for name in wanted))
+        found += wanted
+    for header in every:
+        wanted = [item.name for item in items_of([header]) if item.name in names]
+        condition = f"{_TSETH_FOLLOWS} and " if header is Tseth.header else ""
+        text.add(1, f"if {condition}total >= at + {header.size}:")
+        statement, values = text.unpack([header], wanted, "at")
+        text.add(2, statement, *(f"{name} = {values[name]}" for name in wanted), f"at += {header.size}")
+    values = {name: name for name in [*found, "trimmed"]} | {"payload": 'memoryview(b"")'}
+    text.add(1, f"return {_message(kind, values)}")
+    return text.function("parse_trimmed")  # type: ignore[no-any-return]
