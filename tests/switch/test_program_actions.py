@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.runtime.abi import Host
+from p4lite.switch.runtime.abi import open_program
 from p4lite.switch.runtime.loader import load_program
 from p4lite.switch.runtime.runner import Runner
 from support.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
@@ -114,7 +114,7 @@ def test_field_lists() -> None:
         size = runner.struct.phv_size
         copy = (ctypes.c_uint8 * (size + 64))()
         address = (ctypes.addressof(copy) + 63) // 64 * 64
-        runner._fn("phv_init", None, ctypes.c_void_p)(address)
+        runner.instance.opened.function("phv_init", None, ctypes.c_void_p)(address)
         runner._copy_list(1, address, runner.phv)
         assert ctypes.string_at(address, size).count(5) == 1
         runner._copy_list(99, address, runner.phv)  # an unknown list copies nothing
@@ -405,8 +405,9 @@ def test_log_and_assert() -> None:
     said: list[str] = []
     callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p)(lambda _, text: said.append(text.decode()))
     pointer = ctypes.cast(callback, ctypes.c_void_p).value
-    host = Host(None, pointer, pointer)
-    instance = load_program(doc.json()).instance(host=ctypes.addressof(host))
+    program = load_program(doc.json())
+    host = open_program(program.build()).about.structures["p4_host"](None, pointer, pointer)
+    instance = program.instance(host=ctypes.addressof(host))
     Runner(instance).run(b"\x02\x00\x00\x00")
     assert said[0] == f'x=2 "{{y}}"={-(1 << 70)} %s'
     assert said[1] == "plain"

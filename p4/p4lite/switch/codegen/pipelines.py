@@ -15,9 +15,14 @@ PART = 64
 """Nodes of a pipeline in one C function."""
 
 
-def table_flags(table: Table) -> int:
-    """`enum p4_table_flags` of a table."""
-    return int(table.with_counters) | int(table.support_timeout) << 1 | int(table.direct_meter is not None) << 2
+def table_flags(table: Table) -> str:
+    """C of a table's `enum p4_table_flags`."""
+    flags = {
+        "P4_WITH_COUNTERS": table.with_counters,
+        "P4_WITH_TIMEOUT": table.support_timeout,
+        "P4_WITH_METER": table.direct_meter is not None,
+    }
+    return " | ".join(name for name, given in flags.items() if given) or "0"
 
 
 class Flow:
@@ -240,7 +245,7 @@ class Pipelines:
         flags = table_flags(table)
         label = flow.labels[table.name]
         head = f"{label}: P4_UNUSED; {{ /* {comment(table.name)} */"
-        if not table.key and not flags and table.const_default and table.action_profile is None:
+        if not table.key and flags == "0" and table.const_default and table.action_profile is None:
             return [head, *[f"    {line}" for line in self._fixed(table, flow)], "}"]
         body = [f"struct p4_table *t = &in->tables[{table.index}];"]
         if table.key:
@@ -253,7 +258,7 @@ class Pipelines:
             body += ["if (!e)", "    e = t->default_entry;"]
         else:
             body += ["struct p4_entry *e = t->default_entry;", "const int hit P4_UNUSED = 0;"]
-        if flags & 3:
+        if table.with_counters or table.support_timeout:
             body.append(f"p4_hit(in, e, {flags}, p->head.ingress_length);")
         body += self._resolve(table)
         body += self._dispatch(table, flow)

@@ -24,13 +24,13 @@ import contextlib
 import ctypes
 import os
 import select
-import struct
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
-from p4lite.switch.fabric import core as _core
-from p4lite.switch.fabric.switch import PLAIN, Port, Switch, c_settings, file_name, lag
+from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.port import PLAIN, Link, Port, file_name, lag
+from p4lite.switch.fabric.switch import Switch
 from p4lite.switch.fabric.values import (
     CloneSession,
     FabricError,
@@ -41,20 +41,11 @@ from p4lite.switch.fabric.values import (
 )
 
 Clock = Literal["real", "virtual"]
-Direction = Literal["both", "a_to_b", "b_to_a"]
 #: (time_ns, device_id, port, frame): a packet that left through an external port.
 DeliveryTuple = tuple[int, int, int, bytes]
 
-_KINDS = (NotificationKind.PACKET_IN, NotificationKind.DIGEST, NotificationKind.PORT_STATUS)
 #: Entries are looked at for idleness this often, as in simple_switch (simple_switch.md, idle timeout).
 IDLE_SWEEP_NS = 10**9
-
-
-class _Closed:
-    """Stands in for the core once the fabric is closed: what still refers to it gets an error, not a crash."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise FabricError("the fabric is closed")
 
 
 class Fabric:
@@ -90,22 +81,18 @@ class Fabric:
             sanitize = os.environ.get("P4LITE_SANITIZE") == "1"
         self.clock = clock
         self.seed = seed % (1 << 64)
-        self.lib: Any = _core.library(sanitize)
-        config = _core.CConfig(
-            abi=_core.ABI,
-            real_clock=int(clock == "real"),
+        self._core = Core(
             seed=self.seed,
+            sanitize=sanitize,
+            real_clock=int(clock == "real"),
             busy_poll_ns=max(0, busy_poll_us) * 1000,
             round_ns=max(0, round_us) * 1000,
             realtime=int(realtime),
             memory_limit_bytes=memory_limit_bytes,
         )
-        self.pointer = self.lib.pf_create(ctypes.byref(config))
-        if not self.pointer:
-            raise FabricError(f"cannot make a fabric: {os.strerror(ctypes.get_errno())}")
         self._switches: dict[int, Switch] = {}
         self._links: list[Link] = []
-        self._batch = _core.CBatch()
+        self._batch = self._core.new("pf_batch")
         self._free_at = ctypes.c_uint64()
         self._taking = threading.Lock()
         self._notify_buffer = (ctypes.c_uint8 * (1 << 20))()
@@ -133,7 +120,7 @@ class Fabric:
             raise FabricError(f"{label}: device_id {device_id} is in use by {self._switches[device_id].name}")
         for what, value, low, high in (
             ("device_id", device_id, 0, (1 << 32) - 1),
-            ("priority_queues", priority_queues, 1, _core.MAX_PRIORITIES),
+            ("priority_queues", priority_queues, 1, self._core.max_priorities),
             ("drop_port", drop_port, 0, 65535),
             ("cpu_port", 0 if cpu_port is None else cpu_port, 0, 65535),
             ("loop_limit", loop_limit, 0, 65535),
@@ -142,7 +129,7 @@ class Fabric:
                 raise FabricError(f"{label}: {what}={value}: not between {low} and {high}")
         if cpu_port == drop_port:
             raise FabricError(f"{label}: port {cpu_port} cannot be CPU port and drop port at once")
-        switch = Switch(self, device_id, label, priority_queues, drop_port, cpu_port, loop_limit)
+        switch = Switch(self._core, self._links, device_id, label, priority_queues, drop_port, cpu_port, loop_limit)
         self._switches[device_id] = switch
         return switch
 
@@ -151,7 +138,7 @@ class Fabric:
         switch = self.switch(device_id)
         for number in list(switch.ports):
             switch.remove_port(number)
-        self.lib.pf_switch_remove(switch._pointer)
+        self._core.c.pf_switch_remove(switch._pointer)
         switch.detach()
         del self._switches[device_id]
 
@@ -175,60 +162,43 @@ class Fabric:
 
     def link(self, a: Port, b: Port, settings: LinkSettings = PLAIN, back: LinkSettings | None = None) -> Link:
         """Join two external ports by a cable; `back` (b to a) is like `settings` (a to b) unless given."""
-        forth, reverse = c_settings(settings), c_settings(settings if back is None else back)
-        result = self.lib.pf_port_link(a.pointer, b.pointer)
-        if result != 0:
-            reason = "a port cannot be linked to itself" if result == _core.E_RANGE else "a port is in use"
-            raise FabricError(f"link {a.name} - {b.name}: {reason}")
-        self.lib.pf_port_settings(a.pointer, 1, ctypes.byref(forth))
-        self.lib.pf_port_settings(b.pointer, 1, ctypes.byref(reverse))
-        a.outgoing = b.incoming = settings
-        b.outgoing = a.incoming = settings if back is None else back
-        link = Link(a, b)
-        a.link = b.link = link
+        link = Link(self._core, a, b, settings, settings if back is None else back)
         self._links.append(link)
         return link
 
     def unlink(self, link: Link) -> None:
         """Remove a cable; what is on it is lost, both ports are external again."""
-        self.lib.pf_port_unlink(link.a.pointer)
-        for port in link.ports():
-            port.link = None
-            self.lib.pf_port_settings(port.pointer, 1, ctypes.byref(c_settings(PLAIN)))
-            self.lib.pf_port_up(port.pointer, 1, 1)
-            port.outgoing = port.incoming = PLAIN
         self._links.remove(link)
+        link.remove()
 
     # -- time -----------------------------------------------------------------------------------------
 
     @property
     def now_ns(self) -> int:
         """The fabric's clock: ns since it was made (real) or since 0 (virtual)."""
-        return int(self.lib.pf_now(self.pointer))
+        return self._core.now_ns
 
     def start(self) -> None:
         """Start the real clock's thread. FabricError: virtual clock, or it runs already."""
-        result = self.lib.pf_start(self.pointer)
-        if result == _core.E_SYSTEM:
+        result = self._core.c.pf_start(self._core.pointer)
+        if self._core.failure(result) == "system":
             raise FabricError(f"start: the loop's thread: {os.strerror(ctypes.get_errno())}")
         if result != 0:
             raise FabricError("start: only a fabric on the real clock that is not yet running can be started")
 
     def stop(self) -> None:
         """Stop the thread; state stays and `start` goes on. Without effect when it is not running."""
-        self.lib.pf_stop(self.pointer)
+        self._core.c.pf_stop(self._core.pointer)
 
     def close(self) -> None:
         """Stop, close sockets and captures, free everything. The fabric is unusable afterwards."""
-        if not self.pointer:
+        if not self._core.pointer:
             return
         self.stop()
         for switch in self._switches.values():
             switch.detach()
         with self._taking:
-            pointer, self.pointer = self.pointer, None
-            lib, self.lib = self.lib, _Closed()
-            lib.pf_destroy(pointer)
+            self._core.close()
 
     def __enter__(self) -> Fabric:
         return self
@@ -238,8 +208,8 @@ class Fabric:
 
     def next_event_ns(self) -> int | None:
         """Virtual clock: when something happens next by itself, None for never."""
-        at = int(self.lib.pf_next_event(self.pointer))
-        return None if at == _core.NO_TIME else at
+        at = int(self._core.c.pf_next_event(self._core.pointer))
+        return None if at == self._core.no_time else at
 
     def run_until(self, t_ns: int) -> list[DeliveryTuple]:
         """Virtual clock: do everything due up to and including t_ns; now_ns is t_ns afterwards.
@@ -261,22 +231,24 @@ class Fabric:
 
     def _run(self, limit_ns: int, stop_on_delivery: int) -> list[DeliveryTuple]:
         batch = self._batch
-        result = self.lib.pf_run(self.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
+        result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
         if result != 0:
-            if result == _core.E_LOOP:
+            failure = self._core.failure(result)
+            if failure == "loop":
                 raise FabricError(
                     f"at {self.now_ns} ns packets go round without any delay; give the links a delay or a rate"
                 )
-            if result == _core.E_CLOCK:
+            if failure == "clock":
                 raise FabricError("run_until and advance need the virtual clock")
             raise FabricError(f"cannot run until {limit_ns} ns: it is {self.now_ns} ns already")
         if not batch.count:
             return []
-        records = ctypes.string_at(batch.records, batch.count * struct.calcsize(_core.DELIVERY))
+        delivery = self._core.delivery
+        records = ctypes.string_at(batch.records, batch.count * delivery.size)
         data = ctypes.string_at(batch.bytes, batch.size)
         return [
             (time_ns, device_id, port, data[offset : offset + length])
-            for time_ns, device_id, port, offset, length in struct.iter_unpack(_core.DELIVERY, records)
+            for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
         ]
 
     def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
@@ -289,15 +261,15 @@ class Fabric:
         """
         at = self.now_ns if at_ns is None else at_ns
         free_at = self._free_at
-        result = self.lib.pf_port_inject(port.pointer, frame, len(frame), at, ctypes.byref(free_at))
+        result = self._core.c.pf_port_inject(port.pointer, frame, len(frame), at, ctypes.byref(free_at))
         if result != 0:
             reason = {
-                _core.E_BUSY: "the port is not external (it has a link or an interface)",
-                _core.E_PAST: f"{at} ns is past",
-                _core.E_RANGE: f"{len(frame)} bytes are more than 65536",
-            }.get(result, "out of memory")
+                "busy": "the port is not external (it has a link or an interface)",
+                "past": f"{at} ns is past",
+                "range": f"{len(frame)} bytes are more than 65536",
+            }.get(self._core.failure(result), "out of memory")
             raise FabricError(f"inject into {port.name}: {reason}")
-        return -1 if free_at.value == _core.NO_TIME else free_at.value
+        return -1 if free_at.value == self._core.no_time else free_at.value
 
     def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
         """Many (port, frame, at_ns) in one go, for each port in order of time."""
@@ -310,16 +282,13 @@ class Fabric:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the event loop between two batches (re-entrant): several changes become one for packets."""
-        self.lib.pf_lock(self.pointer)
-        try:
+        with self._core.lock():
             yield
-        finally:
-            self.lib.pf_unlock(self.pointer)
 
     @property
     def notify_fd(self) -> int:
         """An eventfd that is readable while notifications wait (idle time-outs apart: those are polled)."""
-        return int(self.lib.pf_notify_fd(self.pointer))
+        return int(self._core.c.pf_notify_fd(self._core.pointer))
 
     def notifications(self, timeout_s: float = 0.0) -> list[Notification]:
         """Take all waiting notifications, waiting up to timeout_s for the first.
@@ -327,20 +296,31 @@ class Fabric:
         Other threads run meanwhile. Entries are looked at for idleness once a second of the fabric's clock, so on
         the real clock somebody should call this at least so often.
         """
-        if timeout_s > 0 and self.pointer:
+        if timeout_s > 0 and self._core.pointer:
             waiting = select.poll()
             waiting.register(self.notify_fd, select.POLLIN)
             waiting.poll(timeout_s * 1000)
         notes: list[Notification] = []
         with self._taking:
-            if not self.pointer:
+            if not self._core.pointer:
                 return notes
             while True:
-                used = self.lib.pf_notify_take(self.pointer, self._notify_buffer, len(self._notify_buffer))
+                used = self._core.c.pf_notify_take(self._core.pointer, self._notify_buffer, len(self._notify_buffer))
                 if not used:
                     break
-                notes += _parse_notifications(ctypes.string_at(self._notify_buffer, used))
+                notes += self._notes(ctypes.string_at(self._notify_buffer, used))
             notes += self._idle_entries()
+        return notes
+
+    def _notes(self, data: bytes) -> list[Notification]:
+        notes, at, head = [], 0, self._core.notification
+        kinds = self._core.notification_kinds
+        while at < len(data):
+            time_ns, kind, device_id, ident, up, length = head.unpack_from(data, at)
+            payload = data[at + head.size : at + head.size + length]
+            what = NotificationKind(kinds[kind])
+            notes.append(Notification(what, device_id, time_ns, ident=ident, up=bool(up), data=payload))
+            at += head.size + (length + 7) // 8 * 8
         return notes
 
     def _idle_entries(self) -> list[Notification]:
@@ -361,89 +341,38 @@ class Fabric:
 
     def notifications_lost(self) -> int:
         """Notifications dropped because nobody took them (the queue holds 65 536 or 64 MiB)."""
-        return int(self.lib.pf_notify_lost(self.pointer))
+        return int(self._core.c.pf_notify_lost(self._core.pointer))
 
     # -- observation ----------------------------------------------------------------------------------
 
     def set_files_room(self, octets: int) -> None:
         """So many bytes may be written to limited captures and traces from now on, all together (0 at first)."""
-        self.lib.pf_files_room(self.pointer, octets)
+        self._core.c.pf_files_room(self._core.pointer, octets)
 
     def trace(self, path: str | os.PathLike[str] | None, *, limited: bool = False) -> None:
         """Write one line per packet event (time_ns what device_id port length CRC-32) to path; None ends it.
 
         `limited`: what it takes counts against `set_files_room`, and it ends when there is none left.
         """
-        if self.lib.pf_trace(self.pointer, None if path is None else file_name(path), int(limited)) != 0:
+        if self._core.c.pf_trace(self._core.pointer, None if path is None else file_name(path), int(limited)) != 0:
             raise FabricError(f"{path}: cannot write the trace: {os.strerror(ctypes.get_errno())}")
 
     def lateness(self, *, reset: bool = False) -> Lateness:
         """How far the real clock's loop lags behind; all zero on the virtual clock."""
-        c = _core.CLateness()
-        self.lib.pf_lateness(self.pointer, ctypes.byref(c), int(reset))
+        c = self._core.new("pf_lateness")
+        self._core.c.pf_lateness(self._core.pointer, ctypes.byref(c), int(reset))
         share = c.cpu_ns / c.wall_ns if c.wall_ns else 0.0
         return Lateness(lag(c.loop), lag(c.busy), share, c.events)
 
     def loop_cpu_ns(self) -> int:
         """CPU time of the real clock's thread since it was started or lateness was reset."""
-        c = _core.CLateness()
-        self.lib.pf_lateness(self.pointer, ctypes.byref(c), 0)
+        c = self._core.new("pf_lateness")
+        self._core.c.pf_lateness(self._core.pointer, ctypes.byref(c), 0)
         return int(c.cpu_ns)
 
     def events(self) -> int:
         """Events executed since the fabric was made."""
-        return int(self.lib.pf_events(self.pointer))
-
-
-def _parse_notifications(data: bytes) -> list[Notification]:
-    notes, at, size = [], 0, struct.calcsize(_core.NOTIFICATION)
-    while at < len(data):
-        time_ns, kind, device_id, ident, up, length = struct.unpack_from(_core.NOTIFICATION, data, at)
-        payload = data[at + size : at + size + length]
-        notes.append(Notification(_KINDS[kind], device_id, time_ns, ident=ident, up=bool(up), data=payload))
-        at += size + (length + 7) // 8 * 8
-    return notes
-
-
-class Link:
-    """A cable between two ports (made by `Fabric.link`)."""
-
-    def __init__(self, a: Port, b: Port) -> None:
-        self.a = a
-        self.b = b
-
-    def __repr__(self) -> str:
-        return f"<Link {self.a.name} - {self.b.name}>"
-
-    def _senders(self, direction: Direction) -> list[Port]:
-        return [p for p, way in ((self.a, "a_to_b"), (self.b, "b_to_a")) if direction in ("both", way)]
-
-    def set(self, settings: LinkSettings, direction: Direction = "both") -> None:
-        """Change one direction or both at run time."""
-        for port in self._senders(direction):
-            port.set_link(outgoing=settings)
-
-    def settings(self, direction: Literal["a_to_b", "b_to_a"]) -> LinkSettings:
-        """The settings in force."""
-        return self._senders(direction)[0].outgoing
-
-    def set_up(self, up: bool, direction: Direction = "both") -> None:
-        """Cut or mend the link; what is on the wire is lost."""
-        for port in self._senders(direction):
-            port.set_up(up, "outgoing")
-
-    def is_up(self, direction: Literal["a_to_b", "b_to_a"]) -> bool:
-        """State of a direction."""
-        return self._senders(direction)[0].is_up("outgoing")
-
-    def other(self, port: Port) -> Port:
-        """The opposite end."""
-        return self.b if port is self.a else self.a
-
-    def ports(self) -> Iterator[Port]:
-        """Both ends."""
-        yield self.a
-        yield self.b
+        return int(self._core.c.pf_events(self._core.pointer))
 
 
 __all__ = ["CloneSession", "Fabric", "FabricError", "Link", "LinkSettings", "Port", "Switch"]

@@ -1,75 +1,34 @@
-"""Switches and their ports, as the fabric hands them out (see `fabric.py`)."""
+"""Switches, as the fabric hands them out (see `fabric.py`)."""
 
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from p4lite.switch.fabric import core as _core
+from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.port import PLAIN, Link, Port, c_settings
 from p4lite.switch.fabric.values import (
-    BurstLoss,
     CloneSession,
     FabricError,
-    Lag,
     LinkSettings,
-    PortStats,
-    QueueLimits,
-    QueueStats,
     Replica,
     SwitchState,
     SwitchStats,
 )
-
-if TYPE_CHECKING:
-    from p4lite.switch.fabric.fabric import Fabric, Link
-    from p4lite.switch.runtime.instance import ProgramInstance
-    from p4lite.switch.runtime.loader import Program
-
-PLAIN = LinkSettings()
-PortDirection = Literal["outgoing", "incoming"]
-_STATES = (SwitchState.RUNNING, SwitchState.FROZEN, SwitchState.STOPPED)
+from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.loader import Program
 
 
-def file_name(path: str | os.PathLike[str]) -> bytes:
-    """The path as C takes it."""
-    return os.fsencode(path)
-
-
-def lag(c: _core.CLag) -> Lag:
-    """A histogram's summary."""
-    return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
-
-
-def c_settings(settings: LinkSettings) -> _core.CLinkSettings:
-    """The settings as C takes them. Raises FabricError for a value out of range."""
-    settings.check()
-    burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
-    return _core.CLinkSettings(
-        rate_bps=settings.rate_bps,
-        delay_ns=settings.delay_ns,
-        reorder_extra_ns=settings.reorder_extra_ns,
-        host_queue_bytes=settings.host_queue_bytes,
-        loss=settings.loss,
-        ge_to_bad=burst.to_bad,
-        ge_to_good=burst.to_good,
-        ge_loss_bad=burst.loss_bad,
-        ge_loss_good=burst.loss_good,
-        corrupt=settings.corrupt,
-        duplicate=settings.duplicate,
-        reorder=settings.reorder,
-        overhead_bytes=settings.overhead_bytes,
-        blackhole=int(settings.blackhole),
-    )
-
-
-def _c_replicas(replicas: Sequence[Replica], where: str) -> ctypes.Array[_core.CReplica]:
+def _c_replicas(core: Core, replicas: Sequence[Replica], where: str) -> Any:
     for replica in replicas:
         if not (0 <= replica.port < 1 << 32 and 0 <= replica.rid < 1 << 16):
             raise FabricError(f"{where}: replica {replica}: port or rid out of range")
-    return (_core.CReplica * max(1, len(replicas)))(*(_core.CReplica(r.port, r.rid) for r in replicas))
+    array = core.array("pf_replica", len(replicas))
+    for cell, replica in zip(array, replicas, strict=False):
+        cell.port, cell.rid = replica.port, replica.rid
+    return array
 
 
 class Switch:
@@ -77,7 +36,8 @@ class Switch:
 
     def __init__(
         self,
-        fabric: Fabric,
+        core: Core,
+        links: list[Link],
         device_id: int,
         name: str,
         priority_queues: int,
@@ -85,17 +45,24 @@ class Switch:
         cpu_port: int | None,
         loop_limit: int,
     ) -> None:
-        self.fabric = fabric
+        """`links` are those of the fabric, of which the ports of this switch have some."""
+        self._core = core
+        self._links = links
         self.device_id = device_id
         self.name = name
         self.priority_queues = priority_queues
         self.drop_port = drop_port
         self.cpu_port = cpu_port
         self.loop_limit = loop_limit
-        config = _core.CSwitchConfig(
-            device_id, priority_queues, drop_port, loop_limit, -1 if cpu_port is None else cpu_port
+        config = core.new(
+            "pf_switch_config",
+            device_id=device_id,
+            priority_queues=priority_queues,
+            drop_port=drop_port,
+            loop_limit=loop_limit,
+            cpu_port=core.none if cpu_port is None else cpu_port,
         )
-        self._pointer = self._lib.pf_switch_add(fabric.pointer, ctypes.byref(config))
+        self._pointer = self._lib.pf_switch_add(core.pointer, ctypes.byref(config))
         if not self._pointer:
             raise FabricError(f"{name}: out of memory")
         self._ports: dict[int, Port] = {}
@@ -107,7 +74,7 @@ class Switch:
 
     @property
     def _lib(self) -> Any:
-        return self.fabric.lib
+        return self._core.c
 
     def __repr__(self) -> str:
         return f"<Switch {self.name} device_id={self.device_id}>"
@@ -132,8 +99,8 @@ class Switch:
 
         Raises BuildError when the program cannot be compiled; the old program then runs on.
         """
-        lock = int(self._lib.pf_lock_address(self.fabric.pointer))
-        seed = (self.fabric.seed * 0x9E3779B97F4A7C15 + self.device_id * 0xD1342543DE82EF95) % (1 << 64) or 1
+        lock = int(self._lib.pf_lock_address(self._core.pointer))
+        seed = (self._core.seed * 0x9E3779B97F4A7C15 + self.device_id * 0xD1342543DE82EF95) % (1 << 64) or 1
         fresh = program.instance(seed=seed, drop_port=self.drop_port, lock=lock)
         self._attach(fresh.pointer)
         old, self._instance, self._program = self._instance, fresh, program
@@ -183,12 +150,12 @@ class Switch:
             raise FabricError(
                 f"{self.name}: port {number}: not a port number (0-65535 without the drop port {self.drop_port})"
             )
-        outgoing, incoming = c_settings(to_host), c_settings(to_switch)
+        outgoing, incoming = c_settings(self._core, to_host), c_settings(self._core, to_switch)
         pointer = ctypes.c_void_p()
         result = self._lib.pf_port_add(self._pointer, number, ctypes.byref(pointer))
         if result != 0 or pointer.value is None:
             raise FabricError(f"{self.name}: port {number}: out of memory")
-        port = Port(self, number, label, pointer.value)
+        port = Port(self._core, self.device_id, number, label, pointer.value, self.priority_queues)
         try:
             if interface is not None:
                 port.attach(interface)
@@ -209,7 +176,8 @@ class Switch:
         """Take a port away (its link becomes free, its queues are flushed)."""
         port = self.port(number)
         if port.link is not None:
-            self.fabric.unlink(port.link)
+            self._links.remove(port.link)
+            port.link.remove()
         self._lib.pf_port_remove(port.pointer)
         del self._ports[number]
 
@@ -239,12 +207,12 @@ class Switch:
             wanted = SwitchState(state)
         except ValueError:
             raise FabricError(f"{self.name}: no state '{state}'; running, frozen or stopped") from None
-        self._lib.pf_switch_state(self._pointer, _STATES.index(wanted))
+        self._lib.pf_switch_state(self._pointer, self._core.states[wanted.value])
         self._state = wanted
 
     def restart(self) -> None:
         """As after a reboot: tables, registers, groups and sessions empty, queues flushed, then running."""
-        with self.fabric.lock():
+        with self._core.lock():
             self._lib.pf_switch_restart(self._pointer)
             if self._instance is not None:
                 self._instance.restart()
@@ -264,7 +232,7 @@ class Switch:
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a group (1-65535); replicas are made in the given order."""
         where = f"{self.name}: multicast group {group}"
-        array = _c_replicas(replicas, where)
+        array = _c_replicas(self._core, replicas, where)
         if self._lib.pf_switch_group(self._pointer, group & 0xFFFFFFFF, array, len(replicas)) != 0:
             raise FabricError(f"{where}: the number must be 1-65535")
         self._groups[group] = tuple(replicas)
@@ -282,9 +250,9 @@ class Switch:
     def set_clone_session(self, session: int, config: CloneSession) -> None:
         """Create or replace a mirror session (0-32767)."""
         where = f"{self.name}: clone session {session}"
-        array = _c_replicas(config.replicas, where)
-        port = -1 if config.port is None else config.port
-        group = -1 if config.mcast_group is None else config.mcast_group
+        array = _c_replicas(self._core, config.replicas, where)
+        port = self._core.none if config.port is None else config.port
+        group = self._core.none if config.mcast_group is None else config.mcast_group
         if port >= 1 << 32 or group >= 1 << 16 or not 0 <= config.truncate_bytes < 1 << 32:
             raise FabricError(f"{where}: {config}: a number is out of range")
         result = self._lib.pf_switch_session(
@@ -321,14 +289,14 @@ class Switch:
         self._read_stats(reset=True)
 
     def _read_stats(self, reset: bool) -> SwitchStats:
-        c = _core.CSwitchStats()
+        c = self._core.new("pf_switch_stats")
         self._lib.pf_switch_stats(self._pointer, ctypes.byref(c), int(reset))
         return SwitchStats(
             received=c.received,
             ingress=c.ingress,
             egress=c.egress,
             transmitted=c.transmitted,
-            drops=dict(zip(_core.SWITCH_DROPS, c.drops, strict=True)),
+            drops=dict(zip(self._core.switch_drops, c.drops, strict=True)),
             ingress_clones=c.ingress_clones,
             egress_clones=c.egress_clones,
             resubmits=c.resubmits,
@@ -339,161 +307,5 @@ class Switch:
             absorbed=c.absorbed,
             copies_missed=c.copies_missed,
             other_queued=c.other_queued,
-            other_drops=dict(zip(_core.PORT_DROPS, c.other_drops, strict=True)),
-        )
-
-
-class Port:
-    """One port of a switch (made by `Switch.add_port`)."""
-
-    def __init__(self, switch: Switch, number: int, name: str, pointer: int) -> None:
-        self.switch = switch
-        self.number = number
-        self.name = name
-        self.interface: str | None = None
-        self.pointer = pointer
-        self.link: Link | None = None
-        self.outgoing = PLAIN
-        self.incoming = PLAIN
-
-    @property
-    def _lib(self) -> Any:
-        return self.switch.fabric.lib
-
-    def __repr__(self) -> str:
-        return f"<Port {self.name}>"
-
-    def attach(self, interface: str) -> None:
-        """Bind an external port to an interface (real clock). FabricError: unknown, in use, no permission."""
-        result = self._lib.pf_port_interface(self.pointer, os.fsencode(interface))
-        if result == 0:
-            self.interface = interface
-            return
-        reason = {
-            _core.E_CLOCK: "interfaces need the real clock",
-            _core.E_EXISTS: "another port uses this interface",
-            _core.E_BUSY: "the port has a link or an interface already",
-            _core.E_RANGE: "not an interface name",
-        }.get(result, "out of memory")
-        if result == _core.E_SYSTEM:
-            code = ctypes.get_errno()
-            reason = {
-                errno.ENODEV: "no such interface (ip link shows those there are)",
-                errno.EPERM: "no permission for raw sockets; run as root or with CAP_NET_RAW",
-            }.get(code, os.strerror(code))
-        raise FabricError(f"{self.name}: interface {interface}: {reason}")
-
-    def set_link(self, *, outgoing: LinkSettings | None = None, incoming: LinkSettings | None = None) -> None:
-        """Change the direction away from (outgoing) or towards (incoming) this switch, at run time.
-
-        A change of rate holds from the next packet (a faster link also finishes sooner what it is sending), of
-        delay for packets sent from now on (those of one direction never overtake each other unless `reorder`
-        says so).
-        """
-        for flag, settings in ((1, outgoing), (0, incoming)):
-            if settings is None:
-                continue
-            self._lib.pf_port_settings(self.pointer, flag, ctypes.byref(c_settings(settings)))
-            other = None if self.link is None else self.link.other(self)
-            if flag:
-                self.outgoing = settings
-                if other is not None:
-                    other.incoming = settings
-            else:
-                self.incoming = settings
-                if other is not None:
-                    other.outgoing = settings
-
-    def link_settings(self, direction: PortDirection) -> LinkSettings:
-        """The settings in force."""
-        return self.outgoing if direction == "outgoing" else self.incoming
-
-    def set_up(self, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both") -> None:
-        """Cut or mend the link at this port, in both directions or one. What is on the wire is lost."""
-        if direction in ("both", "outgoing"):
-            self._lib.pf_port_up(self.pointer, 1, int(up))
-        if direction in ("both", "incoming"):
-            self._lib.pf_port_up(self.pointer, 0, int(up))
-
-    def is_up(self, direction: PortDirection) -> bool:
-        """Administrative state of a direction (and of the interface, if any)."""
-        return bool(self._lib.pf_port_is_up(self.pointer, int(direction == "outgoing")))
-
-    def set_queue(self, limits: QueueLimits, priority: int | None = None) -> None:
-        """Capacity of one priority's queue, or of each (None). Packets already waiting stay."""
-        which = -1 if priority is None else priority
-        if priority is not None and not 0 <= priority < self.switch.priority_queues:
-            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self.switch.priority_queues})")
-        self._set_limits(which, limits)
-
-    def set_buffer(self, limits: QueueLimits) -> None:
-        """Capacity of the whole port over all priorities (default: no limit beside the queues')."""
-        self._set_limits(-2, limits)
-
-    def _set_limits(self, which: int, limits: QueueLimits) -> None:
-        if limits.packets < 0 or limits.bytes < 0:
-            raise FabricError(f"{self.name}: {limits}: a capacity cannot be negative (0: no limit)")
-        self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
-
-    def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
-        """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
-
-        `limited`: what it takes counts against `Fabric.set_files_room`, and it ends when there is none left.
-        """
-        name = None if path is None else file_name(path)
-        if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
-            raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
-
-    def collect(self, wanted: bool) -> None:
-        """Whether what leaves this external port is delivered to Python (default) or only counted."""
-        self._lib.pf_port_collect(self.pointer, int(wanted))
-
-    def generate(self, frames: Sequence[bytes], count: int, *, interval_ns: int, start_ns: int | None = None) -> None:
-        """An outside source in the core: `count` frames, cycling through `frames`, one every interval_ns.
-
-        For background traffic and measurements; ends with the port. FabricError: not an external port, no
-        frames, a start in the past.
-        """
-        start = self.switch.fabric.now_ns if start_ns is None else start_ns
-        lengths = (ctypes.c_uint32 * max(1, len(frames)))(*(len(frame) for frame in frames))
-        result = self._lib.pf_port_generate(
-            self.pointer, b"".join(frames), lengths, len(frames), count, start, interval_ns
-        )
-        if result != 0:
-            reason = {
-                _core.E_RANGE: "nothing to send",
-                _core.E_BUSY: "not an external port",
-                _core.E_PAST: f"{start} ns is past",
-            }.get(result, "a frame is longer than 65536 bytes, or out of memory")
-            raise FabricError(f"{self.name}: generate: {reason}")
-
-    def stats(self, *, reset: bool = False) -> PortStats:
-        """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
-        c = _core.CPortStats()
-        self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
-        queues = tuple(
-            QueueStats(
-                priority,
-                q.depth_packets,
-                q.depth_bytes,
-                q.max_packets,
-                q.max_bytes,
-                q.enqueued_packets,
-                q.enqueued_bytes,
-                q.dropped_packets,
-                q.dropped_bytes,
-            )
-            for priority, q in enumerate(c.queues[: self.switch.priority_queues])
-        )
-        return PortStats(
-            rx_packets=c.rx_packets,
-            rx_bytes=c.rx_bytes,
-            tx_packets=c.tx_packets,
-            tx_bytes=c.tx_bytes,
-            drops=dict(zip(_core.PORT_DROPS, c.drops, strict=True)),
-            corrupted=c.corrupted,
-            duplicated=c.duplicated,
-            reordered=c.reordered,
-            queues=queues,
-            service_lag=lag(c.service_lag),
+            other_drops=dict(zip(self._core.port_drops, c.other_drops, strict=True)),
         )

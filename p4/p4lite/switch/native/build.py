@@ -22,6 +22,7 @@ from p4lite.switch.errors import BuildError
 from p4lite.switch.native.store import Store
 
 CORE_DIR = Path(__file__).parents[1] / "core"
+"""The C sources; `describe.h` there is for both libraries."""
 PROGRAM_DIR = CORE_DIR / "program"
 """What a generated program is linked with; `pipeline.h` there is its interface to the fabric core."""
 FABRIC_DIR = CORE_DIR / "fabric"
@@ -104,7 +105,7 @@ def build(
     sources: Sequence[Path] = (),
     *,
     generated: Mapping[str, str] | None = None,
-    include: Sequence[Path] = (PROGRAM_DIR, FABRIC_DIR),
+    include: Sequence[Path] = (CORE_DIR, PROGRAM_DIR, FABRIC_DIR),
     libs: Sequence[str] = (),
     flags: Sequence[str] = (),
     sanitize: bool = False,

@@ -8,7 +8,6 @@ from typing import Any
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, Facts, ValueSet
-from p4lite.switch.runtime.abi import CounterCell
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class StatefulControl:
     _raw: Any
     _table: Any
     _handle: Any
+    _cell: Any
 
     def _array(self, arrays: dict[str, Array], kind: str, name: str, index: int | None) -> Array:
         array = arrays.get(name)
@@ -53,7 +53,7 @@ class StatefulControl:
         return self._array(self.program.counters, "counter", name, index)
 
     def _counter_cells(self, counter: Array, first: int, count: int) -> list[CounterValue]:
-        cells = (CounterCell * (count + 1))()
+        cells = (self._cell * (count + 1))()
         self._c.p4c_counter_read(self.pointer, counter.index, first, count, cells)
         return [CounterValue(cells[i].packets, cells[i].bytes) for i in range(count)]
 

@@ -26,21 +26,21 @@ from p4lite.switch.errors import (
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
 from p4lite.switch.program.facts import Action, Facts, Table
 from p4lite.switch.program.layout import pack_args, unpack_args
-from p4lite.switch.runtime.abi import FAULTS, Config, EntryView, Faults, Host, OpenedProgram, ProgramStruct
+from p4lite.switch.runtime.abi import OpenedProgram
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, StatefulControl
 from p4lite.switch.runtime.keys import key_to_words, words_to_key
 from p4lite.switch.runtime.profiles import Group, Member, ProfileControl
 
 __all__ = ["CounterValue", "Entry", "Group", "Member", "MeterConfig", "ProgramInstance"]
 
-REF_ACTION, REF_MEMBER, REF_GROUP = 1, 2, 3
-_ERRORS: dict[int, type[ControlError]] = {
-    -1: NotFound,
-    -2: AlreadyExists,
-    -3: ResourceExhausted,
-    -4: PermissionDenied,
-    -5: OutOfRange,
-    -6: ResourceExhausted,
+#: What the refusals of `enum p4_status` mean here.
+_ERRORS: dict[str, type[ControlError]] = {
+    "not_found": NotFound,
+    "exists": AlreadyExists,
+    "full": ResourceExhausted,
+    "const": PermissionDenied,
+    "invalid": OutOfRange,
+    "no_memory": ResourceExhausted,
 }
 
 
@@ -59,7 +59,7 @@ class Entry:
 
 
 class ProgramInstance(ProfileControl, StatefulControl):
-    """One switch's state. `pointer` is the `struct p4_instance *`, `program_pointer` the `struct p4_program *`."""
+    """One switch's state. `pointer` is the `struct p4_instance *`, `opened` what it was compiled to."""
 
     def __init__(
         self,
@@ -73,31 +73,34 @@ class ProgramInstance(ProfileControl, StatefulControl):
     ):
         """`opened` was compiled from `program`; `lock` and `host` are addresses as in `struct p4_config`, 0: none."""
         self.program = program
-        self.program_pointer = opened.pointer
+        self.opened = opened
         self._c = opened.library
-        config = Config(lock=lock, seed=seed & (2**64 - 1), drop_port=drop_port)
+        about = opened.about
+        config = about.structures["p4_config"](lock=lock, seed=seed & (2**64 - 1), drop_port=drop_port)
         if host:
-            config.host = Host.from_address(host)
+            config.host = about.structures["p4_host"].from_address(host)
         self.pointer = int(self._create(config))
+        self._view = about.structures["p4_entry_view"]
+        self._cell = about.structures["p4_counter"]
+        references = about.enums["p4_ref_kind"]
+        self._no_ref, self._action_ref = references["none"], references["action"]
+        self._member_ref, self._group_ref = references["member"], references["group"]
+        self._status = {number: name for name, number in about.enums["p4_status"].items()}
         self._by_index = tuple(program.actions.values())
         self._mutex = threading.RLock()
         self._init_profiles()
 
-    def _create(self, config: Config) -> int:
-        create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Config))(self._function("create"))
-        pointer = create(ctypes.byref(config))
+    def _create(self, config: ctypes.Structure) -> int:
+        create = self.opened.function("create", ctypes.c_void_p, ctypes.c_void_p)
+        pointer = create(ctypes.addressof(config))
         if not pointer:
             raise BuildError(f"{self.program.name}: out of memory")
         return int(pointer)
 
-    def _function(self, name: str) -> int:
-        struct = ProgramStruct.from_address(self.program_pointer)
-        return int(getattr(struct, name))
-
     def close(self) -> None:
         """Frees the C instance; the object is unusable afterwards. The core must have let go of it."""
         if self.pointer:
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._function("destroy"))(self.pointer)
+            self.opened.function("destroy", None, ctypes.c_void_p)(self.pointer)
             self.pointer = 0
 
     def restart(self) -> None:
@@ -107,7 +110,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
 
     def _check(self, status: int, what: str) -> int:
         if status < 0:
-            raise _ERRORS.get(status, ControlError)(what)
+            raise _ERRORS.get(self._status.get(status, ""), ControlError)(what)
         return status
 
     # --- actions ------------------------------------------------------------------------------------------
@@ -143,15 +146,15 @@ class ProgramInstance(ProfileControl, StatefulControl):
             if table.action_profile is not None:
                 raise InvalidArgument(f"{where}: entries name members or groups of '{table.action_profile}'")
             index, words = self._pack(table.actions, action, table.arg_words, where)
-            return REF_ACTION, index, words
+            return self._action_ref, index, words
         if table.action_profile is None:
             raise InvalidArgument(f"{where}: entries name actions, the table has no action profile")
         nothing = _words([0] * table.arg_words)
         if isinstance(action, MemberRef):
-            return REF_MEMBER, self._member_slot(table.action_profile, action.member), nothing
+            return self._member_ref, self._member_slot(table.action_profile, action.member), nothing
         if not self.program.action_profiles[table.action_profile].selector:
             raise InvalidArgument(f"{where}: '{table.action_profile}' has no groups")
-        return REF_GROUP, self._group_slot(table.action_profile, action.group), nothing
+        return self._group_ref, self._group_slot(table.action_profile, action.group), nothing
 
     def _writable(self, table: Table) -> None:
         if table.const_entries:
@@ -191,31 +194,30 @@ class ProgramInstance(ProfileControl, StatefulControl):
                 idle_timeout_ns,
                 ctypes.byref(handle),
             )
-            if status == -2:
-                raise AlreadyExists(f"table '{table}' has an entry with this key")
-            if status == -3:
-                raise ResourceExhausted(f"table '{table}' is full ({t.max_size} entries)")
-            self._check(status, f"table '{table}': out of memory")
+            if status < 0:
+                full = f"table '{table}' is full ({t.max_size} entries)"
+                why = {"exists": f"table '{table}' has an entry with this key", "full": full}
+                self._check(status, why.get(self._status.get(status, ""), f"table '{table}': out of memory"))
             self._refer(t, kind, number, 1)
         return handle.value
 
-    def _raw(self, table: Table, handle: int) -> tuple[EntryView, Any]:
-        view = EntryView()
+    def _raw(self, table: Table, handle: int) -> tuple[Any, Any]:
+        view = self._view()
         data = (ctypes.c_uint64 * (table.arg_words + 3 * table.key_words + 1))()
         if self._c.p4c_table_get(self.pointer, table.index, handle, ctypes.byref(view), data) < 0:
             raise NotFound(f"table '{table.name}' has no entry {handle}")
         return view, data
 
-    def _action_of(self, table: Table, view: EntryView, data: Sequence[int]) -> EntryAction | None:
-        if view.kind == REF_ACTION:
+    def _action_of(self, table: Table, view: Any, data: Sequence[int]) -> EntryAction | None:
+        if view.kind == self._action_ref:
             return self._unpack(view.number, data)
-        if view.kind == REF_MEMBER and table.action_profile is not None:
+        if view.kind == self._member_ref and table.action_profile is not None:
             return MemberRef(self._member_id(table.action_profile, view.number))
-        if view.kind == REF_GROUP and table.action_profile is not None:
+        if view.kind == self._group_ref and table.action_profile is not None:
             return GroupRef(self._group_id(table.action_profile, view.number))
         return None
 
-    def _handle(self, table: Table, handle: int) -> EntryView:
+    def _handle(self, table: Table, handle: int) -> Any:
         if handle < 0:
             raise NotFound(f"table '{table.name}' has no entry {handle}")
         return self._raw(table, handle)[0]
@@ -228,7 +230,7 @@ class ProgramInstance(ProfileControl, StatefulControl):
             old = self._handle(t, handle)
             self._replace(t, handle, old, action)
 
-    def _replace(self, t: Table, handle: int, old: EntryView, action: EntryAction) -> None:
+    def _replace(self, t: Table, handle: int, old: Any, action: EntryAction) -> None:
         kind, number, args = self._reference(t, action)
         status = self._c.p4c_table_modify(self.pointer, t.index, handle, kind, number, args)
         self._check(status, f"table '{t.name}' has no entry {handle}")
@@ -327,11 +329,11 @@ class ProgramInstance(ProfileControl, StatefulControl):
         with self._mutex:
             old = self._raw(t, -1)[0]
             if default is None:
-                self._c.p4c_table_modify(self.pointer, t.index, -1, 0, -1, _words([0] * t.arg_words))
+                self._c.p4c_table_modify(self.pointer, t.index, -1, self._no_ref, -1, _words([0] * t.arg_words))
                 self._refer(t, old.kind, old.number, -1)
                 return
             index, args = self._pack(t.actions, default, t.arg_words, f"table '{table}'")
-            self._c.p4c_table_modify(self.pointer, t.index, -1, REF_ACTION, index, args)
+            self._c.p4c_table_modify(self.pointer, t.index, -1, self._action_ref, index, args)
             self._refer(t, old.kind, old.number, -1)
 
     def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
@@ -362,9 +364,9 @@ class ProgramInstance(ProfileControl, StatefulControl):
 
     def faults(self) -> dict[str, int]:
         """What `struct p4_faults` counted, by name."""
-        faults = Faults()
+        faults = self.opened.about.structures["p4_faults"]()
         self._c.p4c_faults(self.pointer, ctypes.byref(faults))
-        return {name: int(getattr(faults, name)) for name in FAULTS}
+        return {name: int(getattr(faults, name)) for name in (field[0] for field in faults._fields_)}
 
 
 def _words(values: Sequence[int]) -> Any:

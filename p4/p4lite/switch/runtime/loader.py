@@ -16,7 +16,7 @@ from p4lite.switch.program.load import load_facts
 from p4lite.switch.runtime.abi import OpenedProgram, open_program
 from p4lite.switch.runtime.instance import ProgramInstance
 
-RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c")
+RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c", "describe.c")
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,6 +73,8 @@ class ProfileControl:
     _c: Any
     _mutex: Any
     _pack: Any
+    _member_ref: int
+    _group_ref: int
 
     def _init_profiles(self) -> None:
         self._states = {name: _State() for name in self.program.action_profiles}
@@ -105,11 +107,11 @@ class ProfileControl:
         return self._profile(profile)[1].groups.id[slot]
 
     def _refer(self, table: Table, kind: int, number: int, change: int) -> None:
-        """Counts references of table entries (kind 2: members, 3: groups)."""
-        if table.action_profile is None or kind not in (2, 3):
+        """Counts references of table entries."""
+        if table.action_profile is None or kind not in (self._member_ref, self._group_ref):
             return
         state = self._profile(table.action_profile)[1]
-        slots = state.members if kind == 2 else state.groups
+        slots = state.members if kind == self._member_ref else state.groups
         if number in slots.references:
             slots.references[number] += change
 

@@ -7,57 +7,14 @@ and only reported here.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_int64, c_uint8, c_uint32, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
 from p4lite.switch.errors import NotFound
-from p4lite.switch.runtime.abi import ProgramStruct
 from p4lite.switch.runtime.instance import ProgramInstance
 
-# in the order of enum p4_field_id
-FIELD_NAMES = (
-    "ingress_port",
-    "egress_spec",
-    "egress_port",
-    "instance_type",
-    "packet_length",
-    "parser_error",
-    "checksum_error",
-    "priority",
-    "mcast_grp",
-    "egress_rid",
-    "ingress_timestamp",
-    "egress_timestamp",
-    "enq_timestamp",
-    "enq_qdepth",
-    "deq_timedelta",
-    "deq_qdepth",
-    "qid",
-)
-FIELD_IDS = {name: i for i, name in enumerate(FIELD_NAMES)}
 MAX_PACKET = 1 << 16
-
-
-class PhvHead(ctypes.Structure):
-    """`struct p4_phv`."""
-
-    _fields_ = [
-        ("packet_length", c_uint32),
-        ("ingress_length", c_uint32),
-        ("payload_offset", c_uint32),
-        ("parser_error", c_uint32),
-        ("clone_session", c_uint32),
-        ("clone_field_list", c_uint32),
-        ("digest", c_uint32),
-        ("resubmit", c_uint32),
-        ("recirculate", c_uint32),
-        ("truncate_to", c_uint32),
-        ("checksum_error", c_uint8),
-        ("exit", c_uint8),
-        ("reserved", c_uint8 * 6),
-    ]
 
 
 @dataclass(frozen=True)
@@ -85,34 +42,35 @@ class Runner:
 
     def __init__(self, instance: ProgramInstance):
         self.instance = instance
-        self.struct = ProgramStruct.from_address(instance.program_pointer)
+        about = instance.opened.about
+        self.struct: Any = about.structures["p4_program"].from_address(instance.opened.pointer)
+        self.field_ids = {name: i for i, name in enumerate(about.names("p4_field_id"))}
+        self._constants = about.enums["p4_constant"]
         phv, inst, data = c_void_p, c_void_p, c_char_p
-        self._reset = self._fn("phv_reset", None, phv)
-        self._parse = self._fn("parse", None, inst, phv, data, c_uint32)
-        self._ingress = self._fn("ingress", None, inst, phv)
-        self._egress = self._fn("egress", None, inst, phv)
-        self._deparse = self._fn("deparse", c_int64, inst, phv, data, c_uint32, POINTER(c_uint8), c_uint32)
-        self._digest = self._fn("digest", c_int64, c_uint32, phv, POINTER(c_uint8), c_uint32)
-        self._copy_list = self._fn("copy_field_list", None, c_uint32, phv, phv)
+        function = instance.opened.function
+        self._reset = function("phv_reset", None, phv)
+        self._parse = function("parse", None, inst, phv, data, c_uint32)
+        self._ingress = function("ingress", None, inst, phv)
+        self._egress = function("egress", None, inst, phv)
+        self._deparse = function("deparse", c_int64, inst, phv, data, c_uint32, POINTER(c_uint8), c_uint32)
+        self._digest = function("digest", c_int64, c_uint32, phv, POINTER(c_uint8), c_uint32)
+        self._copy_list = function("copy_field_list", None, c_uint32, phv, phv)
         self._memory = (c_uint8 * (self.struct.phv_size + 64))()
         self._out = (c_uint8 * MAX_PACKET)()
         self.phv = (ctypes.addressof(self._memory) + 63) // 64 * 64
-        self.head = PhvHead.from_address(self.phv)
-        self._fn("phv_init", None, phv)(self.phv)
-
-    def _fn(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        return ctypes.CFUNCTYPE(result, *arguments)(int(getattr(self.struct, name)))
+        self.head: Any = about.structures["p4_phv"].from_address(self.phv)
+        function("phv_init", None, phv)(self.phv)
 
     def get(self, name: str) -> int | None:
-        """A target field by its name in FIELD_IDS; None if the program lacks it."""
-        f = self.struct.fields[FIELD_IDS[name]]
+        """A target field by its name in `enum p4_field_id` (lower case, no prefix); None if the program lacks it."""
+        f = self.struct.fields[self.field_ids[name]]
         if f.offset < 0:
             return None
         raw = ctypes.string_at(self.phv + f.offset, f.size)
         return int.from_bytes(raw, "little")
 
     def set(self, name: str, value: int) -> None:
-        f = self.struct.fields[FIELD_IDS[name]]
+        f = self.struct.fields[self.field_ids[name]]
         if f.offset >= 0:
             raw = (value & ((1 << f.width) - 1)).to_bytes(f.size, "little")
             ctypes.memmove(self.phv + f.offset, raw, f.size)
@@ -148,12 +106,12 @@ class Runner:
         payload = data[self.head.payload_offset :]
         size = self._deparse(inst, self.phv, payload, len(payload), self._out, MAX_PACKET)
         out = bytes(self._out[:size]) + payload
-        if self.head.truncate_to != 2**32 - 1:
+        if self.head.truncate_to != self._constants["no_truncate"]:
             out = out[: self.head.truncate_to]
         return self._result(spec, out, False, mcast, digest)
 
     def _result(self, port: int, data: bytes, dropped: bool, mcast: int, digest: tuple[int, bytes] | None) -> Result:
-        h = self.head
+        h, known = self.head, self._constants
         return Result(
             port=port,
             data=data,
@@ -162,11 +120,11 @@ class Runner:
             checksum_error=h.checksum_error,
             mcast_grp=mcast,
             packet_length=h.packet_length,
-            clone_session=h.clone_session & 0x7FFF if h.clone_session & 0x8000 else None,
+            clone_session=h.clone_session & known["clone_mask"] if h.clone_session & known["clone_valid"] else None,
             clone_field_list=h.clone_field_list,
             digest=digest,
             resubmit=h.resubmit,
             recirculate=h.recirculate,
-            truncate_to=None if h.truncate_to == 2**32 - 1 else h.truncate_to,
-            fields={n: v for n in FIELD_IDS if (v := self.get(n)) is not None},
+            truncate_to=None if h.truncate_to == known["no_truncate"] else h.truncate_to,
+            fields={n: v for n in self.field_ids if (v := self.get(n)) is not None},
         )

@@ -152,7 +152,7 @@ class TargetService:
     def _link(self, request: Request) -> tuple[Link, LinkDirection]:
         port = self._end(request.get("a"), "a")
         if port.link is None:
-            raise P4RtError(NOT_FOUND, f"port {port.number} of switch {port.switch.device_id} has no link")
+            raise P4RtError(NOT_FOUND, f"port {port.number} of switch {port.device_id} has no link")
         return port.link, cast(LinkDirection, _choice(request, "direction", ("both", "a_to_b", "b_to_a")))
 
     def _chosen(self, request: Request) -> list[Switch]:
@@ -163,9 +163,9 @@ class TargetService:
             raise CodecError(f"device_ids: expected a list, got {chosen!r}")
         return [self._service.device(integer(ident, "device_ids")).switch for ident in chosen]
 
-    def _ports_changed(self, *switches: Switch) -> None:
-        for switch in switches:
-            self._service.device(switch.device_id).ports_changed()
+    def _ports_changed(self, *ports: Port) -> None:
+        for port in ports:
+            self._service.device(port.device_id).ports_changed()
 
     # -- switches ----------------------------------------------------------------------------------------
 
@@ -195,9 +195,8 @@ class TargetService:
         link = port.link
         peer = None
         if link is not None:
-            first = (link.a.switch.device_id, link.a.number) == (port.switch.device_id, port.number)
-            other = link.b if first else link.a
-            peer = [other.switch.device_id, other.number]
+            other = link.other(port)
+            peer = [other.device_id, other.number]
         return {
             "port": port.number,
             "name": port.name,
@@ -268,8 +267,8 @@ class TargetService:
 
     def _remove_port(self, request: Request) -> Any:
         port = self._port(request)
-        port.switch.remove_port(port.number)
-        self._ports_changed(port.switch)
+        self._fabric.switch(port.device_id).remove_port(port.number)
+        self._ports_changed(port)
         return {}
 
     def _set_port_link(self, request: Request) -> Any:
@@ -290,10 +289,8 @@ class TargetService:
         self._ports_changed(*self._both_ends(port))
         return {}
 
-    def _both_ends(self, port: Port) -> list[Switch]:
-        if port.link is None:
-            return [port.switch]
-        return [port.link.a.switch, port.link.b.switch]
+    def _both_ends(self, port: Port) -> list[Port]:
+        return [port] if port.link is None else list(port.link.ports())
 
     def _set_queue(self, request: Request) -> Any:
         limits = codec.queue_limits(request.get("limits"), "limits")
@@ -332,13 +329,13 @@ class TargetService:
         settings = codec.link_settings(request.get("settings") or {}, "settings")
         back = request.get("back")
         self._fabric.link(a, b, settings, None if back is None else codec.link_settings(back, "back"))
-        self._ports_changed(a.switch, b.switch)
+        self._ports_changed(a, b)
         return {}
 
     def _remove_link(self, request: Request) -> Any:
         link, _ = self._link(request)
         self._fabric.unlink(link)
-        self._ports_changed(link.a.switch, link.b.switch)
+        self._ports_changed(*link.ports())
         return {}
 
     def _set_link(self, request: Request) -> Any:
@@ -353,7 +350,7 @@ class TargetService:
     def _set_link_up(self, request: Request) -> Any:
         link, direction = self._link(request)
         link.set_up(_flag(request, "up"), direction)
-        self._ports_changed(link.a.switch, link.b.switch)
+        self._ports_changed(*link.ports())
         return {}
 
     # -- observation -------------------------------------------------------------------------------------

@@ -160,15 +160,15 @@ int pf_port_is_up(struct port *q, uint32_t outgoing)
 
 int pf_port_queue(struct port *q, int32_t priority, uint64_t packets, uint64_t bytes)
 {
-    if (priority < -2 || priority >= (int32_t)q->sw->config.priority_queues)
+    if (priority < PF_QUEUE_BUFFER || priority >= (int32_t)q->sw->config.priority_queues)
         return PF_E_RANGE;
     pf_lock(q->sw->fabric);
-    if (priority == -2) {
+    if (priority == PF_QUEUE_BUFFER) {
         q->limit_packets = packets;
         q->limit_bytes = bytes;
     }
     for (int32_t i = 0; i < (int32_t)PF_MAX_PRIORITIES; i++)
-        if (priority == -1 || priority == i) {
+        if (priority == PF_QUEUE_EACH || priority == i) {
             q->queues[i].limit_packets = packets;
             q->queues[i].limit_bytes = bytes;
         }

@@ -1,15 +1,19 @@
-/* C interface of the fabric core, as `fabric/core.py` binds it. Units are in the names; every function takes the
+/* C interface of the fabric core; `fabric/core.py` builds its structures from what describe.c says of them. Units are in the names; every function takes the
  * fabric's lock itself unless it says otherwise. Functions that return int give 0, or a PF_E* code. */
 #ifndef P4LITE_FABRIC_H
 #define P4LITE_FABRIC_H
 
 #include <stdint.h>
 
+#include "describe.h"
 #include "pipeline.h"
 
 #define PF_ABI 1u
 #define PF_MAX_PRIORITIES 8u
 #define PF_NO_TIME UINT64_MAX
+#define PF_NONE (-1)         /* no CPU port; no port or group of a clone session */
+#define PF_QUEUE_EACH (-1)   /* the queue of each priority */
+#define PF_QUEUE_BUFFER (-2) /* the buffer that all share */
 
 enum pf_error {
     PF_OK = 0,
@@ -26,38 +30,40 @@ enum pf_error {
 
 enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
 
-/* Losses at a port; the order is that of `PORT_DROPS` in fabric/core.py. */
-enum pf_port_drop {
-    PF_D_QUEUE_FULL,
-    PF_D_BUFFER_FULL,
-    PF_D_LINK_DOWN,
-    PF_D_LOSS,
-    PF_D_BURST_LOSS,
-    PF_D_BLACKHOLE,
-    PF_D_NOT_RUNNING,
-    PF_D_HOST_QUEUE_FULL,
-    PF_D_DEVICE,
-    PF_D_RX_RING,
-    PF_D_NO_PEER,
-    PF_D_MEMORY,
-    PF_PORT_DROPS
-};
+/* Losses at a port, and their names in traces and statistics. */
+#define PF_PORT_DROP_REASONS(X) \
+    X(QUEUE_FULL, "queue_full") \
+    X(BUFFER_FULL, "buffer_full") \
+    X(LINK_DOWN, "link_down") \
+    X(LOSS, "loss") \
+    X(BURST_LOSS, "burst_loss") \
+    X(BLACKHOLE, "blackhole") \
+    X(NOT_RUNNING, "not_running") \
+    X(HOST_QUEUE_FULL, "host_queue_full") \
+    X(DEVICE, "device") \
+    X(RX_RING, "rx_ring") \
+    X(NO_PEER, "no_peer") \
+    X(MEMORY, "memory")
+#define PF_PORT_DROP(name, text) PF_D_##name,
+enum pf_port_drop { PF_PORT_DROP_REASONS(PF_PORT_DROP) PF_PORT_DROPS };
 
-/* Losses in a switch; the order is that of `SWITCH_DROPS` in fabric/core.py. */
-enum pf_switch_drop {
-    PF_S_INGRESS,
-    PF_S_EGRESS,
-    PF_S_PRIORITY,
-    PF_S_MCAST_GROUP,
-    PF_S_CLONE_SESSION,
-    PF_S_LOOP_LIMIT,
-    PF_S_NO_PROGRAM,
-    PF_S_NO_PORT,
-    PF_S_TOO_LONG,
-    PF_S_FLUSHED,
-    PF_S_MEMORY,
-    PF_SWITCH_DROPS
-};
+/* Losses in a switch. */
+#define PF_SWITCH_DROP_REASONS(X) \
+    X(INGRESS, "ingress") \
+    X(EGRESS, "egress") \
+    X(PRIORITY, "priority") \
+    X(MCAST_GROUP, "mcast_group") \
+    X(CLONE_SESSION, "clone_session") \
+    X(LOOP_LIMIT, "loop_limit") \
+    X(NO_PROGRAM, "no_program") \
+    X(NO_PORT, "no_port") \
+    X(TOO_LONG, "too_long") \
+    X(FLUSHED, "flushed") \
+    X(MEMORY, "memory")
+#define PF_SWITCH_DROP(name, text) PF_S_##name,
+enum pf_switch_drop { PF_SWITCH_DROP_REASONS(PF_SWITCH_DROP) PF_SWITCH_DROPS };
+
+#define PF_TRACED_DROP(name, text) "drop:" text,
 
 struct pf_link_settings {
     uint64_t rate_bps;
@@ -117,7 +123,7 @@ struct pf_config {
 
 struct pf_switch_config {
     uint32_t device_id, priority_queues, drop_port, loop_limit;
-    int64_t cpu_port; /* -1: none */
+    int64_t cpu_port; /* PF_NONE: none */
 };
 
 /* One delivered packet: where its bytes are in the batch. */
@@ -134,6 +140,9 @@ struct pf_batch {
     uint64_t now_ns;
 };
 
+_Static_assert(sizeof(struct pf_delivery) == 32 && offsetof(struct pf_delivery, offset) == 16,
+               "deliveries are read in bulk: no holes");
+
 enum pf_notification_kind { PF_N_PACKET_IN, PF_N_DIGEST, PF_N_PORT_STATUS };
 
 /* Head of a notification record; `length` bytes follow, padded to 8. */
@@ -142,12 +151,17 @@ struct pf_notification {
     uint32_t kind, device_id, ident, up;
     uint64_t length;
 };
+_Static_assert(sizeof(struct pf_notification) == 32 && offsetof(struct pf_notification, length) == 24,
+               "records follow each other at multiples of 8 bytes: no holes");
+_Static_assert(offsetof(struct pf_config, abi) == 0, "the first that pf_create looks at");
 
 struct fabric;
 struct sw;
 struct port;
 
 #pragma GCC visibility push(default)
+
+const struct p4_description *pf_description(void);
 
 struct fabric *pf_create(const struct pf_config *config);
 void pf_destroy(struct fabric *f);
@@ -171,7 +185,7 @@ void pf_switch_tick(struct sw *s);
 int pf_switch_stats(struct sw *s, struct pf_switch_stats *out, uint32_t reset);
 int pf_switch_group(struct sw *s, uint32_t group, const struct pf_replica *replicas, uint32_t count);
 int pf_switch_group_delete(struct sw *s, uint32_t group);
-/* port and group -1: none. */
+/* port and group PF_NONE: none. */
 int pf_switch_session(struct sw *s, uint32_t session, int64_t port, int64_t group,
                       const struct pf_replica *replicas, uint32_t count, uint32_t truncate_bytes);
 int pf_switch_session_delete(struct sw *s, uint32_t session);
@@ -187,7 +201,7 @@ int pf_port_interface(struct port *p, const char *name);
 int pf_port_settings(struct port *p, uint32_t outgoing, const struct pf_link_settings *settings);
 int pf_port_up(struct port *p, uint32_t outgoing, uint32_t up);
 int pf_port_is_up(struct port *p, uint32_t outgoing);
-/* priority -1: each; -2: the buffer shared by all. 0: no limit. */
+/* priority, or PF_QUEUE_EACH, or PF_QUEUE_BUFFER. 0: no limit. */
 int pf_port_queue(struct port *p, int32_t priority, uint64_t packets, uint64_t bytes);
 int pf_port_stats(struct port *p, struct pf_port_stats *out, uint32_t reset);
 /* limited: what is written counts against pf_files_room, and the file ends when there is none left. */

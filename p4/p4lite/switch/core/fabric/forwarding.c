@@ -6,9 +6,7 @@
 
 static void switch_drop(struct fabric *f, struct sw *s, const struct port *q, struct packet *p, enum pf_switch_drop why)
 {
-    static const char *const names[PF_SWITCH_DROPS] = {
-        "drop:ingress", "drop:egress", "drop:priority", "drop:mcast_group", "drop:clone_session",
-        "drop:loop_limit", "drop:no_program", "drop:no_port", "drop:too_long", "drop:flushed", "drop:memory"};
+    static const char *const names[] = {PF_SWITCH_DROP_REASONS(PF_TRACED_DROP)};
     s->stats.drops[why]++;
     if (f->trace)
         trace_packet(f, names[why], q, p);

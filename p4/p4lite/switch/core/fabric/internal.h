@@ -312,9 +312,7 @@ static inline void port_drop(struct fabric *f, struct port *q, struct packet *p,
 {
     q->stats.drops[why]++;
     if (f->trace) {
-        static const char *const names[PF_PORT_DROPS] = {
-            "drop:queue_full", "drop:buffer_full", "drop:link_down", "drop:loss", "drop:burst_loss", "drop:blackhole",
-            "drop:not_running", "drop:host_queue_full", "drop:device", "drop:rx_ring", "drop:no_peer", "drop:memory"};
+        static const char *const names[] = {PF_PORT_DROP_REASONS(PF_TRACED_DROP)};
         trace_packet(f, names[why], q, p);
     }
     packet_drop_phv(q->sw, p);

@@ -73,14 +73,6 @@ P4_EXPORT int64_t p4c_table_find(struct p4_instance *head, uint32_t table, const
     return handle;
 }
 
-struct p4_entry_view {
-    int64_t order;
-    uint64_t hit_ns, timeout_ns, now_ns, packets, bytes;
-    uint32_t kind;
-    int32_t number;
-    uint32_t is_const;
-};
-
 /* `data` receives arg_words + 3 * key_words words: arguments, value, mask, high. */
 P4_EXPORT int p4c_table_get(struct p4_instance *head, uint32_t table, int64_t handle, struct p4_entry_view *view,
                             uint64_t *data)

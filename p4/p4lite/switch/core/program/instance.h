@@ -66,6 +66,17 @@ struct p4_state {
     size_t scratch_size;
 };
 
+_Static_assert(offsetof(struct p4_state, head) == 0, "one pointer is both");
+
+/* An entry as control operations read it. */
+struct p4_entry_view {
+    int64_t order;
+    uint64_t hit_ns, timeout_ns, now_ns, packets, bytes;
+    uint32_t kind; /* enum p4_ref_kind */
+    int32_t number;
+    uint32_t is_const;
+};
+
 struct p4_state *p4_state_create(const struct p4_state_desc *desc, const struct p4_config *config);
 void p4_state_destroy(struct p4_state *in);
 /* Empties everything and loads the initial entries again. */

@@ -54,28 +54,30 @@ struct p4_phv {
     uint8_t exit;              /* `exit` was executed; ingress() and egress() clear it on entry */
     uint8_t reserved[6];
 };
+_Static_assert(sizeof(struct p4_phv) == 48, "the program's own fields follow at a multiple of 16");
 
-/* Fields a target knows. A program need not have them all (P4_14 programs seldom do). */
-enum p4_field_id {
-    P4F_INGRESS_PORT,
-    P4F_EGRESS_SPEC,
-    P4F_EGRESS_PORT,
-    P4F_INSTANCE_TYPE,
-    P4F_PACKET_LENGTH,
-    P4F_PARSER_ERROR,
-    P4F_CHECKSUM_ERROR,
-    P4F_PRIORITY,          /* intrinsic_metadata.priority */
-    P4F_MCAST_GRP,
-    P4F_EGRESS_RID,
-    P4F_INGRESS_TIMESTAMP, /* intrinsic_metadata.ingress_global_timestamp */
-    P4F_EGRESS_TIMESTAMP,
-    P4F_ENQ_TIMESTAMP,
-    P4F_ENQ_QDEPTH,
-    P4F_DEQ_TIMEDELTA,
-    P4F_DEQ_QDEPTH,
-    P4F_QID,
-    P4F_COUNT
-};
+/* Fields a target knows, under the names of TARGET_FIELDS in codegen/generate.py. A program need not have them all
+ * (P4_14 programs seldom do). */
+#define P4_TARGET_FIELDS(X) \
+    X(INGRESS_PORT) \
+    X(EGRESS_SPEC) \
+    X(EGRESS_PORT) \
+    X(INSTANCE_TYPE) \
+    X(PACKET_LENGTH) \
+    X(PARSER_ERROR) \
+    X(CHECKSUM_ERROR) \
+    X(PRIORITY) \
+    X(MCAST_GRP) \
+    X(EGRESS_RID) \
+    X(INGRESS_TIMESTAMP) \
+    X(EGRESS_TIMESTAMP) \
+    X(ENQ_TIMESTAMP) \
+    X(ENQ_QDEPTH) \
+    X(DEQ_TIMEDELTA) \
+    X(DEQ_QDEPTH) \
+    X(QID)
+#define P4_TARGET_FIELD(name) P4F_##name,
+enum p4_field_id { P4_TARGET_FIELDS(P4_TARGET_FIELD) P4F_COUNT };
 
 struct p4_field {
     int32_t offset; /* bytes from the start of the PHV; -1: the program has no such field */
@@ -160,6 +162,8 @@ struct p4_program {
     /* Serialises learn list `id`: every field big-endian, padded to whole bytes. Bytes, or -1 (unknown id, cap). */
     int64_t (*digest)(uint32_t id, const struct p4_phv *, uint8_t *out, uint32_t cap);
 };
+
+_Static_assert(offsetof(struct p4_program, abi) == 0, "looked at before anything else of a program is believed");
 
 typedef const struct p4_program *(*p4lite_program_fn)(void);
 

@@ -1,0 +1,278 @@
+"""Ports of a switch and the cables between them, as the fabric hands them out (see `fabric.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.values import (
+    BurstLoss,
+    FabricError,
+    Lag,
+    LinkSettings,
+    PortStats,
+    QueueLimits,
+    QueueStats,
+)
+
+PLAIN = LinkSettings()
+PortDirection = Literal["outgoing", "incoming"]
+Direction = Literal["both", "a_to_b", "b_to_a"]
+
+
+def file_name(path: str | os.PathLike[str]) -> bytes:
+    """The path as C takes it."""
+    return os.fsencode(path)
+
+
+def lag(c: Any) -> Lag:
+    """A `struct pf_lag`."""
+    return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
+
+
+def c_settings(core: Core, settings: LinkSettings) -> Any:
+    """The settings as C takes them. Raises FabricError for a value out of range."""
+    settings.check()
+    burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
+    return core.new(
+        "pf_link_settings",
+        rate_bps=settings.rate_bps,
+        delay_ns=settings.delay_ns,
+        reorder_extra_ns=settings.reorder_extra_ns,
+        host_queue_bytes=settings.host_queue_bytes,
+        loss=settings.loss,
+        ge_to_bad=burst.to_bad,
+        ge_to_good=burst.to_good,
+        ge_loss_bad=burst.loss_bad,
+        ge_loss_good=burst.loss_good,
+        corrupt=settings.corrupt,
+        duplicate=settings.duplicate,
+        reorder=settings.reorder,
+        overhead_bytes=settings.overhead_bytes,
+        blackhole=int(settings.blackhole),
+    )
+
+
+class Port:
+    """One port of a switch (made by `Switch.add_port`)."""
+
+    def __init__(self, core: Core, device_id: int, number: int, name: str, pointer: int, priority_queues: int) -> None:
+        self.device_id = device_id
+        self.number = number
+        self.name = name
+        self.interface: str | None = None
+        self.pointer = pointer
+        self._core = core
+        self._priority_queues = priority_queues
+        self.link: Link | None = None
+        self.outgoing = PLAIN
+        self.incoming = PLAIN
+
+    @property
+    def _lib(self) -> Any:
+        return self._core.c
+
+    def __repr__(self) -> str:
+        return f"<Port {self.name}>"
+
+    def attach(self, interface: str) -> None:
+        """Bind an external port to an interface (real clock). FabricError: unknown, in use, no permission."""
+        result = self._lib.pf_port_interface(self.pointer, os.fsencode(interface))
+        if result == 0:
+            self.interface = interface
+            return
+        failure = self._core.failure(result)
+        reason = {
+            "clock": "interfaces need the real clock",
+            "exists": "another port uses this interface",
+            "busy": "the port has a link or an interface already",
+            "range": "not an interface name",
+        }.get(failure, "out of memory")
+        if failure == "system":
+            code = ctypes.get_errno()
+            reason = {
+                errno.ENODEV: "no such interface (ip link shows those there are)",
+                errno.EPERM: "no permission for raw sockets; run as root or with CAP_NET_RAW",
+            }.get(code, os.strerror(code))
+        raise FabricError(f"{self.name}: interface {interface}: {reason}")
+
+    def set_link(self, *, outgoing: LinkSettings | None = None, incoming: LinkSettings | None = None) -> None:
+        """Change the direction away from (outgoing) or towards (incoming) this switch, at run time.
+
+        A change of rate holds from the next packet (a faster link also finishes sooner what it is sending), of
+        delay for packets sent from now on (those of one direction never overtake each other unless `reorder`
+        says so).
+        """
+        for flag, settings in ((1, outgoing), (0, incoming)):
+            if settings is None:
+                continue
+            self._lib.pf_port_settings(self.pointer, flag, ctypes.byref(c_settings(self._core, settings)))
+            other = None if self.link is None else self.link.other(self)
+            if flag:
+                self.outgoing = settings
+                if other is not None:
+                    other.incoming = settings
+            else:
+                self.incoming = settings
+                if other is not None:
+                    other.outgoing = settings
+
+    def link_settings(self, direction: PortDirection) -> LinkSettings:
+        """The settings in force."""
+        return self.outgoing if direction == "outgoing" else self.incoming
+
+    def set_up(self, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both") -> None:
+        """Cut or mend the link at this port, in both directions or one. What is on the wire is lost."""
+        if direction in ("both", "outgoing"):
+            self._lib.pf_port_up(self.pointer, 1, int(up))
+        if direction in ("both", "incoming"):
+            self._lib.pf_port_up(self.pointer, 0, int(up))
+
+    def is_up(self, direction: PortDirection) -> bool:
+        """Administrative state of a direction (and of the interface, if any)."""
+        return bool(self._lib.pf_port_is_up(self.pointer, int(direction == "outgoing")))
+
+    def set_queue(self, limits: QueueLimits, priority: int | None = None) -> None:
+        """Capacity of one priority's queue, or of each (None). Packets already waiting stay."""
+        which = self._core.queue_each if priority is None else priority
+        if priority is not None and not 0 <= priority < self._priority_queues:
+            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
+        self._set_limits(which, limits)
+
+    def set_buffer(self, limits: QueueLimits) -> None:
+        """Capacity of the whole port over all priorities (default: no limit beside the queues')."""
+        self._set_limits(self._core.queue_buffer, limits)
+
+    def _set_limits(self, which: int, limits: QueueLimits) -> None:
+        if limits.packets < 0 or limits.bytes < 0:
+            raise FabricError(f"{self.name}: {limits}: a capacity cannot be negative (0: no limit)")
+        self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
+
+    def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
+        """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
+
+        `limited`: what it takes counts against `Fabric.set_files_room`, and it ends when there is none left.
+        """
+        name = None if path is None else file_name(path)
+        if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
+            raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
+
+    def collect(self, wanted: bool) -> None:
+        """Whether what leaves this external port is delivered to Python (default) or only counted."""
+        self._lib.pf_port_collect(self.pointer, int(wanted))
+
+    def generate(self, frames: Sequence[bytes], count: int, *, interval_ns: int, start_ns: int | None = None) -> None:
+        """An outside source in the core: `count` frames, cycling through `frames`, one every interval_ns.
+
+        For background traffic and measurements; ends with the port. FabricError: not an external port, no
+        frames, a start in the past.
+        """
+        start = self._core.now_ns if start_ns is None else start_ns
+        lengths = (ctypes.c_uint32 * max(1, len(frames)))(*(len(frame) for frame in frames))
+        result = self._lib.pf_port_generate(
+            self.pointer, b"".join(frames), lengths, len(frames), count, start, interval_ns
+        )
+        if result != 0:
+            reason = {
+                "range": "nothing to send",
+                "busy": "not an external port",
+                "past": f"{start} ns is past",
+            }.get(self._core.failure(result), "a frame is longer than 65536 bytes, or out of memory")
+            raise FabricError(f"{self.name}: generate: {reason}")
+
+    def stats(self, *, reset: bool = False) -> PortStats:
+        """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
+        c = self._core.new("pf_port_stats")
+        self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
+        queues = tuple(
+            QueueStats(
+                priority,
+                q.depth_packets,
+                q.depth_bytes,
+                q.max_packets,
+                q.max_bytes,
+                q.enqueued_packets,
+                q.enqueued_bytes,
+                q.dropped_packets,
+                q.dropped_bytes,
+            )
+            for priority, q in enumerate(c.queues[: self._priority_queues])
+        )
+        return PortStats(
+            rx_packets=c.rx_packets,
+            rx_bytes=c.rx_bytes,
+            tx_packets=c.tx_packets,
+            tx_bytes=c.tx_bytes,
+            drops=dict(zip(self._core.port_drops, c.drops, strict=True)),
+            corrupted=c.corrupted,
+            duplicated=c.duplicated,
+            reordered=c.reordered,
+            queues=queues,
+            service_lag=lag(c.service_lag),
+        )
+
+
+class Link:
+    """A cable between two ports (made by `Fabric.link`)."""
+
+    def __init__(self, core: Core, a: Port, b: Port, settings: LinkSettings, back: LinkSettings) -> None:
+        """`settings` from a to b, `back` from b to a. FabricError: the ports cannot be joined."""
+        self.a = a
+        self.b = b
+        self._core = core
+        forth, reverse = c_settings(core, settings), c_settings(core, back)
+        result = core.c.pf_port_link(a.pointer, b.pointer)
+        if result != 0:
+            reason = "a port cannot be linked to itself" if core.failure(result) == "range" else "a port is in use"
+            raise FabricError(f"link {a.name} - {b.name}: {reason}")
+        core.c.pf_port_settings(a.pointer, 1, ctypes.byref(forth))
+        core.c.pf_port_settings(b.pointer, 1, ctypes.byref(reverse))
+        a.outgoing = b.incoming = settings
+        b.outgoing = a.incoming = back
+        a.link = b.link = self
+
+    def remove(self) -> None:
+        """Take the cable away (see `Fabric.unlink`): both ports are external again."""
+        self._core.c.pf_port_unlink(self.a.pointer)
+        for port in self.ports():
+            port.link = None
+            self._core.c.pf_port_settings(port.pointer, 1, ctypes.byref(c_settings(self._core, PLAIN)))
+            self._core.c.pf_port_up(port.pointer, 1, 1)
+            port.outgoing = port.incoming = PLAIN
+
+    def __repr__(self) -> str:
+        return f"<Link {self.a.name} - {self.b.name}>"
+
+    def _senders(self, direction: Direction) -> list[Port]:
+        return [p for p, way in ((self.a, "a_to_b"), (self.b, "b_to_a")) if direction in ("both", way)]
+
+    def set(self, settings: LinkSettings, direction: Direction = "both") -> None:
+        """Change one direction or both at run time."""
+        for port in self._senders(direction):
+            port.set_link(outgoing=settings)
+
+    def settings(self, direction: Literal["a_to_b", "b_to_a"]) -> LinkSettings:
+        """The settings in force."""
+        return self._senders(direction)[0].outgoing
+
+    def set_up(self, up: bool, direction: Direction = "both") -> None:
+        """Cut or mend the link; what is on the wire is lost."""
+        for port in self._senders(direction):
+            port.set_up(up, "outgoing")
+
+    def is_up(self, direction: Literal["a_to_b", "b_to_a"]) -> bool:
+        """State of a direction."""
+        return self._senders(direction)[0].is_up("outgoing")
+
+    def other(self, port: Port) -> Port:
+        """The opposite end."""
+        return self.b if port is self.a else self.a
+
+    def ports(self) -> Iterator[Port]:
+        """Both ends."""
+        yield self.a
+        yield self.b
