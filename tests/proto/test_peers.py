@@ -508,6 +508,54 @@ def test_queue_pairs_to_a_peer_s_earlier_life_end_and_leave_the_window_to_the_ne
     assert new.qp.state is QpState.RTS
 
 
+FIXED_ONE_PACKET = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1_200, base_rtt_ns=8_000)
+
+
+@pytest.mark.parametrize("cc", [None, FIXED_ONE_PACKET], ids=["nscc", "one packet"])
+@pytest.mark.parametrize("dead", [1, 4])
+def test_queue_pairs_whose_other_end_is_gone_leave_the_window_to_the_others(dead: int, cc: CcConfig | None) -> None:
+    """A peer destroyed its ends without a word: ours repeat for their whole retry time, half a second here."""
+    b = bench(2, reliability=ReliabilityConfig(timeout=10), **({} if cc is None else {"cc": cc}))
+    one, two = b.add_host(), b.add_host()
+    live = b.connect(one, two)
+    gone = [b.connect(one, two) for _ in range(dead)]
+    for connection in gone:
+        two.core.destroy_qp(connection.peer, 0)
+        b.post(connection, 1_000_000)
+    b.net.run(max_time_ns=2 * MS)  # their first timeouts
+    began, writes = b.net.now, [b.post(live, 20_000) for _ in range(10)]
+    b.net.run(lambda: all(write.status for write in writes), max_time_ns=10_000 * MS)
+    assert b.net.now - began < 10 * MS
+    assert {connection.qp.state for connection in gone} == {QpState.RTS}
+    # They end by themselves, each having repeated its oldest packet only.
+    b.run()
+    assert {connection.qp.error for connection in gone} == {ErrorReason.RETRY_EXCEEDED}
+    assert all(connection.qp.requestor.counters.retransmissions <= 15 for connection in gone)
+    assert all(row["cc"]["inflight"] == 0 for row in one.core.statistics()["peers"])
+
+
+def test_after_a_silence_everything_goes_on_at_once() -> None:
+    b = bench(2, reliability=ReliabilityConfig(timeout=10))
+    one, two = b.add_host(), b.add_host()
+    connection = b.connect(one, two)
+    write = b.post(connection, 500_000)
+    b.net.run(max_time_ns=MS // 100)
+    b.net.set_path(False)
+    b.net.run(max_time_ns=5 * MS)
+    requestor = connection.qp.requestor
+    assert requestor.recovery.alone
+    assert requestor.account.in_flight == 0
+    before = requestor.counters.retransmissions
+    b.net.run(max_time_ns=25 * MS)
+    assert requestor.counters.retransmissions - before <= 8
+    b.net.set_path(True)
+    b.run()
+    assert write.status is CompletionStatus.SUCCESS
+    assert requestor.account.in_flight == 0
+    # The next answer, to a retry or a tail probe, frees all the rest.
+    assert b.net.now < 150 * MS
+
+
 def test_queue_pairs_connected_without_a_document_outlive_a_document() -> None:
     b = bench()
     one, two = b.add_host(), b.add_host()

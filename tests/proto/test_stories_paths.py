@@ -409,6 +409,25 @@ def test_two_ends_whose_reverse_evs_died_hear_of_each_other_again(seed: int) -> 
     assert all(control_path(s, host, qp.route.reverse[0]) for host, qp in ((0, s.qp), (1, s.connection.peer)))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_transport_ack_finds_another_way_when_all_reverse_evs_died(seed: int) -> None:
+    """All is SACKed, only the transport ACK is missing: probes do not tell the peer that its answers are lost."""
+    s = story(2, seed=seed)
+    s.lose(lambda p: p.opcode == Opcode.ACK and p.time < 100_000)
+    write = s.bench.post(s.connection, 10 * MTU)
+    s.until(lambda: s.board.nxt > s.board.una - 1 > 1 and not s.board.outstanding)
+    s.net.set_path(False, group=1, index=0)
+    route = s.connection.peer.route
+    route.reverse[:] = [
+        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        for plane in range(2)
+    ]
+    s.until(lambda: write.completed_at is not None)
+    assert write.status is CompletionStatus.SUCCESS
+    assert s.connection.peer.responder.counters.duplicates
+    assert s.qp.requestor.account.in_flight == 0
+
+
 def test_a_repeated_port_status_is_answered_on_another_ev() -> None:
     s = story(2)
     s.net.set_path(False, plane=0, index=0)

@@ -255,6 +255,8 @@ class Endpoint:
                         blocked.append(qpcc)
                         held += qpcc.in_ring
                         stuck = 0
+                    elif qpcc.waiting:
+                        qpcc.wake_waiting()  # it leaves the room that it was woken for to another
         if packets:
             entry.sent_packets += len(packets)
             entry.sent_bytes += budget_bytes - room

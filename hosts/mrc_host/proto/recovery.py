@@ -42,15 +42,21 @@ NACK_FATES: Final[dict[int, tuple[EvInput, Fate]]] = {
 _UNKNOWN: Final = (EvInput.NOT_TO_BLAME, Fate.REFUSED)
 _MAX_TAIL_DOUBLINGS: Final = 20
 _FOR_EVER: Final = 25  # exp_cnt
+_NEVER: Final = 1 << 62
 _NO_BUDGET: Final = 1 << 30
 
 
 class Recovery:
-    """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time."""
+    """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
+
+    `alone`: a timeout expired and nothing has been heard since the packet was sent. Then the oldest packet alone is
+    sent again, time after time, off the account: a queue pair whose other end is gone must not hold the window that it
+    shares with those to the same peer that live. Any answer ends that.
+    """
 
     __slots__ = (
-        "_progress", "_rto_armed", "_tail_armed", "armed", "budget", "hold_ns", "lost", "refusals", "requestor",
-        "silence",
+        "_progress", "_rto_armed", "_tail_armed", "alone", "armed", "budget", "heard_ns", "hold_ns", "lost", "refusals",
+        "requestor", "silence",
     )  # fmt: skip
 
     def __init__(self, requestor: Requestor) -> None:
@@ -67,6 +73,8 @@ class Recovery:
         self.silence = 0  # tail probes in a row without progress
         self.hold_ns = 0
         self.refusals = 0  # resource NACKs in a row
+        self.heard_ns = -1  # when the peer last answered anything
+        self.alone = False
         self.lost.clear()
 
     def arm(self, now: int) -> None:
@@ -78,6 +86,37 @@ class Recovery:
         if not self._tail_armed:
             self._arm_tail(now)
         self.armed = self._rto_armed
+
+    # --- silence ---
+
+    def heard(self, now: int) -> None:
+        """The peer's queue pair answers: it is there."""
+        self.heard_ns = now
+        if self.alone:
+            self.alone = False
+            self.hold_ns = 0
+            if not self.requestor.waiting and self.requestor.has_data():
+                self.requestor.qp.context.wake(self.requestor)
+
+    def next_lost(self, now: int) -> Transmission | None:
+        """The packet to repeat now, None when none may be. It stays in `lost`, as the first."""
+        lost = self.lost
+        if self.alone:
+            oldest = self.requestor.board.oldest()
+            if oldest is None or oldest.state != LOST:
+                return None
+            lost.remove(oldest)
+            lost.appendleft(oldest)
+            return oldest
+        if now < self.hold_ns:
+            return None
+        limit = self.requestor.limit
+        for _ in range(len(lost)):
+            first = lost[0]
+            if first.state == LOST and first.psn <= limit:
+                return first
+            lost.rotate(-1)
+        return None
 
     # --- loss ---
 
@@ -96,6 +135,7 @@ class Recovery:
         if psn >= board.nxt:
             counters.bogus_nacks += 1  # never sent: nothing to repeat, and no path to blame
             return
+        self.heard(now)
         sent = board.outstanding.get(psn)
         verdict, fate = NACK_FATES.get(reason, _UNKNOWN)
         if ev >= 0:
@@ -107,7 +147,7 @@ class Recovery:
             counters.stale_nacks += 1
             return
         self.silence = 0
-        self.requestor.account.lose(sent.size)
+        self.requestor.uncount(sent)
         if fate is Fate.CONGESTED:
             qp.qpcc.cc.on_trim(now, sent.size)
         else:
@@ -134,8 +174,8 @@ class Recovery:
         """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
         qp = self.requestor.qp
         sent.state = LOST
-        if reason is not LossReason.NACK:  # else it has left the account before the controller heard of it
-            self.requestor.account.lose(sent.size)
+        counted = sent.counted  # a NACK's packet has left the account before the controller heard of it
+        self.requestor.uncount(sent)
         counters = self.requestor.counters
         cc = qp.qpcc.cc
         if reason is LossReason.NACK:
@@ -149,7 +189,8 @@ class Recovery:
                 counters.lost_same_ev += 1
             else:
                 counters.lost_timeout += 1
-            cc.on_loss(now, sent.size)
+            if counted:
+                cc.on_loss(now, sent.size)
             if qp.peer.planes >> sent.plane & 1:
                 qp.evs.apply(sent.ev, EvInput.LOSS)
         trace = qp.context.trace
@@ -190,6 +231,9 @@ class Recovery:
         expired, due = self.requestor.board.timed_out(now)
         for sent in expired:
             if sent.state == IN_FLIGHT:
+                if self.heard_ns < sent.sent_ns:
+                    self.alone = True
+                    self.hold_ns = _NEVER
                 self.lose(sent, LossReason.TIMEOUT, now)
         if due is not None and self.requestor.board.outstanding:
             self._rto_armed = True
@@ -229,7 +273,12 @@ class Recovery:
             plane = qp.peer.next_plane()
             ev = qp.evs.choose(plane) if plane >= 0 else -1
             if ev >= 0:
-                qp.prober.send(ev, now, revival=False)
+                # A probe is always news to the peer. Only what it has already tells it that its answers are lost.
+                if everything_sacked and self.silence & 1 and self.requestor.unacked[0].last < board.nxt:
+                    self.requestor.repeat_last(plane, ev, now)
+                    self._progress += 1
+                else:
+                    qp.prober.send(ev, now, revival=False)
         self.silence += 1
         if everything_sacked and self.silence > self.budget:
             qp.fail(

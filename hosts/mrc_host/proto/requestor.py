@@ -276,17 +276,9 @@ class Requestor:
             lost.popleft()  # acknowledged after all
         if not lost:
             return self.emit(port, now, room)
-        if now < self.recovery.hold_ns:
+        failed = self.recovery.next_lost(now)
+        if failed is None:
             return IDLE
-        failed = lost[0]
-        if failed.psn > self.limit:
-            for _ in range(len(lost)):
-                lost.rotate(-1)
-                failed = lost[0]
-                if failed.state == LOST and failed.psn <= self.limit:
-                    break
-            else:
-                return IDLE
         qp = self.qp
         peer = qp.peer
         route = qp.route
@@ -312,29 +304,18 @@ class Requestor:
         lost.popleft()
         request = failed.request
         offset = failed.offset
-        end = min(offset + self.mtu, request.length)
-        if end < request.length:
-            opcode = _MIDDLE if offset else _FIRST
-        else:
-            opcode = request.last_opcode if offset else request.only_opcode
         value = evs.universe.values[ev]
         psn = failed.psn
-        packet = qp.context.codec.encode_data(
-            peer.addresses, value, self.tc_retx, opcode, qp.remote_number, psn & PSN_MASK,
-            FLAG_RTX | FLAG_ACK_REQ, request.rqmsn, request.msn,
-            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP, request.va + offset, request.rkey,
-            request.length, request.view[offset:end], request.immediate,
-        )  # fmt: skip
-        if route.outer_bytes:
-            packet = route.wrap(packet, value)
+        packet = self._packet_again(request, offset, psn, value, now)
         failed.state = REPLACED
         count = failed.count + 1
-        self.board.add(
-            Transmission(
-                psn, now, ev, port, size, request, offset, count, failed.failures, self.board.last_on_ev.get(ev)
-            )
+        sent = Transmission(
+            psn, now, ev, port, size, request, offset, count, failed.failures, self.board.last_on_ev.get(ev)
         )
+        self.board.add(sent)
         self.account.send(size)
+        if self.recovery.alone:
+            self.uncount(sent)
         balance.sent[port] += size
         self.counters.packets_sent += 1
         self.counters.retransmissions += 1
@@ -346,6 +327,44 @@ class Requestor:
                 new=False,
             )  # fmt: skip
         return packet
+
+    def _packet_again(self, request: WriteRequest, offset: int, psn: int, value: int, now: int) -> bytes:
+        """A retransmission on an EV (its value), in its encapsulation."""
+        qp = self.qp
+        end = min(offset + self.mtu, request.length)
+        if end < request.length:
+            opcode = _MIDDLE if offset else _FIRST
+        else:
+            opcode = request.last_opcode if offset else request.only_opcode
+        packet = qp.context.codec.encode_data(
+            qp.peer.addresses, value, self.tc_retx, opcode, qp.remote_number, psn & PSN_MASK,
+            FLAG_RTX | FLAG_ACK_REQ, request.rqmsn, request.msn,
+            now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP, request.va + offset, request.rkey,
+            request.length, request.view[offset:end], request.immediate,
+        )  # fmt: skip
+        return qp.route.wrap(packet, value) if qp.route.outer_bytes else packet
+
+    def repeat_last(self, plane: int, ev: int, now: int) -> None:
+        """Send the last packet of the oldest request again although it has arrived: its transport ACK is missing.
+
+        The peer takes it for what it is, a sign that its answers are lost, and answers on another reverse EV. A
+        duplicate does not count as received, so it is on no account.
+        """
+        qp = self.qp
+        request = self.unacked[0]
+        value = qp.evs.universe.values[ev]
+        offset = (request.last - request.first) * self.mtu
+        packet = self._packet_again(request, offset, request.last, value, now)
+        qp.context.ports.enqueue(plane, packet)
+        self.counters.packets_sent += 1
+        self.counters.retransmissions += 1
+        trace = qp.context.trace
+        if trace is not None:
+            size = nominal_size(request.length - offset, self.full_size - nominal_size(self.mtu, 0))
+            trace(
+                now, "packet:sent", qpn=qp.number, psn=request.last & PSN_MASK, ev=value, port=plane, size=size, tx=2,
+                new=False,
+            )  # fmt: skip
 
     # --- acknowledgement ---
 
@@ -363,6 +382,9 @@ class Requestor:
             counters.bogus_sacks += 1
             return
         counters.sacks_received += 1
+        self.recovery.heard_ns = now
+        if self.recovery.alone:
+            self.recovery.heard(now)
         qp = self.qp
         mark = sack.m
         trigger = -1
@@ -401,11 +423,10 @@ class Requestor:
         suspects: list[Transmission] | None = None
         for sent in acked:
             if sent.state == LOST:
-                # Taken for lost, and arrived after all: its bytes come off inflight a second time below.
-                counters.spurious_losses += 1
-                self.account.revive(sent.size)
-                sent.state = ACKED
+                self._arrived_after_all(sent)
                 continue
+            if not sent.counted:
+                self.count(sent)
             sent.state = ACKED
             if sent.count == 1 or sent is triggered:
                 if sent.sent_ns > board.newest_ns:
@@ -479,6 +500,23 @@ class Requestor:
         if qpcc.waiting:
             qpcc.wake_waiting()
 
+    def _arrived_after_all(self, sent: Transmission) -> None:
+        """Taken for lost by mistake."""
+        self.counters.spurious_losses += 1
+        self.count(sent)
+        sent.state = ACKED
+
+    def uncount(self, sent: Transmission) -> None:
+        """Take a packet's bytes off the account unless they are."""
+        if sent.counted:
+            sent.counted = False
+            self.account.lose(sent.size)
+
+    def count(self, sent: Transmission) -> None:
+        """A packet that was off the account has arrived: the peer's count of bytes has it, or will."""
+        sent.counted = True
+        self.account.revive(sent.size)
+
     def _rtt_of(self, sent: Transmission, echoed: int, now: int) -> int:
         """RTT sample of a transmission, 0 when the echoed timestamp is not that of this transmission."""
         rtt = now - sent.sent_ns
@@ -522,6 +560,7 @@ class Requestor:
             self.counters.bogus_acks += 1
             return
         self.counters.acks_received += 1
+        self.recovery.heard(now)
         if ack.syndrome & 0x60 == 0x60:
             reason, status = _NAK_REASONS.get(ack.syndrome & 0x1F, _NAK_REASONS[3])
             self.qp.fail(reason, now, failed_psn=psn, status=status)
@@ -562,8 +601,9 @@ class Requestor:
     def _retire(self, sent: Transmission) -> None:
         """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""
         if sent.state == LOST:
-            self.counters.spurious_losses += 1
-            self.account.revive(sent.size)
+            self._arrived_after_all(sent)
+        if not sent.counted:
+            self.count(sent)
         sent.state = ACKED
         if self.board.last_on_ev.get(sent.ev) is sent:
             del self.board.last_on_ev[sent.ev]

@@ -35,10 +35,14 @@ class LossReason(Enum):
 
 
 class Transmission:
-    """One packet on its way. `count`: how often it has been sent, this time included; `failures` of them failed."""
+    """One packet on its way. `count`: how often it has been sent, this time included; `failures` of them failed.
+
+    `counted`: its bytes are in the account of bytes in flight.
+    """
 
     __slots__ = (
-        "count", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "size", "state",
+        "count", "counted", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "size",
+        "state",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +69,7 @@ class Transmission:
         self.failures = failures
         self.previous = previous
         self.state = IN_FLIGHT
+        self.counted = True
 
 
 class Scoreboard:
@@ -100,6 +105,10 @@ class Scoreboard:
     def proven(self) -> int:
         """The highest PSN up to which everything has been acknowledged, one way or the other."""
         return self.una - 1 if self.outstanding else self.nxt - 1
+
+    def oldest(self) -> Transmission | None:
+        """The outstanding packet of the lowest PSN: first sent in order, and repeated in its place."""
+        return next(iter(self.outstanding.values()), None)
 
     def add(self, sent: Transmission) -> None:
         """Record a retransmission (new packets are recorded by the data path in place)."""
