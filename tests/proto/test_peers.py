@@ -84,7 +84,7 @@ def test_a_port_status_is_news_after_any_number_of_ev_probes() -> None:
     b.post(back, 400 * MTU)
     b.run()
     (row,) = two.core.statistics()["peers"]
-    assert min(row["sent_bytes"]) > 0.8 * max(row["sent_bytes"])
+    assert min(row["balance_level_bytes"]) > 0.8 * max(row["balance_level_bytes"])
 
 
 def test_a_port_that_dies_between_the_document_and_connect_is_announced() -> None:
@@ -506,6 +506,31 @@ def test_queue_pairs_to_a_peer_s_earlier_life_end_and_leave_the_window_to_the_ne
     with pytest.raises(QpError, match=rf"instance {before} .* started again since as {before + 1}"):
         one.core.connect(late, stale, b.net.now)
     assert new.qp.state is QpState.RTS
+
+
+def test_a_port_is_up_while_it_has_a_carrier_and_is_enabled() -> None:
+    b = bench(2)
+    one = b.add_host()
+    b.connect(one, b.add_host())
+
+    def state() -> tuple[bool, ...]:
+        row = one.core.statistics()["ports"][1]
+        return row["carrier"], row["enabled"], row["up"]
+
+    b.net.set_link(one, 1, False)
+    one.core.set_port_enabled(1, False, b.net.now)
+    b.net.set_link(one, 1, True)  # the carrier's return does not undo the administrator's word
+    assert state() == (True, False, False)
+    b.net.set_link(one, 1, False)
+    one.core.set_port_enabled(1, True, b.net.now)  # and the other way round
+    assert state() == (False, True, False)
+    b.net.set_link(one, 1, True)
+    assert state() == (True, True, True)
+    changes = []
+    while (event := one.core.next_event()) is not None:
+        if isinstance(event, PortChanged):
+            changes.append(event.up)
+    assert changes == [False, True]
 
 
 FIXED_ONE_PACKET = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1_200, base_rtt_ns=8_000)

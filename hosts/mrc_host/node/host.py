@@ -344,7 +344,7 @@ class HostNode:
     def _port(self, now: int, port: int, up: bool) -> dict[str, Any]:
         if not 0 <= port < self.ports:
             raise ValueError(f"no port {port}; this host has {self.ports}, numbered from 0")
-        self.endpoint.set_port_state(port, up, now)
+        self.endpoint.set_port_enabled(port, up, now)
         return {}
 
     def _map(self, now: int) -> dict[str, Any]:

@@ -551,10 +551,19 @@ class Endpoint:
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
         """The link of a port went down or came up: remap at once and tell every peer (`mrc-protocol.md §7`)."""
+        self.context.now = now
+        if self.context.ports.set_state(port, carrier=up):
+            self._port_changed(port, now)
+
+    def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
+        """The administrator's word on a port: it is up while it is enabled and has a link (`mrc-protocol.md §10`)."""
+        self.context.now = now
+        if self.context.ports.set_state(port, enabled=enabled):
+            self._port_changed(port, now)
+
+    def _port_changed(self, port: int, now: int) -> None:
         context = self.context
-        context.now = now
-        if not context.ports.set_state(port, up):
-            return
+        up = context.ports.ports[port].up
         context.events.append(PortChanged(port, up, None))
         if context.trace is not None:
             context.trace(now, "port:state", port=port, up=up, peer=None)
@@ -684,6 +693,8 @@ class Endpoint:
                 {
                     "port": port.number,
                     "up": port.up,
+                    "carrier": port.carrier,
+                    "enabled": port.enabled,
                     "sent_packets": port.sent_packets,
                     "sent_bytes": port.sent_bytes,
                     "received_packets": port.received_packets,

@@ -6,13 +6,19 @@ from collections import deque
 
 
 class Port:
-    """One port. `control` holds complete control packets, which go out before any data."""
+    """One port: `up` while it has a `carrier` and its administrator wants it (`enabled`).
 
-    __slots__ = ("control", "number", "received_bytes", "received_packets", "sent_bytes", "sent_packets", "up")
+    `control` holds complete control packets, which go out before any data.
+    """
+
+    __slots__ = (
+        "carrier", "control", "enabled", "number", "received_bytes", "received_packets", "sent_bytes", "sent_packets",
+        "up",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.up = True
+        self.up = self.carrier = self.enabled = True
         self.control: deque[bytes] = deque()
         self.sent_packets = 0
         self.sent_bytes = 0
@@ -36,9 +42,14 @@ class PortTable:
         self.overflow = 0
         self.status = status
 
-    def set_state(self, port: int, up: bool) -> bool:
-        """Record a port's state; True when it changed. What waited on a port that went down is dropped."""
+    def set_state(self, port: int, *, carrier: bool | None = None, enabled: bool | None = None) -> bool:
+        """Record what is known of a port; True when it went down or came up by that. What waited on it is dropped."""
         entry = self.ports[port]
+        if carrier is not None:
+            entry.carrier = carrier
+        if enabled is not None:
+            entry.enabled = enabled
+        up = entry.carrier and entry.enabled
         if entry.up == up:
             return False
         entry.up = up

@@ -76,7 +76,7 @@ class Qpcc:
             "address": str(ipaddress.IPv6Address(peer.address)),
             "scheduling": self.scheduling.name,
             "planes": [bool(peer.planes >> plane & 1) for plane in range(count)],
-            "sent_bytes": list(self.balance.sent),
+            "balance_level_bytes": list(self.balance.sent),  # no counter: see `PlaneBalance`
             "cc": self.cc.snapshot(),
         }
 

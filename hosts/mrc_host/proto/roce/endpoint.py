@@ -77,12 +77,15 @@ class RoceConfig:
 
 
 class _Port:
-    """One port: control packets that wait, QPs that owe an ACK, QPs that may send."""
+    """One port: control packets that wait, QPs that owe an ACK, QPs that may send. `up`: carrier, and enabled."""
 
-    __slots__ = ("acks", "control", "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "up")
+    __slots__ = (
+        "acks", "carrier", "control", "enabled", "received_bytes", "received_packets", "ring", "sent_bytes",
+        "sent_packets", "up",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self.up = True
+        self.up = self.carrier = self.enabled = True
         self.control: deque[bytes] = deque()
         self.acks: dict[int, None] = {}
         self.ring: deque[RoceQueuePair] = deque()
@@ -321,7 +324,17 @@ class RoceEndpoint:
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
         """The link of a port went down or came up: its queue pairs move to another port, and back."""
+        self._ports[port].carrier = up
+        self._port_changed(port, now)
+
+    def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
+        """The administrator's word on a port: it is up while it is enabled and has a link."""
+        self._ports[port].enabled = enabled
+        self._port_changed(port, now)
+
+    def _port_changed(self, port: int, now: int) -> None:
         entry = self._ports[port]
+        up = entry.carrier and entry.enabled
         if entry.up == up:
             return
         entry.up = up
@@ -353,6 +366,8 @@ class RoceEndpoint:
                 {
                     "port": number,
                     "up": entry.up,
+                    "carrier": entry.carrier,
+                    "enabled": entry.enabled,
                     "sent_packets": entry.sent_packets,
                     "sent_bytes": entry.sent_bytes,
                     "received_packets": entry.received_packets,
