@@ -15,7 +15,8 @@ import tracemalloc
 from collections import deque
 
 from mrc_host.proto.completion import CompletionQueue
-from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.qp import QueuePair
 
@@ -118,7 +119,7 @@ def run() -> None:
         ("MTU 4096, no ICRC check", {"wire": WireConfig(check_icrc=False)}),
         ("MTU 4096, one SACK per 8", {"reliability": ReliabilityConfig(sack_every=8)}),
         ("MTU 4096, 256 EVs active", {"ev": EvConfig(active=256)}),
-        ("MTU 4096, 100 Gb/s x 100 us", {"cc": CcConfig(base_rtt_ns=100_000)}),
+        ("MTU 4096, 100 Gb/s x 100 us", {"cc": NsccConfig(base_rtt_ns=100_000)}),
     ]
     print(f"{'case':<32} {'packets / CPU s':>15} {'of the first':>13}")
     first = 0.0

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mrc_host.proto.config import ConfigError, EvField
+from mrc_host.proto.config import EvField
 from mrc_host.proto.ev_profile import expand
+from mrc_host.proto.limits import ConfigError
 
 EV_BITS = 256
 _KEYS = {"name", "format", "mode", "format_widths", "fields", "evs", "expanded"}

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from mrc_host.node.config import load
-from mrc_host.proto.config import ConfigError, EndpointConfig
+from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.roce.endpoint import RoceConfig
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.codec import Codec

@@ -10,7 +10,6 @@ import pytest
 
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import (
-    CcConfig,
     EndpointConfig,
     EvConfig,
     EvFormat,
@@ -20,6 +19,7 @@ from mrc_host.proto.config import (
     Srv6Path,
     WireConfig,
 )
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
 from mrc_host.proto.wire import packet as wire
@@ -248,7 +248,7 @@ UNIVERSES = {
 
 def endpoint(ev: EvConfig) -> Endpoint:
     config = EndpointConfig(
-        address=MINE, wire=WireConfig(mtu=MTU), ports=PortsConfig(count=2), ev=ev, cc=CcConfig(),
+        address=MINE, wire=WireConfig(mtu=MTU), ports=PortsConfig(count=2), ev=ev, cc=NsccConfig(),
         reliability=ReliabilityConfig(timeout=8),
     )  # fmt: skip
     return Endpoint(config, random.Random(3))

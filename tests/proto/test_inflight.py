@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import mrc_host.proto
-from mrc_host.proto.config import CcAlgorithm, CcConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
-from mrc_host.proto.congestion import base as cc
+from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.inflight import RCVD_UNIT, InflightAccount
 from support.net import Impairment, NetConfig
 from support.workload import Bench
@@ -25,7 +25,7 @@ class Accounts(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cc = cc.make(CcConfig(algorithm=CcAlgorithm.FIXED), 4096)
+        self.cc = FixedConfig().controller(4096)
         self.accounts = [InflightAccount(self.cc) for _ in range(FLOWS)]
         self.flying: list[list[int]] = [[] for _ in range(FLOWS)]
         self.lost: list[list[int]] = [[] for _ in range(FLOWS)]
@@ -108,7 +108,7 @@ TestAccounts.settings = settings(max_examples=80, stateful_step_count=60, deadli
 
 
 def test_rounding_owes_and_is_paid_back() -> None:
-    controller = cc.make(CcConfig(algorithm=CcAlgorithm.FIXED), 4096)
+    controller = FixedConfig().controller(4096)
     account = InflightAccount(controller)
     account.send(1_000)
     assert account.receive(4) == 1_024  # rounded up

@@ -10,15 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mrc_host.proto.config import (
-    CcConfig,
-    EndpointConfig,
-    EvConfig,
-    EvMode,
-    PortsConfig,
-    ReliabilityConfig,
-    WireConfig,
-)
+from mrc_host.proto.config import EndpointConfig, EvConfig, EvMode, PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
 
@@ -44,7 +37,7 @@ def live(core: Endpoint, number: int) -> None:
     now = number * 50_000
     values = [[2 * i + plane for i in range(32)] for plane in range(PLANES)]
     own = EvConfig(mode=EvMode.EXPLICIT, values=values, count=64, active=32)
-    cc = CcConfig(base_rtt_ns=10_000 + number % 7)
+    cc = NsccConfig(base_rtt_ns=10_000 + number % 7)
     address = bytes(12) + (number + 2).to_bytes(4, "big")
     region = core.register_memory(bytearray(4096))
     cq = core.create_cq()

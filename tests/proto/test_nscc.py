@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.proto.config import CcAlgorithm, CcConfig, ConfigError
-from mrc_host.proto.congestion import base as cc
-from mrc_host.proto.congestion.nscc import Case, Nscc
+from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
+from mrc_host.proto.limits import ConfigError
 from support.nscc_reference import Parameters, Reference
 
 MTU = 4000
@@ -21,7 +21,7 @@ BDP = 150_000
 
 
 def make(**changes: object) -> Nscc:
-    return Nscc(CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=BASE, **changes), MTU)  # type: ignore[arg-type]
+    return Nscc(NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=BASE, **changes), MTU)  # type: ignore[arg-type]
 
 
 def settled(**changes: object) -> Nscc:
@@ -48,7 +48,7 @@ def test_parameters_at_the_reference() -> None:
 
 
 def test_parameters_scale_with_the_bdp() -> None:
-    nscc = Nscc(CcConfig(line_rate_bps=400_000_000_000, base_rtt_ns=6_000), MTU)
+    nscc = Nscc(NsccConfig(line_rate_bps=400_000_000_000, base_rtt_ns=6_000), MTU)
     assert nscc.max_wnd == 1.5 * 300_000
     assert nscc.fi == 5 * MTU * 2
     assert nscc.alpha == pytest.approx(4 * MTU * 2 * (4_500 / 12_000) / 4_500)
@@ -341,7 +341,7 @@ def test_penalty_floor_is_one_mtu() -> None:
 
 
 def test_fixed_window_is_fixed() -> None:
-    window = cc.make(CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=50_000), MTU)
+    window = FixedConfig(fixed_window_bytes=50_000).controller(MTU)
     window.inflight = 10_000
     window.on_sack(0, 4_000, BASE, True, 100, True)
     window.on_loss(0, 1_000)
@@ -373,7 +373,7 @@ STEP = st.tuples(
 )
 def test_settings_out_of_range_are_named(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        CcConfig(**changes)  # type: ignore[arg-type]
+        NsccConfig(**changes)  # type: ignore[arg-type]
 
 
 @given(st.lists(STEP, max_size=200), st.booleans())
@@ -436,7 +436,7 @@ SPELT: dict[str, str] = {
 def test_traces_are_those_of_the_pseudocode(
     events: list[tuple[str, int, int, int, bool, int, bool]], trims: bool, options: dict[str, object], rate: float
 ) -> None:
-    nscc = Nscc(CcConfig(line_rate_bps=int(rate), base_rtt_ns=BASE, trimming=trims, **options), MTU)  # type: ignore[arg-type]
+    nscc = Nscc(NsccConfig(line_rate_bps=int(rate), base_rtt_ns=BASE, trimming=trims, **options), MTU)  # type: ignore[arg-type]
     parameters = Parameters.default(MTU, rate, BASE, trims)
     for name, value in options.items():
         setattr(parameters, SPELT.get(name, name), value)

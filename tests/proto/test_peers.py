@@ -9,8 +9,6 @@ import pytest
 
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import (
-    CcAlgorithm,
-    CcConfig,
     EndpointConfig,
     EvConfig,
     EvFormat,
@@ -20,6 +18,9 @@ from mrc_host.proto.config import (
     Srv6Path,
     WireConfig,
 )
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpState
 from mrc_host.proto.qp import QpError
@@ -32,7 +33,7 @@ from support.workload import Bench
 MTU = 1024
 PLANES = 4
 MS = 1_000_000
-FIXED_10K = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=10_000, base_rtt_ns=8_000)
+FIXED_10K = FixedConfig(fixed_window_bytes=10_000, base_rtt_ns=8_000)
 
 
 def bench(planes: int = PLANES, **changes: Any) -> Bench:
@@ -181,11 +182,11 @@ def test_the_status_of_a_stranger_is_neither_taken_nor_answered() -> None:
 
 
 def test_each_queue_pair_runs_by_its_own_cc_profile() -> None:
-    b = bench(cc=CcConfig(line_rate_bps=400_000_000_000, base_rtt_ns=12_000))
+    b = bench(cc=NsccConfig(line_rate_bps=400_000_000_000, base_rtt_ns=12_000))
     one, two = b.add_host(), b.add_host()
     wide = b.connect(one, two)
     narrow = b.connect(one, two, cc=FIXED_10K)
-    third = b.connect(one, two, cc=CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=10_000, base_rtt_ns=8_000))
+    third = b.connect(one, two, cc=FixedConfig(fixed_window_bytes=10_000, base_rtt_ns=8_000))
     b.post(wide, 1_000 * MTU)
     b.post(narrow, 100 * MTU)
     assert narrow.qp.qpcc.cc.cwnd == 10_000
@@ -481,7 +482,7 @@ def test_a_port_change_is_told_once_per_port() -> None:
 
 
 def test_queue_pairs_to_a_peer_s_earlier_life_end_and_leave_the_window_to_the_new_ones() -> None:
-    b = bench(cc=CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1_200, base_rtt_ns=8_000))
+    b = bench(cc=FixedConfig(fixed_window_bytes=1_200, base_rtt_ns=8_000))
     one, two = b.add_host(), b.add_host()
     old = [b.connect(one, two) for _ in range(8)]
     stale = two.core.local_attributes(two.core.create_qp(two.core.create_cq()))
@@ -533,7 +534,7 @@ def test_a_port_is_up_while_it_has_a_carrier_and_is_enabled() -> None:
     assert changes == [False, True]
 
 
-FIXED_ONE_PACKET = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1_200, base_rtt_ns=8_000)
+FIXED_ONE_PACKET = FixedConfig(fixed_window_bytes=1_200, base_rtt_ns=8_000)
 
 
 @pytest.mark.parametrize("cc", [None, FIXED_ONE_PACKET], ids=["nscc", "one packet"])

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.proto.config import CcAlgorithm, CcConfig, EvConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import EvState, ProbeResult, QpState
 from mrc_host.proto.nonces import COUNT, Nonces
@@ -87,7 +89,7 @@ def test_late_answers_teach_patience_and_revive() -> None:
 
 def test_probes_shrink_with_the_window() -> None:
     """A burst of probes in each interval filled the links that the window had left."""
-    narrow = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=2 * MTU, base_rtt_ns=8_000)
+    narrow = FixedConfig(fixed_window_bytes=2 * MTU, base_rtt_ns=8_000)
     for cc, least, most in ((WIDE, 100, 10_000), (narrow, 10, 3 * 20)):
         s = story(cc)
         s.net.rules.append(answers_are_late)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
-from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig
+from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState, QpStateChanged
 from mrc_host.proto.qp import REQUIRED, TRANSITIONS, QpError, QpInput, QueuePair
@@ -47,7 +48,7 @@ def endpoint() -> Endpoint:
             address=bytes(15) + b"\x01",
             ev=EvConfig(count=8, active=4),
             ports=PortsConfig(count=2),
-            cc=CcConfig(base_rtt_ns=10_000),
+            cc=NsccConfig(base_rtt_ns=10_000),
             reliability=ReliabilityConfig(timeout=8, linear_cnt=1, exp_cnt=1),
         ),
         random.Random(1),

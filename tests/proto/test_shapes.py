@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, EvMode, ReliabilityConfig, WireConfig
+from mrc_host.proto.config import EndpointConfig, EvConfig, EvMode, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from support.net import GIGABIT, Host, Impairment, Net, NetConfig
@@ -156,7 +157,7 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
 def test_incast_of_seven_is_shared_evenly() -> None:
     # The receiver's queue is trimmed where it has cost the target delay: quick adapt counts on it (§8).
     config = NetConfig(**vars(NIC) | {"port_trim_bytes": 60_000})
-    control = CcConfig(line_rate_bps=800 * GIGABIT, base_rtt_ns=7_500)
+    control = NsccConfig(line_rate_bps=800 * GIGABIT, base_rtt_ns=7_500)
     bench = bench_of(config, 3, ev=EvConfig(count=64, active=32), cc=control)
     senders = [bench.add_host() for _ in range(7)]
     sink = bench.add_host()
@@ -198,7 +199,7 @@ def test_two_flows_on_one_ev_separate_by_ecn_alone() -> None:
         1,
         ev=EvConfig(mode=EvMode.EXPLICIT, values=values, count=2, active=1, ev_min_active=1),
         reliability=ReliabilityConfig(timeout=10, always_skip_after=24),
-        cc=CcConfig(line_rate_bps=100 * GIGABIT, base_rtt_ns=10_000, trimming=False),
+        cc=NsccConfig(line_rate_bps=100 * GIGABIT, base_rtt_ns=10_000, trimming=False),
     )
     senders = [bench.add_host(group=0), bench.add_host(group=0)]
     sinks = [bench.add_host(group=1), bench.add_host(group=1)]

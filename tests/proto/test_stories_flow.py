@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
-from mrc_host.proto.config import CcConfig, PortsConfig, ReliabilityConfig, WireConfig
-from mrc_host.proto.congestion.nscc import Case, Nscc
+from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
@@ -181,7 +182,7 @@ def test_an_overtaken_sack_does_not_set_the_window() -> None:
 
 
 def test_an_overtaken_sack_does_not_bring_the_penalty_back() -> None:
-    s = story(cc=CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000))
+    s = story(cc=NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000))
     s.net.rules.append(late_sacks(8_000, 40_000))  # type: ignore[arg-type]
     s.connection.target.core.set_receive_pressure(100)
     s.net.at(8_000, lambda: s.connection.target.core.set_receive_pressure(0))
@@ -204,7 +205,7 @@ def test_always_skip_is_congestion_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Nscc, "on_sack", watched)
     # Every packet that waits is marked; the paths are too slow for the port.
     config = NetConfig(trim_bytes=None, ecn=(0, 1), path_rate_bps=10_000_000_000)
-    s = story(config, CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000), always_skip_after=1)
+    s = story(config, NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000), always_skip_after=1)
     s.bench.post(s.connection, 300 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
     marks = Counter(x.packet.seth.m for x in s.sacks())
@@ -235,7 +236,7 @@ def test_dynamic_mpr_needs_both_ends() -> None:
 
 
 def test_receiver_pressure_shrinks_the_window_and_gives_it_back() -> None:
-    cc = CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000)
+    cc = NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000)
     s = story(cc=cc)
     s.bench.post(s.connection, 4_000 * MTU)
     s.until(lambda: len(s.data()) > 300)
@@ -517,7 +518,7 @@ def test_statistics_are_json() -> None:
 
 def test_scheduling_states_of_a_destination() -> None:
     s = story(
-        cc=CcConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000, max_wnd_bytes=20_000),
+        cc=NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000, max_wnd_bytes=20_000),
     )
     peer = s.qp.qpcc
     assert peer.scheduling.name == "IDLE"

@@ -8,17 +8,8 @@ from collections import Counter
 import pytest
 
 from mrc_host.proto.completion import CompletionStatus
-from mrc_host.proto.config import (
-    CcAlgorithm,
-    CcConfig,
-    EvConfig,
-    EvFormat,
-    EvMode,
-    PortsConfig,
-    ReliabilityConfig,
-    Srv6Path,
-    WireConfig,
-)
+from mrc_host.proto.config import EvConfig, EvFormat, EvMode, PortsConfig, ReliabilityConfig, Srv6Path, WireConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
 from mrc_host.proto.inflight import nominal_size
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
@@ -113,7 +104,7 @@ def test_ecn_skip_once_and_back() -> None:
 def test_planes_are_equal_behind_a_small_window(packets: int, qps: int) -> None:
     # Round trips of 40 times the patience: what the window holds back must not look like planes without room.
     size = nominal_size(MTU)
-    window = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=packets * size, base_rtt_ns=2_000_000)
+    window = FixedConfig(fixed_window_bytes=packets * size, base_rtt_ns=2_000_000)
     s = story(4, cc=window, reliability=ReliabilityConfig(timeout=14))
     for path in s.net.paths():
         path.latency_ns = 1_000_000

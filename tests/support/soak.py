@@ -18,15 +18,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from mrc_host.proto.config import (
-    CcAlgorithm,
-    CcConfig,
-    EvConfig,
-    EvFormat,
-    ReliabilityConfig,
-    Srv6Path,
-    WireConfig,
-)
+from mrc_host.proto.config import EvConfig, EvFormat, ReliabilityConfig, Srv6Path, WireConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.wire.codec import Codec
 from support.net import Impairment, NetConfig
@@ -106,6 +101,13 @@ def _sizes(rng: random.Random, budget: int) -> list[int]:
     return sizes
 
 
+def _cc(rng: random.Random, line_rate_bps: int, base_rtt_ns: int, trimming: bool) -> CcConfig:
+    kind = rng.choice((NsccConfig, NsccConfig, FixedConfig))
+    window = rng.choice((5_000, 100_000, 1_000_000))
+    own = {"fixed_window_bytes": window} if kind is FixedConfig else {}
+    return kind(line_rate_bps=line_rate_bps, base_rtt_ns=base_rtt_ns, trimming=trimming, **own)
+
+
 def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
     """The scenario of a seed; `budget` is about how many bytes a usual run writes."""
     rng = random.Random(f"scenario-{seed}")
@@ -166,13 +168,7 @@ def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
             resolver=carrier if srv6 else None,
             probe_interval_ns=rng.choice((100_000, 1_000_000)),
         ),
-        "cc": CcConfig(
-            algorithm=rng.choice((CcAlgorithm.NSCC, CcAlgorithm.NSCC, CcAlgorithm.FIXED)),
-            line_rate_bps=planes * net.port_rate_bps,
-            base_rtt_ns=base_rtt,
-            trimming=trims,
-            fixed_window_bytes=rng.choice((5_000, 100_000, 1_000_000)),
-        ),
+        "cc": _cc(rng, planes * net.port_rate_bps, base_rtt, trims),
         "initial_psn": rng.choice((None, None, 0, 0xFFFFFF, 0xFFFFF0, 0x7FFFFF)),
     }
     flaps: list[tuple[str, int, int, int, int]] = []
@@ -182,7 +178,7 @@ def scenario(seed: int, *, budget: int = 400_000) -> Scenario:
         flaps.append((what, start, rng.randrange(1, 3 * MS), rng.randrange(1 << 16), rng.randrange(1 << 16)))
     qps = rng.choice((1, 1, 1, 2, 2, 4, 8, 16, 64))
     doomed = rng.random() < 0.03
-    if trims and endpoint["cc"].algorithm is CcAlgorithm.FIXED and not doomed:
+    if trims and isinstance(endpoint["cc"], FixedConfig) and not doomed:
         # Nothing slows the sender down, and every NACK counts: only retrying for ever must succeed.
         endpoint["reliability"] = dataclasses.replace(endpoint["reliability"], exp_cnt=25)
     sizes = _sizes(rng, budget * (20 if rng.random() < 0.02 else 1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_host.proto.config import CcAlgorithm, CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.ev import STATES
 from mrc_host.proto.events import EvState
 from mrc_host.proto.scoreboard import Scoreboard
@@ -16,7 +16,7 @@ from support.net import Host, Net, NetConfig
 from support.workload import Bench, Connection, pair
 
 # A window wide enough not to matter where a story is not about congestion control.
-WIDE = CcConfig(algorithm=CcAlgorithm.FIXED, fixed_window_bytes=1 << 30, base_rtt_ns=8_000)
+WIDE = FixedConfig(fixed_window_bytes=1 << 30, base_rtt_ns=8_000)
 
 
 @dataclass(frozen=True)

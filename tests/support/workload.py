@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
-from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, PortsConfig
+from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from support.net import Host, Net, NetConfig, address_of
 
@@ -97,7 +98,7 @@ class Bench:
         settings: dict[str, Any] = {
             "ports": PortsConfig(count=c.planes),
             "ev": EvConfig(count=max(32, 8 * c.planes), active=max(16, 4 * c.planes), ev_min_active=2),
-            "cc": CcConfig(line_rate_bps=c.planes * c.port_rate_bps, base_rtt_ns=base_rtt),
+            "cc": NsccConfig(line_rate_bps=c.planes * c.port_rate_bps, base_rtt_ns=base_rtt),
         }
         settings |= self.endpoint | changes
         core = self.factory(EndpointConfig(address_of(index), **settings), random.Random(f"{self.seed}-{index}"))

@@ -21,7 +21,7 @@ from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
-from mrc_host.proto.config import ConfigError
+from mrc_host.proto.limits import ConfigError
 
 JUMBO_RING_FRAME = 16384
 RING_FRAME = 8192

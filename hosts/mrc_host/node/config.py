@@ -12,9 +12,6 @@ from typing import Any, TypeVar
 from mrc_host.node.mapper import ProbeTarget
 from mrc_host.proto.config import (
     NO_IPV4,
-    CcAlgorithm,
-    CcConfig,
-    ConfigError,
     EndpointConfig,
     EvConfig,
     EvField,
@@ -25,6 +22,9 @@ from mrc_host.proto.config import (
     Srv6Path,
     WireConfig,
 )
+from mrc_host.proto.congestion.base import CcConfig, algorithms
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.roce.endpoint import RoceConfig
 
 TRANSPORTS = ("mrc", "roce")
@@ -81,12 +81,12 @@ class NodeConfig:
         Raises:
             ConfigError: an unknown section or key, or a value out of range.
         """
-        sections = {"wire": WireConfig, "reliability": ReliabilityConfig, "ev": EvConfig, "cc": CcConfig}
-        sections["ports"] = PortsConfig
-        unknown = set(self.settings) - set(sections)
+        sections = {"wire": WireConfig, "reliability": ReliabilityConfig, "ev": EvConfig, "ports": PortsConfig}
+        known = [*sections, "cc"]
+        unknown = set(self.settings) - set(known)
         if unknown:
-            raise ConfigError(f"settings has no section '{min(unknown)}'; known: {', '.join(sections)}")
-        built: dict[str, Any] = {}
+            raise ConfigError(f"settings has no section '{min(unknown)}'; known: {', '.join(known)}")
+        built: dict[str, Any] = {"cc": build_cc(self.settings.get("cc", {}))}
         for name, kind in sections.items():
             values = dict(self.settings.get(name, {}))
             if name == "ports":
@@ -153,7 +153,7 @@ def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         ConfigError: an unknown key or a value that does not fit.
     """
     known = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    enums: dict[str, type[Enum]] = {"mode": EvMode, "fmt": EvFormat, "algorithm": CcAlgorithm}
+    enums: dict[str, type[Enum]] = {"mode": EvMode, "fmt": EvFormat}
     ready: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
@@ -171,6 +171,29 @@ def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         return kind(**ready)
     except TypeError as error:
         raise ConfigError(f"{where}: {error}") from error
+
+
+def build_cc(values: Mapping[str, Any]) -> CcConfig:
+    """A congestion control profile from JSON values. Parameters of other algorithms than its own are checked and left.
+
+    Raises:
+        ConfigError: as `build`, and an algorithm that does not exist.
+    """
+    known = algorithms()
+    values = dict(values)
+    algorithm = str(values.pop("algorithm", NsccConfig.algorithm)).lower()
+    if algorithm not in known:
+        raise ConfigError(f"cc.algorithm is '{algorithm}'; known: {', '.join(sorted(known))}")
+    parameters = {name: {each.name for each in dataclasses.fields(kind)} for name, kind in known.items()}
+    for key in values:
+        if not any(key in names for names in parameters.values()):
+            every = sorted(set().union(*parameters.values()))
+            raise ConfigError(f"cc has no '{key}'; known: algorithm, {', '.join(every)}")
+    made = {
+        name: build(kind, {key: value for key, value in values.items() if key in parameters[name]}, "cc")
+        for name, kind in known.items()
+    }
+    return made[algorithm]
 
 
 def load(document: Mapping[str, Any]) -> NodeConfig:

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from mrc_host.node.config import build
+from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Profiles
-from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, EvFormat
+from mrc_host.proto.config import EvConfig, EvFormat
+from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.qp import QueuePair
 
 if TYPE_CHECKING:
@@ -146,7 +148,7 @@ class NodeController:
                 raise ConfigError(f"a format profile has one setting, fmt: {known}")
             return EvFormat[name.upper()]
         if profile.kind == "cc":
-            return build(CcConfig, {**dataclasses.asdict(base.cc), **settings}, "cc")
+            return build_cc({"algorithm": base.cc.algorithm, **dataclasses.asdict(base.cc), **settings})
         chosen = settings.pop("format", None)
         if chosen is not None:
             fmt = self._profile("format", chosen)

@@ -11,16 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-
-class ConfigError(ValueError):
-    """A configuration value out of its range; the message names field, value and range."""
-
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Raise ConfigError unless `low <= value <= high`."""
-    if not low <= value <= high:
-        raise ConfigError(f"{name} is {value}; allowed: {low} to {high}")
-
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.limits import ConfigError, check_range
 
 NO_IPV4 = "the endpoint speaks IPv6 only: IPv4 is read and written by the codec alone (mrc-protocol.md §2)"
 
@@ -48,13 +41,6 @@ class EvMode(Enum):
     EXPLICIT = "explicit"  # a controller lists the values per plane
     GENERATED = "generated"  # fields with masks, filled from EV bits
     AUTO = "auto"  # random values of the format's width
-
-
-class CcAlgorithm(Enum):
-    """Which congestion control a profile asks for."""
-
-    NSCC = "nscc"
-    FIXED = "fixed"
 
 
 class Srv6Path(NamedTuple):
@@ -248,60 +234,6 @@ class EvConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class CcConfig:
-    """Congestion control profile (`mrc-protocol.md §8`); None: the default derived from the others.
-
-    All of `mrc_ctl_cc_nscc_cfg` is here, by its names (max_cwnd is `max_wnd_bytes`, target_delay `target_qdelay_ns`).
-    """
-
-    algorithm: CcAlgorithm = CcAlgorithm.NSCC
-    line_rate_bps: int = 100_000_000_000  # of the whole NIC: all ports together
-    base_rtt_ns: int = 12_000  # of a full packet on the longest path; smaller samples replace it
-    trimming: bool = True
-    fixed_window_bytes: int = 1_000_000
-    target_qdelay_ns: int | None = None
-    max_wnd_bytes: int | None = None
-    initial_cwnd_bytes: int | None = None
-    gamma: float = 0.8
-    max_md_jump: float = 0.5
-    disable_qa: bool = False  # no quick adapt
-    qa_gate: int = 3
-    qa_threshold_ns: int | None = None  # queueing delay that triggers it; None: never with trimming, else 4 target
-    fi: float | None = None  # fair increase, bytes * bytes newly received / cwnd
-    fi_scale: float | None = None  # fast increase, bytes per byte newly received
-    eta: float | None = None  # bytes added per adjust period
-    adjust_bytes_threshold: int | None = None  # increases are applied after more bytes than this
-    adjust_period_threshold_ns: int | None = None  # and at least this often
-    delay_gain: float = 0.0125  # weight of a sample in the averaged queueing delay
-
-    def __post_init__(self) -> None:
-        check_range("cc.line_rate_bps", self.line_rate_bps, 1000, 10**14)
-        check_range("cc.base_rtt_ns", self.base_rtt_ns, 1, 10**12)
-        check_range("cc.fixed_window_bytes", self.fixed_window_bytes, 1, 1 << 40)
-        check_range("cc.gamma", self.gamma, 0.0, 1.0)
-        check_range("cc.max_md_jump", self.max_md_jump, 0.0, 1.0)
-        check_range("cc.qa_gate", self.qa_gate, 0, 16)
-        check_range("cc.delay_gain", self.delay_gain, 1e-6, 1.0)
-        optional = {
-            "target_qdelay_ns": (1, 10**12),
-            "max_wnd_bytes": (1, 1 << 40),
-            "initial_cwnd_bytes": (1, 1 << 40),
-            "qa_threshold_ns": (0, 10**12),
-            "fi": (0.0, 1e12),
-            "fi_scale": (0.0, 1e6),
-            "eta": (0.0, 1e12),
-            "adjust_bytes_threshold": (0, 1 << 40),
-            "adjust_period_threshold_ns": (1, 10**12),
-        }
-        for name, (low, high) in optional.items():
-            value = getattr(self, name)
-            if value is not None:
-                check_range(f"cc.{name}", value, low, high)
-        if not isinstance(self.disable_qa, bool):
-            raise ConfigError(f"cc.disable_qa is {self.disable_qa}; allowed: true, false")
-
-
-@dataclass(frozen=True, slots=True)
 class PortsConfig:
     """NIC ports; port p is in plane p (`mrc-protocol.md §7, §9`)."""
 
@@ -330,7 +262,7 @@ class EndpointConfig:
     wire: WireConfig = field(default_factory=WireConfig)
     reliability: ReliabilityConfig = field(default_factory=ReliabilityConfig)
     ev: EvConfig = field(default_factory=EvConfig)
-    cc: CcConfig = field(default_factory=CcConfig)
+    cc: CcConfig = field(default_factory=NsccConfig)
     ports: PortsConfig = field(default_factory=PortsConfig)
     initial_psn: int | None = None  # None: drawn from the generator, as a NIC would
     control_queue_frames: int = 65536  # per port; beyond it control frames are dropped and counted

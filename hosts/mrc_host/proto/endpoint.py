@@ -22,12 +22,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mrc_host.proto.completion import Completion, CompletionQueue
-from mrc_host.proto.config import CcConfig, EndpointConfig, EvConfig, ReliabilityConfig, check_range
+from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
+from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.ev import STATES, EvInput
 from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpState
+from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.node_ops import NodeOperations
 from mrc_host.proto.peer import Peer

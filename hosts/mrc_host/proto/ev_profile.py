@@ -10,7 +10,8 @@ import random
 from array import array
 from collections.abc import Sequence
 
-from mrc_host.proto.config import ConfigError, EvConfig, EvField, EvFormat, EvMode, Srv6Path
+from mrc_host.proto.config import EvConfig, EvField, EvFormat, EvMode, Srv6Path
+from mrc_host.proto.limits import ConfigError
 
 _DRAWS_PER_VALUE = 64  # tries to find a value that is new before the profile is called too narrow
 

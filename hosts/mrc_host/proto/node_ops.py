@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mrc_host.proto.config import ConfigError
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import PortChanged, ProbeResult
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.nonces import Nonces
 from mrc_host.proto.route import path_to
 from mrc_host.proto.timers import TimerKind

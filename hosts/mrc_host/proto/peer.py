@@ -17,7 +17,7 @@ from mrc_host.proto.route import Route
 from mrc_host.proto.timers import TimerKind
 
 if TYPE_CHECKING:
-    from mrc_host.proto.config import CcConfig
+    from mrc_host.proto.congestion.base import CcConfig
     from mrc_host.proto.context import Context
     from mrc_host.proto.ev_profile import EvUniverse
     from mrc_host.proto.qp import QueuePair

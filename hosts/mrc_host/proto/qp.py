@@ -8,12 +8,14 @@ from enum import Enum
 from typing import Any, Final
 
 from mrc_host.proto.completion import CompletionQueue, CompletionStatus
-from mrc_host.proto.config import CcConfig, ConfigError, EvConfig, ReliabilityConfig
+from mrc_host.proto.config import EvConfig, ReliabilityConfig
+from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import Context
 from mrc_host.proto.ev import STATES, EvInput, EvSet
 from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.peer import Peer
 from mrc_host.proto.probing import Prober
 from mrc_host.proto.requestor import Requestor, WriteRequest

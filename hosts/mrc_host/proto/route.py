@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mrc_host.proto.config import ConfigError, EvMode, Srv6Path
+from mrc_host.proto.config import EvMode, Srv6Path
+from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.wire.encap import encapsulate
 
 if TYPE_CHECKING:

@@ -3,13 +3,68 @@
 `inflight` and `cwnd` (bytes) are plain attributes: the data path compares without a call. A packet may leave while
 `inflight + size <= cwnd`, and always when nothing is in flight. Controllers read `inflight`, which is up to date
 when they are told of something; `inflight.InflightAccount` alone writes it.
+
+A module of this folder that registers a configuration adds an algorithm; nothing else lists them. The lab schema, which
+imports nothing of ours, has their names and parameters a second time; a test compares.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from mrc_host.proto.config import CcAlgorithm, CcConfig
+from mrc_host.proto.limits import check_range
+
+C = TypeVar("C", bound="CcConfig")
+_REGISTERED: dict[str, type[CcConfig]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class CcConfig(ABC):
+    """Congestion control profile (`mrc-protocol.md §8`): what every algorithm is told; each adds its parameters."""
+
+    algorithm: ClassVar[str]
+
+    line_rate_bps: int = 100_000_000_000  # of the whole NIC: all ports together
+    base_rtt_ns: int = 12_000  # of a full packet on the longest path; smaller samples replace it
+    trimming: bool = True
+
+    def __post_init__(self) -> None:
+        check_range("cc.line_rate_bps", self.line_rate_bps, 1000, 10**14)
+        check_range("cc.base_rtt_ns", self.base_rtt_ns, 1, 10**12)
+
+    @abstractmethod
+    def controller(self, mtu: int) -> CongestionControl:
+        """The controller of one destination; `mtu` as in `CongestionControl`."""
+
+
+def register(algorithm: str) -> Callable[[type[C]], type[C]]:
+    """Makes a configuration the one of an algorithm, under its name in profiles and labs."""
+
+    def enter(kind: type[C]) -> type[C]:
+        kind.algorithm = algorithm
+        _REGISTERED[algorithm] = kind
+        return kind
+
+    return enter
+
+
+@functools.cache
+def _discover() -> None:
+    folder = importlib.import_module(__name__.rpartition(".")[0])
+    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+        importlib.import_module(module.name)
+
+
+def algorithms() -> Mapping[str, type[CcConfig]]:
+    """The configuration of every algorithm by its name."""
+    _discover()
+    return _REGISTERED
 
 
 class CongestionControl:
@@ -58,19 +113,3 @@ class CongestionControl:
             "base_rtt_ns": self.base_rtt_ns,
             "srtt_ns": self.srtt_ns,
         }
-
-
-class FixedWindow(CongestionControl):
-    """A constant window, for comparison."""
-
-    __slots__ = ()
-
-
-def make(config: CcConfig, mtu: int) -> CongestionControl:
-    """The controller that a profile asks for; `mtu` as in `CongestionControl`."""
-    if config.algorithm is CcAlgorithm.FIXED:
-        window = max(config.fixed_window_bytes, mtu)
-        return FixedWindow(mtu, config.base_rtt_ns, window, window)
-    from mrc_host.proto.congestion.nscc import Nscc
-
-    return Nscc(config, mtu)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_host.proto.config import check_range
+from mrc_host.proto.limits import check_range
 
 
 @dataclass(frozen=True, slots=True)

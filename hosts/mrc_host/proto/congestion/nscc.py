@@ -6,11 +6,12 @@ rules leave something open, the module follows `mrc-protocol.md §8`, "Ours".
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from mrc_host.proto.config import CcConfig
-from mrc_host.proto.congestion.base import CongestionControl
+from mrc_host.proto.congestion.base import CcConfig, CongestionControl, register
+from mrc_host.proto.limits import ConfigError, check_range
 
 _REFERENCE_BPS: Final = 100e9
 _REFERENCE_RTT_NS: Final = 12_000
@@ -19,6 +20,58 @@ _REFERENCE_BDP: Final = _REFERENCE_BPS / 8 * _REFERENCE_RTT_NS / 1e9
 _NEAR_ZERO_NS: Final = 1_000
 _NEAR_ZERO_SHARE: Final = 16
 _NEVER: Final = 1 << 62
+
+
+@register("nscc")
+@dataclass(frozen=True, slots=True)
+class NsccConfig(CcConfig):
+    """All of `mrc_ctl_cc_nscc_cfg` by its names (max_cwnd is `max_wnd_bytes`, target_delay `target_qdelay_ns`).
+
+    None: the default derived from the others.
+    """
+
+    target_qdelay_ns: int | None = None
+    max_wnd_bytes: int | None = None
+    initial_cwnd_bytes: int | None = None
+    gamma: float = 0.8
+    max_md_jump: float = 0.5
+    disable_qa: bool = False  # no quick adapt
+    qa_gate: int = 3
+    qa_threshold_ns: int | None = None  # queueing delay that triggers it; None: never with trimming, else 4 target
+    fi: float | None = None  # fair increase, bytes * bytes newly received / cwnd
+    fi_scale: float | None = None  # fast increase, bytes per byte newly received
+    eta: float | None = None  # bytes added per adjust period
+    adjust_bytes_threshold: int | None = None  # increases are applied after more bytes than this
+    adjust_period_threshold_ns: int | None = None  # and at least this often
+    delay_gain: float = 0.0125  # weight of a sample in the averaged queueing delay
+
+    def __post_init__(self) -> None:
+        CcConfig.__post_init__(self)
+        check_range("cc.gamma", self.gamma, 0.0, 1.0)
+        check_range("cc.max_md_jump", self.max_md_jump, 0.0, 1.0)
+        check_range("cc.qa_gate", self.qa_gate, 0, 16)
+        check_range("cc.delay_gain", self.delay_gain, 1e-6, 1.0)
+        optional = {
+            "target_qdelay_ns": (1, 10**12),
+            "max_wnd_bytes": (1, 1 << 40),
+            "initial_cwnd_bytes": (1, 1 << 40),
+            "qa_threshold_ns": (0, 10**12),
+            "fi": (0.0, 1e12),
+            "fi_scale": (0.0, 1e6),
+            "eta": (0.0, 1e12),
+            "adjust_bytes_threshold": (0, 1 << 40),
+            "adjust_period_threshold_ns": (1, 10**12),
+        }
+        for name, (low, high) in optional.items():
+            value = getattr(self, name)
+            if value is not None:
+                check_range(f"cc.{name}", value, low, high)
+        if not isinstance(self.disable_qa, bool):
+            raise ConfigError(f"cc.disable_qa is {self.disable_qa}; allowed: true, false")
+
+    def controller(self, mtu: int) -> Nscc:
+        """See `CcConfig`."""
+        return Nscc(self, mtu)
 
 
 class Case(Enum):
@@ -35,7 +88,7 @@ class Case(Enum):
 
 
 class Nscc(CongestionControl):
-    """See the module's docstring. All parameters derive from `CcConfig` and the MTU."""
+    """See the module's docstring. All parameters derive from `NsccConfig` and the MTU."""
 
     __slots__ = (
         "_achieved", "_adjusted_at", "_decreased_at", "_fi_count", "_ignored", "_inc_bytes", "_qa_end",
@@ -44,7 +97,7 @@ class Nscc(CongestionControl):
         "fi_scale", "gamma", "max_md_jump", "near_zero_ns", "qa_gate", "qa_threshold_ns", "qdelay_ns", "target_ns",
     )  # fmt: skip
 
-    def __init__(self, config: CcConfig, mtu: int) -> None:
+    def __init__(self, config: NsccConfig, mtu: int) -> None:
         base = config.base_rtt_ns
         bdp = config.line_rate_bps / 8 * base / 1e9
         max_wnd = float(config.max_wnd_bytes if config.max_wnd_bytes is not None else 1.5 * bdp)

@@ -11,12 +11,11 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from mrc_host.proto.congestion import base as cc
 from mrc_host.proto.inflight import nominal_size
 from mrc_host.proto.ports import PlaneBalance
 
 if TYPE_CHECKING:
-    from mrc_host.proto.config import CcConfig
+    from mrc_host.proto.congestion.base import CcConfig
     from mrc_host.proto.peer import Peer
     from mrc_host.proto.qp import QueuePair
     from mrc_host.proto.requestor import Requestor
@@ -41,7 +40,7 @@ class Qpcc:
         ports = context.config.ports
         self.peer = peer
         self.config = config
-        self.cc = cc.make(config, nominal_size(context.config.wire.mtu))
+        self.cc = config.controller(nominal_size(context.config.wire.mtu))
         self.balance = PlaneBalance(ports.count, ports.balance_slack_packets * self.cc.mtu, ports.balance_patience_ns)
         self.qps: list[QueuePair] = []
         self.in_ring = 0  # requestors in the send ring

@@ -1,0 +1,13 @@
+"""What refuses a value of a configuration, and how it is told."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """A configuration value out of its range; the message names field, value and range."""
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise ConfigError unless `low <= value <= high`."""
+    if not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; allowed: {low} to {high}")
