@@ -8,6 +8,10 @@ import pathlib
 import secrets
 
 
+UNFINISHED = ".part"
+"""How the names of files end that are being written; of a killed process they stay."""
+
+
 class WriteError(OSError):
     """A file that could not be written; the text names it and the reason. What was there before is still there."""
 
@@ -40,7 +44,7 @@ def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 
 
 
 def _replace(target: pathlib.Path, content: bytes, mode: int) -> None:
-    temporary = target.parent / f".{secrets.token_hex(8)}.part"
+    temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(handle, "wb") as file:

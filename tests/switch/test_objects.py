@@ -130,10 +130,16 @@ def test_what_killed_builds_left_is_removed(cache: Path) -> None:
     for folder in (old, new):
         folder.mkdir()
         (folder / "x").write_text("")
-    os.utime(old, (time.time() - 2 * ABANDONED_S,) * 2)
+    cut, fresh = cache / ".0123456789abcdef.part", cache / ".fedcba9876543210.part"
+    for file in (cut, fresh):
+        file.write_text("")
+    for path in (old, cut):
+        os.utime(path, (time.time() - 2 * ABANDONED_S,) * 2)
     build("answer", generated=SOURCE)
     assert not old.exists()
+    assert not cut.exists()
     assert new.exists()
+    assert fresh.exists()
 
 
 FULL = """

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from p4lite import progress
+from p4lite.files import write_whole
 from p4lite.folders import FolderError, make_private
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.store import Store
@@ -149,7 +150,7 @@ def build(
                     store.put(object_name, made)
                 objects.append(str(made))
             for file_name, c_text in generated.items():
-                (tmp / file_name).write_text(c_text, encoding="utf-8")
+                write_whole(tmp / file_name, c_text)
                 made = tmp / (file_name + ".o")
                 progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
                 if large:

@@ -2,7 +2,8 @@
 
 Beside each object is a file `NAME.sum` with its length and SHA-256. A loader maps an object and runs it, so that a cut
 one is a SIGBUS and a changed one anything at all; one that does not match is therefore as good as none. Object and
-sum change under a lock, each by rename, so that a process killed between the two leaves a mismatch and no more.
+sum change under a lock, each whole or not at all (`files.write_whole`), so that a process killed between the two
+leaves a mismatch and no more.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from p4lite.files import UNFINISHED, write_whole
 from p4lite.folders import is_private_file
 
-#: Folders of builds that were killed are removed after so long; no build takes that.
+#: Folders and files of builds that were killed are removed after so long; no build takes that.
 ABANDONED_S = 3600
 
 
@@ -45,18 +47,12 @@ class Store:
         return path
 
     def put(self, name: str, made: Path) -> Path:
-        """Keep `made`, a file in the same file system, under a name; its path. `made` stays there."""
+        """Keep a copy of the file `made` under a name; its path."""
         data = made.read_bytes()
-        sum_file = made.with_name(made.name + ".sum")
-        sum_file.write_text(_sum(data), encoding="ascii")
-        again = made.with_name(made.name + ".new")
-        os.link(made, again)
         path = self.folder / name
-        for file in (made, sum_file):
-            file.chmod(file.stat().st_mode & ~0o022)
         with self._locked(fcntl.LOCK_EX):
-            os.replace(again, path)
-            os.replace(sum_file, self._sum_file(path))
+            write_whole(path, data, mode=0o755)
+            write_whole(self._sum_file(path), _sum(data), mode=0o644)
         self._sweep()
         return path
 
@@ -89,10 +85,15 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove what killed builds left."""
-        for path in self.folder.glob(f"{self.BUILD_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > ABANDONED_S:
-                    shutil.rmtree(path, ignore_errors=True)
+        for pattern in (f"{self.BUILD_PREFIX}*", f".*{UNFINISHED}"):
+            for path in self.folder.glob(pattern):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime <= ABANDONED_S:
+                        continue
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    else:
+                        path.unlink()
 
 
 def _sum(data: bytes) -> str:
