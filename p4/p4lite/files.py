@@ -7,7 +7,6 @@ import os
 import pathlib
 import secrets
 
-
 UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
 
