@@ -25,7 +25,7 @@ from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
 from p4lite.switch.runtime.loader import Program, load_program
-from p4lite.switch.runtime.source import load_source
+from p4lite.switch.source import load_source
 
 HERE = Path(__file__).parent
 SIZES = (128, 1000)

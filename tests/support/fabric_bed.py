@@ -14,7 +14,7 @@ from p4lite.switch.fabric.fabric import Fabric, Switch
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
 from p4lite.switch.runtime.loader import Program, load_program
-from p4lite.switch.runtime.source import Loaded, load_source
+from p4lite.switch.source import Loaded, load_source
 from support.mrc_frames import Frame, mrc_write
 
 SOURCE = pathlib.Path(__file__).parents[2] / "p4" / "programs" / "fabric.p4"

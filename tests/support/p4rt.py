@@ -14,8 +14,8 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.runtime.source import load_source
 from p4lite.switch.server import FabricServer
+from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import Grants
 
 INSERT, MODIFY, DELETE = p4runtime_pb2.Update.INSERT, p4runtime_pb2.Update.MODIFY, p4runtime_pb2.Update.DELETE

@@ -15,7 +15,7 @@ from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Switch
 from p4lite.switch.fabric.values import NotificationKind
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
 from p4lite.switch.runtime.loader import Program, load_program
-from p4lite.switch.runtime.source import load_source
+from p4lite.switch.source import load_source
 from support.hand_program import HandProgram
 from support.namespaces import Hosts
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from p4lite import progress
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric.values import FabricError
-from p4lite.switch.runtime.source import load_source
+from p4lite.switch.source import load_source
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import Statement, StfError, parse_stf
 

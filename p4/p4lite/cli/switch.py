@@ -14,8 +14,8 @@ from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.listen import ServerError
 from p4lite.switch.p4rt.errors import P4RtError
-from p4lite.switch.runtime.source import load_source
 from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
+from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants
 
 _IGNORED = ("thrift-port", "nanolog", "notifications-addr", "max-mc-groups", "max-l1-entries", "max-l2-entries")

@@ -33,7 +33,7 @@ from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
 from p4lite.switch.runtime.loader import Program
-from p4lite.switch.runtime.source import Loaded, load_source
+from p4lite.switch.source import Loaded, load_source
 from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi.codec import CodecError, boolean, integer, text
 from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants

@@ -1,1 +1,1 @@
-"""BMv2 JSON as it is: a reader that knows places, and the declarations with their references resolved."""
+"""BMv2 JSON as it is: a reader that knows places, and the headers with their references resolved."""

@@ -1,1 +1,1 @@
-"""BMv2 JSON to C: validation, layout of the PHV, and generation of parser, pipelines and deparser."""
+"""The facts of a program and its JSON to C, as text: layout of the PHV, parser, actions, pipelines, deparser."""
