@@ -18,7 +18,7 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.qp import QueuePair
+from mrc_host.proto.reliability.qp import QueuePair
 
 LATENCY_NS = 5_000
 ROOM_BYTES = 36_000

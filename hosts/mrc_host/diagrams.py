@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable
 from enum import Enum
 
-from mrc_host.proto.ev import TRANSITIONS as EV_TRANSITIONS
 from mrc_host.proto.events import EvState, QpState
-from mrc_host.proto.qp import TRANSITIONS as QP_TRANSITIONS
+from mrc_host.proto.paths.ev import TRANSITIONS as EV_TRANSITIONS
+from mrc_host.proto.reliability.qp import TRANSITIONS as QP_TRANSITIONS
 
 Edge = tuple[str, str, str]
 INITIAL = {"qp": QpState.RESET.name, "ev": EvState.GOOD.name}

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from mrc_host.proto.config import EvField
-from mrc_host.proto.ev_profile import expand
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.paths.ev_profile import expand
 
 EV_BITS = 256
 _KEYS = {"name", "format", "mode", "format_widths", "fields", "evs", "expanded"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mrc_host import diagrams
-from mrc_host.proto import ev, qp
+from mrc_host.proto.paths import ev
+from mrc_host.proto.reliability import qp
 
 
 @pytest.mark.parametrize(("machine", "table"), [("qp", qp.TRANSITIONS), ("ev", ev.TRANSITIONS)])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from mrc_host.proto.config import EvConfig, EvField, EvFormat, EvMode, Srv6Path
-from mrc_host.proto.ev import STATES, TRANSITIONS, EvInput, EvSet
-from mrc_host.proto.ev_profile import EvUniverse, expand, generate
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.paths.ev import STATES, TRANSITIONS, EvInput, EvSet
+from mrc_host.proto.paths.ev_profile import EvUniverse, expand, generate
 
 GOOD, SKIP, BAD, DENIED = EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 import mrc_host.proto
 from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.inflight import RCVD_UNIT, InflightAccount
+from mrc_host.proto.congestion.inflight import RCVD_UNIT, InflightAccount
 from support.net import Impairment, NetConfig
 from support.workload import Bench
 

@@ -23,7 +23,7 @@ from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpState
-from mrc_host.proto.qp import QpError
+from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import EndpointOp, Opcode
 from support.net import NetConfig

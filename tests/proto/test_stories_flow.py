@@ -14,10 +14,10 @@ from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
-from mrc_host.proto.qp import QpError
-from mrc_host.proto.recovery import NACK_FATES, Fate
+from mrc_host.proto.paths.ev import EvInput
+from mrc_host.proto.reliability.qp import QpError
+from mrc_host.proto.reliability.recovery import NACK_FATES, Fate
 from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import NackReason, Opcode

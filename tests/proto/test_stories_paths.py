@@ -10,8 +10,8 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode, PortsConfig, ReliabilityConfig, Srv6Path, WireConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
-from mrc_host.proto.inflight import nominal_size
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
 from support.net import Host, Net, NetConfig, opcode_of, psn_of
 from support.story import WIDE, Story

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.ev import STATES
 from mrc_host.proto.events import EvState
-from mrc_host.proto.scoreboard import Scoreboard
+from mrc_host.proto.paths.ev import STATES
+from mrc_host.proto.reliability.scoreboard import Scoreboard
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 from support.net import Host, Net, NetConfig

@@ -24,7 +24,7 @@ from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.qp import QueuePair
+from mrc_host.proto.reliability.qp import QueuePair
 
 if TYPE_CHECKING:
     from mrc_host.node.host import HostNode

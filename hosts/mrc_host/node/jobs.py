@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_host.node.config import NodeConfig
-from mrc_host.proto import waiting
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpState
-from mrc_host.proto.qp import QueuePair
+from mrc_host.proto.reliability import waiting
+from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.roce.endpoint import RoceEndpoint, RoceQueuePair
 from mrc_host.workloads import WORKLOADS, WorkloadError
 

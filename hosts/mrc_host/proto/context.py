@@ -17,8 +17,8 @@ from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.codec import Codec
 
 if TYPE_CHECKING:
-    from mrc_host.proto.peer import Peer
-    from mrc_host.proto.requestor import Requestor
+    from mrc_host.proto.paths.peer import Peer
+    from mrc_host.proto.reliability.requestor import Requestor
 
 ECT0 = 2
 EVERYBODY = b""  # in `denied`: towards all peers

@@ -26,14 +26,15 @@ from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import EVERYBODY, Context
-from mrc_host.proto.ev import STATES, EvInput
-from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpState
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion
-from mrc_host.proto.node_ops import NodeOperations
-from mrc_host.proto.peer import Peer
-from mrc_host.proto.qp import (
+from mrc_host.proto.paths.ev import STATES, EvInput
+from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.paths.node_ops import NodeOperations
+from mrc_host.proto.paths.peer import Peer
+from mrc_host.proto.paths.route import Route
+from mrc_host.proto.reliability.qp import (
     RECEIVE_STATES,
     REQUIRED,
     QpError,
@@ -42,8 +43,7 @@ from mrc_host.proto.qp import (
     check_document,
     local_document,
 )
-from mrc_host.proto.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
-from mrc_host.proto.route import Route
+from mrc_host.proto.reliability.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.fields import NackReason

@@ -11,14 +11,14 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from mrc_host.proto.inflight import nominal_size
+from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.ports import PlaneBalance
 
 if TYPE_CHECKING:
     from mrc_host.proto.congestion.base import CcConfig
-    from mrc_host.proto.peer import Peer
-    from mrc_host.proto.qp import QueuePair
-    from mrc_host.proto.requestor import Requestor
+    from mrc_host.proto.paths.peer import Peer
+    from mrc_host.proto.reliability.qp import QueuePair
+    from mrc_host.proto.reliability.requestor import Requestor
 
 
 class Scheduling(Enum):

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import EvState
+from mrc_host.proto.paths.ev_profile import EvUniverse
 
 GOOD: Final = EvState.GOOD.value
 SKIP: Final = EvState.SKIP.value

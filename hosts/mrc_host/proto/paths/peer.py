@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.route import Route
+from mrc_host.proto.paths.route import Route
 from mrc_host.proto.timers import TimerKind
 
 if TYPE_CHECKING:
     from mrc_host.proto.congestion.base import CcConfig
     from mrc_host.proto.context import Context
-    from mrc_host.proto.ev_profile import EvUniverse
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.paths.ev_profile import EvUniverse
+    from mrc_host.proto.reliability.qp import QueuePair
 
 _FORMER = 16  # lives of a peer that are remembered as over
 _ID_MASK = 0xFFFF

@@ -12,15 +12,15 @@ from mrc_host.proto.config import EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import Context
-from mrc_host.proto.ev import STATES, EvInput, EvSet
-from mrc_host.proto.ev_profile import EvUniverse
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.peer import Peer
-from mrc_host.proto.probing import Prober
-from mrc_host.proto.requestor import Requestor, WriteRequest
-from mrc_host.proto.responder import Responder
-from mrc_host.proto.route import Route
+from mrc_host.proto.paths.ev import STATES, EvInput, EvSet
+from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.paths.peer import Peer
+from mrc_host.proto.paths.probing import Prober
+from mrc_host.proto.paths.route import Route
+from mrc_host.proto.reliability.requestor import Requestor, WriteRequest
+from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.timers import TimerKind
 
 DOCUMENT: Final = "mrc-qp/2"

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import PortChanged, ProbeResult
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.nonces import Nonces
-from mrc_host.proto.route import path_to
+from mrc_host.proto.paths.nonces import Nonces
+from mrc_host.proto.paths.route import path_to
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import EndpointOp
 
 if TYPE_CHECKING:
-    from mrc_host.proto.ev_profile import EvUniverse
-    from mrc_host.proto.peer import Peer
-    from mrc_host.proto.route import Route
+    from mrc_host.proto.paths.ev_profile import EvUniverse
+    from mrc_host.proto.paths.peer import Peer
+    from mrc_host.proto.paths.route import Route
     from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
 
 _MAX_PENDING = 16384  # probes under way; identifiers have 16 bits

@@ -7,17 +7,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from mrc_host.proto.completion import CompletionStatus
-from mrc_host.proto.ev import EvInput
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.scoreboard import IN_FLIGHT, LOST, LossReason, Transmission
+from mrc_host.proto.paths.ev import EvInput
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Transmission
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import Nack
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 if TYPE_CHECKING:
-    from mrc_host.proto.qp import QpAttributes
-    from mrc_host.proto.requestor import Requestor
+    from mrc_host.proto.reliability.qp import QpAttributes
+    from mrc_host.proto.reliability.requestor import Requestor
 
 
 class Fate(Enum):

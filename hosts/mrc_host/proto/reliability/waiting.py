@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mrc_host.proto.events import QpState
-from mrc_host.proto.scoreboard import IN_FLIGHT
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT
 from mrc_host.proto.wire.psn import PSN_MASK
 
 if TYPE_CHECKING:
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.reliability.qp import QueuePair
     from mrc_host.proto.roce.qp import RoceQueuePair
 
 

@@ -9,9 +9,9 @@ from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.wire.encap import encapsulate
 
 if TYPE_CHECKING:
-    from mrc_host.proto.ev_profile import EvUniverse
-    from mrc_host.proto.peer import Peer
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.paths.ev_profile import EvUniverse
+    from mrc_host.proto.paths.peer import Peer
+    from mrc_host.proto.reliability.qp import QueuePair
 
 _OUTER_BYTES = 40
 _SRH_BYTES = 8

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mrc_host.proto.requestor import WriteRequest
+    from mrc_host.proto.reliability.requestor import WriteRequest
 
 IN_FLIGHT: Final = 0
 ACKED: Final = 1

@@ -10,11 +10,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
-from mrc_host.proto.ev import EvInput
+from mrc_host.proto.congestion.inflight import InflightAccount, nominal_size
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.inflight import InflightAccount, nominal_size
-from mrc_host.proto.recovery import Recovery
-from mrc_host.proto.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
+from mrc_host.proto.paths.ev import EvInput
+from mrc_host.proto.reliability.recovery import Recovery
+from mrc_host.proto.reliability.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import Opcode
@@ -22,7 +22,7 @@ from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, A
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 
 if TYPE_CHECKING:
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.reliability.qp import QueuePair
 
 # What `emit` returns when it sends nothing.
 IDLE: Final = 0  # nothing that may go before a SACK, a post or a timer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mrc_host.proto.ev import ASSUMED_BAD, EvInput
-from mrc_host.proto.nonces import Nonces
+from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput
+from mrc_host.proto.paths.nonces import Nonces
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.messages import Sack
 
 if TYPE_CHECKING:
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.reliability.qp import QueuePair
 
 _WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
 _REMEMBERED: Final = 64  # timeouts after which nobody expects an answer any more

@@ -18,7 +18,7 @@ from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
 
 if TYPE_CHECKING:
-    from mrc_host.proto.qp import QueuePair
+    from mrc_host.proto.reliability.qp import QueuePair
 
 ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
 NAK_INVALID_REQUEST: Final = 0x61
