@@ -53,7 +53,7 @@ class Scenario:
             f"seed {self.seed}: {self.net.planes}x{self.net.paths} {self.net.select}, {self.hosts} hosts, "
             f"{self.qps} QPs, {len(self.sizes)} writes of {sum(self.sizes)} bytes, mtu {self.endpoint['wire'].mtu}, "
             f"mpr {r.mpr_dest}{'d' if r.dynamic_mpr else ''}, sack_every {r.sack_every}, "
-            f"{self.endpoint['cc'].algorithm.value}, {harm}, trim {self.net.trim_bytes}, "
+            f"{self.endpoint['cc'].algorithm}, {harm}, trim {self.net.trim_bytes}, "
             f"{len(self.flaps)} flaps{', doomed' if self.doomed else ''}"
         )
 
