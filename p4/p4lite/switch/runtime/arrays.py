@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
-from p4lite.switch.program.facts import Array, Facts, ValueSet
+from p4lite.switch.program.facts import Array, Table, ValueSet
+from p4lite.switch.runtime.tables import TableControl
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,8 @@ class MeterConfig:
     pburst: int
 
 
-class StatefulControl:
+class ArrayControl(TableControl):
     """The part of ProgramInstance that concerns counters, meters, registers and value sets."""
-
-    program: Facts
-    pointer: int
-    _c: Any
-    _mutex: Any
-    _raw: Any
-    _table: Any
-    _handle: Any
-    _cell: Any
 
     def _array(self, arrays: dict[str, Array], kind: str, name: str, index: int | None) -> Array:
         array = arrays.get(name)
@@ -73,7 +64,7 @@ class StatefulControl:
         array = self._counter(counter, None)
         self._c.p4c_counter_write(self.pointer, array.index, 0, array.size, 0, 0)
 
-    def _with_counters(self, table: str) -> Any:
+    def _with_counters(self, table: str) -> Table:
         t = self._table(table)
         if not t.with_counters:
             raise InvalidArgument(f"table '{table}' has no direct counters")
@@ -117,7 +108,7 @@ class StatefulControl:
         array = self._array(self.program.meters, "meter", meter, index)
         self._set_meter(-1, array.index, index, config)
 
-    def _with_meter(self, table: str, handle: int | None) -> Any:
+    def _with_meter(self, table: str, handle: int | None) -> Table:
         t = self._table(table)
         if t.direct_meter is None:
             raise InvalidArgument(f"table '{table}' has no direct meter")

@@ -10,6 +10,8 @@ from typing import Any
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import Facts, Profile, Table
+from p4lite.switch.runtime.abi import OpenedProgram
+from p4lite.switch.runtime.handle import Handle
 
 MAX_GROUP = 1 << 16
 
@@ -65,16 +67,17 @@ class _State:
     contents: dict[int, Group] = field(default_factory=dict)
 
 
-class ProfileControl:
+class ProfileControl(Handle):
     """The part of ProgramInstance that concerns action profiles."""
 
-    program: Facts
-    pointer: int
-    _c: Any
-    _mutex: Any
-    _pack: Any
-    _member_ref: int
-    _group_ref: int
+    def __init__(self, program: Facts, opened: OpenedProgram, **options: int):
+        """See `Handle`."""
+        super().__init__(program, opened, **options)
+        self._init_profiles()
+
+    def restart(self) -> None:
+        super().restart()
+        self._init_profiles()
 
     def _init_profiles(self) -> None:
         self._states = {name: _State() for name in self.program.action_profiles}

@@ -1,4 +1,4 @@
-/* Control operations on an instance, called from Python (p4lite/switch/runtime/instance.py). Each takes the instance's
+/* Control operations on an instance, called from Python (p4lite/switch/runtime). Each takes the instance's
  * lock, so packets see all of an operation or nothing. Names, widths and permissions were checked by the caller;
  * indices are checked here. */
 #include "instance.h"

@@ -1,0 +1,243 @@
+"""Tables of an instance: entries by handle, default entries, idle times."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from p4lite.switch.errors import InvalidArgument, NotFound, PermissionDenied
+from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
+from p4lite.switch.program.facts import Table
+from p4lite.switch.runtime.handle import c_words
+from p4lite.switch.runtime.keys import key_to_words, words_to_key
+from p4lite.switch.runtime.profiles import ProfileControl
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table entry. `handle` is unique within the table while the entry lives; `priority` 0 where none applies."""
+
+    table: str
+    handle: int
+    key: tuple[MatchValue, ...]
+    priority: int
+    action: EntryAction
+    is_const: bool
+    idle_timeout_ns: int = 0
+    idle_ns: int = 0  # time since the last hit (or insertion), by the instance's clock
+
+
+class TableControl(ProfileControl):
+    """The part of ProgramInstance that concerns tables."""
+
+    def _reference(self, table: Table, action: EntryAction) -> tuple[int, int, Any]:
+        """(kind, number, argument words) of what an entry of the table shall do."""
+        where = f"table '{table.name}'"
+        if isinstance(action, ActionCall):
+            if table.action_profile is not None:
+                raise InvalidArgument(f"{where}: entries name members or groups of '{table.action_profile}'")
+            index, words = self._pack(table.actions, action, table.arg_words, where)
+            return self._action_ref, index, words
+        if table.action_profile is None:
+            raise InvalidArgument(f"{where}: entries name actions, the table has no action profile")
+        nothing = c_words([0] * table.arg_words)
+        if isinstance(action, MemberRef):
+            return self._member_ref, self._member_slot(table.action_profile, action.member), nothing
+        if not self.program.action_profiles[table.action_profile].selector:
+            raise InvalidArgument(f"{where}: '{table.action_profile}' has no groups")
+        return self._group_ref, self._group_slot(table.action_profile, action.group), nothing
+
+    def _writable(self, table: Table) -> None:
+        if table.const_entries:
+            raise PermissionDenied(f"table '{table.name}': its entries are const")
+
+    def table_add(
+        self,
+        table: str,
+        key: tuple[MatchValue, ...],
+        action: EntryAction,
+        *,
+        priority: int = 0,
+        idle_timeout_ns: int = 0,
+    ) -> int:
+        """Adds an entry and returns its handle. Keys in the order of the table's key; lower priority wins."""
+        t = self._table(table)
+        self._writable(t)
+        if not t.key:
+            raise InvalidArgument(f"table '{table}' has no key, so it cannot have entries")
+        if idle_timeout_ns and not t.support_timeout:
+            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        words = key_to_words(t, key, priority)
+        handle = ctypes.c_uint32()
+        with self._mutex:
+            kind, number, args = self._reference(t, action)
+            status = self._c.p4c_table_insert(
+                self.pointer,
+                t.index,
+                c_words(words.value),
+                c_words(words.mask),
+                c_words(words.high),
+                words.order,
+                kind,
+                number,
+                args,
+                idle_timeout_ns,
+                ctypes.byref(handle),
+            )
+            if status < 0:
+                full = f"table '{table}' is full ({t.max_size} entries)"
+                why = {"exists": f"table '{table}' has an entry with this key", "full": full}
+                self._check(status, why.get(self._status.get(status, ""), f"table '{table}': out of memory"))
+            self._refer(t, kind, number, 1)
+        return handle.value
+
+    def _raw(self, table: Table, handle: int) -> tuple[Any, Any]:
+        view = self._view()
+        data = (ctypes.c_uint64 * (table.arg_words + 3 * table.key_words + 1))()
+        if self._c.p4c_table_get(self.pointer, table.index, handle, ctypes.byref(view), data) < 0:
+            raise NotFound(f"table '{table.name}' has no entry {handle}")
+        return view, data
+
+    def _action_of(self, table: Table, view: Any, data: Sequence[int]) -> EntryAction | None:
+        if view.kind == self._action_ref:
+            return self._unpack(view.number, data)
+        if view.kind == self._member_ref and table.action_profile is not None:
+            return MemberRef(self._member_id(table.action_profile, view.number))
+        if view.kind == self._group_ref and table.action_profile is not None:
+            return GroupRef(self._group_id(table.action_profile, view.number))
+        return None
+
+    def _handle(self, table: Table, handle: int) -> Any:
+        if handle < 0:
+            raise NotFound(f"table '{table.name}' has no entry {handle}")
+        return self._raw(table, handle)[0]
+
+    def table_modify(self, table: str, handle: int, action: EntryAction) -> None:
+        """Gives an entry another action, with its counter and idle time kept."""
+        t = self._table(table)
+        self._writable(t)
+        with self._mutex:
+            old = self._handle(t, handle)
+            self._replace(t, handle, old, action)
+
+    def _replace(self, t: Table, handle: int, old: Any, action: EntryAction) -> None:
+        kind, number, args = self._reference(t, action)
+        status = self._c.p4c_table_modify(self.pointer, t.index, handle, kind, number, args)
+        self._check(status, f"table '{t.name}' has no entry {handle}")
+        self._refer(t, kind, number, 1)
+        self._refer(t, old.kind, old.number, -1)
+
+    def table_delete(self, table: str, handle: int) -> None:
+        t = self._table(table)
+        self._writable(t)
+        with self._mutex:
+            old = self._handle(t, handle)
+            self._c.p4c_table_delete(self.pointer, t.index, handle)
+            self._refer(t, old.kind, old.number, -1)
+
+    def table_find(self, table: str, key: tuple[MatchValue, ...], *, priority: int = 0) -> int:
+        """Handle of the entry with exactly this match key (and priority). Raises NotFound."""
+        t = self._table(table)
+        w = key_to_words(t, key, priority)
+        handle = self._c.p4c_table_find(
+            self.pointer, t.index, c_words(w.value), c_words(w.mask), c_words(w.high), w.order
+        )
+        if handle < 0:
+            raise NotFound(f"table '{table}' has no entry with this key")
+        return int(handle)
+
+    def table_entry(self, table: str, handle: int) -> Entry:
+        t = self._table(table)
+        if handle < 0:
+            raise NotFound(f"table '{table}' has no entry {handle}")
+        view, data = self._raw(t, handle)
+        a, k = t.arg_words, t.key_words
+        value, mask, high = data[a : a + k], data[a + k : a + 2 * k], data[a + 2 * k : a + 3 * k]
+        action = self._action_of(t, view, data)
+        if action is None:
+            raise NotFound(f"table '{table}' has no entry {handle}")
+        return Entry(
+            table,
+            handle,
+            words_to_key(t, value, mask, high),
+            view.order if t.needs_priority else 0,
+            action,
+            bool(view.is_const),
+            view.timeout_ns,
+            max(view.now_ns - view.hit_ns, 0),
+        )
+
+    def table_handles(self, table: str) -> Iterator[int]:
+        t = self._table(table)
+        handle = self._c.p4c_table_next(self.pointer, t.index, 0)
+        while handle >= 0:
+            yield int(handle)
+            handle = self._c.p4c_table_next(self.pointer, t.index, handle + 1)
+
+    def table_entries(self, table: str) -> Iterator[Entry]:
+        """All entries, const ones too, in order of handle."""
+        for handle in self.table_handles(table):
+            try:
+                yield self.table_entry(table, handle)
+            except NotFound:
+                continue  # it went away since
+
+    def table_size(self, table: str) -> int:
+        return int(self._c.p4c_table_size(self.pointer, self._table(table).index))
+
+    def table_clear(self, table: str) -> None:
+        """Deletes every entry; the default action goes back to the program's."""
+        t = self._table(table)
+        self._writable(t)
+        with self._mutex:
+            for handle in list(self.table_handles(table)):
+                self.table_delete(table, handle)
+            if not t.const_default:
+                self.table_reset_default(table)
+
+    def table_set_timeout(self, table: str, handle: int, idle_timeout_ns: int) -> None:
+        t = self._table(table)
+        if not t.support_timeout:
+            raise InvalidArgument(f"table '{table}' does not support timeouts")
+        self._handle(t, handle)
+        self._c.p4c_table_set_timeout(self.pointer, t.index, handle, idle_timeout_ns)
+
+    def table_default(self, table: str) -> EntryAction | None:
+        """The default action; None if the table has none (a miss does nothing)."""
+        t = self._table(table)
+        return self._action_of(t, *self._raw(t, -1))
+
+    def table_set_default(self, table: str, action: EntryAction) -> None:
+        t = self._table(table)
+        if t.const_default and action != self.table_default(table):
+            raise PermissionDenied(f"table '{table}': its default action is const")
+        with self._mutex:
+            self._replace(t, -1, self._raw(t, -1)[0], action)
+
+    def table_reset_default(self, table: str) -> None:
+        """Back to the default of the program."""
+        t = self._table(table)
+        default = t.default_entry
+        with self._mutex:
+            old = self._raw(t, -1)[0]
+            if default is None:
+                self._c.p4c_table_modify(self.pointer, t.index, -1, self._no_ref, -1, c_words([0] * t.arg_words))
+                self._refer(t, old.kind, old.number, -1)
+                return
+            index, args = self._pack(t.actions, default, t.arg_words, f"table '{table}'")
+            self._c.p4c_table_modify(self.pointer, t.index, -1, self._action_ref, index, args)
+            self._refer(t, old.kind, old.number, -1)
+
+    def idle_entries(self, table: str, now_ns: int | None = None) -> list[int]:
+        """Handles of entries idle for their timeout; each is reported anew only after another timeout.
+
+        `now_ns` is the time on the instance's clock, by default its latest.
+        """
+        t = self._table(table)
+        limit = self.table_size(table)
+        handles = (ctypes.c_uint32 * (limit + 1))()
+        now = self._raw(t, -1)[0].now_ns if now_ns is None else now_ns
+        count = self._c.p4c_table_idle(self.pointer, t.index, now, handles, limit)
+        return list(handles[:count])
