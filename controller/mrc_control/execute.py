@@ -12,6 +12,7 @@ from mrc_control import clustermapper, lifecycle, precheck, resultdir, verdict
 from mrc_control.experiment import Experiment, ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
+from mrc_control.faults.ledger import UnsettledError
 from mrc_control.hostclient import HostControl, HostError
 from mrc_control.interruption import Interrupted, interruptible
 from mrc_control.live import LiveView
@@ -73,8 +74,9 @@ def session_for(
         finally:
             try:
                 session.failures.restore_own(session)
-            except LOST as error:
-                if not session.deaths() and not is_silence(error):
+            except (*LOST, UnsettledError) as error:
+                # What cannot be restored because something is dead or frozen goes with the lab, or stays noted.
+                if not session.deaths() and not session.frozen() and not is_silence(error):
                     raise
             session.close()
     finally:

@@ -13,12 +13,24 @@ from collections.abc import Iterator
 
 import pytest
 
+from mrc_control.lab import inside
 from mrc_control.rundir import Process, RunDir, State
 from support.labs import lab_file
 from support.pcapng import packets
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
-STATUS = {"lab", "grpc_addresses", "switches", "hosts", "hosts_alive", "broken", "unsettled", "denied", "health"}
+STATUS = {
+    "lab",
+    "grpc_addresses",
+    "switches",
+    "hosts",
+    "hosts_alive",
+    "broken",
+    "unsettled",
+    "denied",
+    "health",
+    "harm",
+}
 LINK = "p0-t0.0--p0-t1.0"
 
 
@@ -63,6 +75,20 @@ def status(lab: dict[str, str]) -> dict[str, object]:
 
 @pytest.mark.lab
 @pytest.mark.slow
+def test_root_becomes_the_labs_user_without_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by chaos: a fork beside threads of gRPC now and then ended the child with SIGSEGV, without a word."""
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(subprocess, "run", lambda words, **options: asked.append({"words": words, **options}))
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: asked.append({"words": words, **options}))
+    state = State("tiny", first=Process.of("lab", os.getpid()), uid=61100, gid=61101, hosts={"h1": {"pid": 2}})
+    inside.run(state, ["true"])
+    inside.start(state, ["true"], host="h1")
+    for each in asked:
+        assert not {"user", "group", "extra_groups", "preexec_fn"} & set(each)
+        assert each["words"][:4] == ["setpriv", "--reuid=61100", "--regid=61101", "--clear-groups"]  # type: ignore[index]
+
+
 def test_status_as_json(lab: dict[str, str]) -> None:
     document = json.loads(mrclab(lab, "status", "--json").stdout)
     assert set(document) == STATUS

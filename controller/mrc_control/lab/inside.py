@@ -30,24 +30,28 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
             if death.role == f"{host}{SHELL}":
                 raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
         words = ["mnexec", "-a", str(state.hosts[host]["pid"]), *words]
-    return namespaces.enter(state.first.pid, words, files=files)
+    return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
 
 
 def run(
     state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
     """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
-    return subprocess.run(command(state, words, host=host, files=files), check=False, **options | _user(state))
+    return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
 
 
 def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> subprocess.Popen[bytes]:
     """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest."""
-    options |= {**_user(state), "stdin": subprocess.DEVNULL, "start_new_session": True}
+    options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
     return subprocess.Popen(command(state, words, host=host), **options)
 
 
-def _user(state: State) -> dict[str, Any]:
-    """Root has no business in there as root."""
+def _as_user(state: State) -> list[str]:
+    """Root has no business in there as root.
+
+    A program of its own sets the user: were `subprocess` to do it, it would fork, with the handlers that gRPC has for
+    that, which end the child if another thread is just calling into gRPC; without it vfork is enough.
+    """
     if os.geteuid() == 0 and state.uid > 0:
-        return {"user": state.uid, "group": state.gid, "extra_groups": []}
-    return {}
+        return ["setpriv", f"--reuid={state.uid}", f"--regid={state.gid}", "--clear-groups", "--"]
+    return []
