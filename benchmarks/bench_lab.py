@@ -11,9 +11,10 @@ import tempfile
 
 import yaml
 
-from mrc_control import analysis, lifecycle, verdict
-from mrc_control.execute import run_on, session_for
-from mrc_control.experiment import Expectation, Experiment, Workload
+from mrc_control.lab import lifecycle
+from mrc_control.results import analysis, verdict
+from mrc_control.runs.execute import run_on, session_for
+from mrc_control.runs.experiment import Expectation, Experiment, Workload
 from mrc_topo.labfile import builtin_labs
 
 RATES_MBPS = (10, 15, 20, 25, 30, 40)

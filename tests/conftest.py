@@ -8,7 +8,7 @@ import pathlib
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mrc_control import lifecycle
+from mrc_control.lab import lifecycle
 from mrc_control.lab.namespaces import is_machine_root
 
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))

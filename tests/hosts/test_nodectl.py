@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from mrc_control import labbuild
 from mrc_control.faults.action import Action
-from mrc_control.hostclient import HostClient, HostError
-from mrc_control.runner import Run, RunResult, WorkloadSpec
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.lab import describe
+from mrc_control.lab.hostclient import HostClient, HostError
+from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_topo import addressing
@@ -45,7 +45,7 @@ def topology() -> Any:
 
 @pytest.fixture
 def node(topology: Any) -> HostNode:
-    config = load(labbuild.host_config(topology, topology.hosts[0], "virtual"))
+    config = load(describe.host_config(topology, topology.hosts[0], "virtual"))
     return HostNode(config, random.Random(1))
 
 
@@ -190,7 +190,7 @@ def test_a_job_uses_the_profiles_it_names(session: VirtualSession) -> None:
 
 
 def test_roce_hosts_have_no_profiles(topology: Any) -> None:
-    config = load(labbuild.host_config(topology, topology.hosts[0], "virtual", "roce"))
+    config = load(describe.host_config(topology, topology.hosts[0], "virtual", "roce"))
     node = HostNode(config, random.Random(1))
     refused(node, "transport is roce", "prepare", job="j", workload="write_bw", params={}, rank=0, names=["h0", "h1"],
             addresses=["::1", "::2"], ev_profile="few")  # fmt: skip
@@ -333,7 +333,7 @@ def test_port_admin_state(session: VirtualSession) -> None:
 @pytest.mark.netns
 def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
     """A real agent on two veth ends: the same verbs, as JSON lines over a socket that only its owner can open."""
-    document = labbuild.host_config(topology, topology.hosts[0], "real")
+    document = describe.host_config(topology, topology.hosts[0], "real")
     names = [f"mlt{os.getpid() % 10**5}{end}{port}" for port in "01" for end in "ab"]
     document["interfaces"] = names[::2]
     config, path = tmp_path / "h0.json", tmp_path / "h0.sock"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mrc_control import analysis, verdict
-from mrc_control.experiment import Expectation
+from mrc_control.results import analysis, verdict
+from mrc_control.runs.experiment import Expectation
 from mrc_topo.labfile import load_lab
 
 START = 5_000_000_000

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from mrc_control import cli, resultdir
+from mrc_control import cli
+from mrc_control.results import resultdir
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -23,7 +24,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("execute.session_for", "compare.session_for", "lifecycle.up"):
+    for place in ("runs.execute.session_for", "runs.compare.session_for", "lab.lifecycle.up"):
         monkeypatch.setattr(f"mrc_control.{place}", built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()

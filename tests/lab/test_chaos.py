@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control import session_virtual
 from mrc_control.chaos import run, schedule
 from mrc_control.chaos.run import Played
 from mrc_control.chaos.schedule import ENDS, PARTS, Schedule, Step
 from mrc_control.chaos.shrink import ddmin, shrink
 from mrc_control.cli import main
-from mrc_control.experiment import ExperimentError, parse
 from mrc_control.faults import fabric, kinds
 from mrc_control.faults.action import Action
 from mrc_control.faults.ledger import Ledger
+from mrc_control.runs.experiment import ExperimentError, parse
+from mrc_control.session import virtual
 from mrc_host.node.host import HostNode
 from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
@@ -188,7 +188,7 @@ def restore_the_wrong_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drop_a_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every host that stood still."""
-    thaw = session_virtual.VirtualSession.thaw_agent
+    thaw = virtual.VirtualSession.thaw_agent
     lame: set[str] = set()
 
     def thawed(self: Any, host: str) -> None:
@@ -203,7 +203,7 @@ def drop_a_completion(monkeypatch: pytest.MonkeyPatch) -> None:
             return
         original(self, completion, now)
 
-    monkeypatch.setattr(session_virtual.VirtualSession, "thaw_agent", thawed)
+    monkeypatch.setattr(virtual.VirtualSession, "thaw_agent", thawed)
     monkeypatch.setattr(HostNode, "_completed", completed)
 
 

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from mrc_control.hostclient import HostClient
-from mrc_control.rundir import RunDir, wait_dead
+from mrc_control.lab.hostclient import HostClient
+from mrc_control.lab.rundir import RunDir, wait_dead
 from support.labs import lab_file
 from support.namespaces import left_behind, machine
 

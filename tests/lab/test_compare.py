@@ -10,12 +10,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from mrc_control import compare
 from mrc_control.cli import app
-from mrc_control.compare import Cell, Comparison
-from mrc_control.experiment import ExperimentError
-from mrc_control.runner import Run, WorkloadSpec
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.runs import compare
+from mrc_control.runs.compare import Cell, Comparison
+from mrc_control.runs.experiment import ExperimentError
+from mrc_control.runs.runner import Run, WorkloadSpec
+from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import TargetClient
 

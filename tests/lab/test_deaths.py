@@ -14,16 +14,16 @@ import time
 
 import pytest
 
-from mrc_control import resultdir
-from mrc_control.experiment import Experiment, Workload
+from mrc_control.lab.daemon import Daemon
 from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
-from mrc_control.labd import Daemon
+from mrc_control.lab.rundir import LabFolder, Process, Record, RunDir, RunError, State, wait_dead
+from mrc_control.results import resultdir
 from mrc_control.results.recording import Recording
-from mrc_control.rundir import LabFolder, Process, Record, RunDir, RunError, State, wait_dead
-from mrc_control.runner import RunResult
-from mrc_control.session import closing
-from mrc_control.session_real import RealSession
-from mrc_control.verdict import judge
+from mrc_control.results.verdict import judge
+from mrc_control.runs.experiment import Experiment, Workload
+from mrc_control.runs.runner import RunResult
+from mrc_control.session.base import closing
+from mrc_control.session.real import RealSession
 from mrc_topo.labfile import load_lab
 from support import users
 from support.labs import lab_file

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mrc_control import denylist
-from mrc_control.denylist import DenylistError
 from mrc_control.faults.action import Action
-from mrc_control.runner import Run, RunResult, WorkloadSpec
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.paths import denylist
+from mrc_control.paths.denylist import DenylistError
+from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.mapper import MAGIC
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import UnknownElement

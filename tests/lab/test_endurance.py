@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from mrc_control.faults.action import Action
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
+from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from support import endurance
 from support.labs import session

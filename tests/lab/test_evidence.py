@@ -9,10 +9,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mrc_control import execute, verdict
-from mrc_control.evidence import LABELS, Evidence, findings
-from mrc_control.experiment import ExperimentError, Step, known_experiments, load_experiment
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.results import verdict
+from mrc_control.results.evidence import LABELS, Evidence, findings
+from mrc_control.runs import execute
+from mrc_control.runs.experiment import ExperimentError, Step, known_experiments, load_experiment
+from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.client import TargetClient

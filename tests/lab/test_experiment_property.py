@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_control import compare, experiment
-from mrc_control.compare import Comparison
-from mrc_control.evidence import Evidence
-from mrc_control.experiment import Experiment, ExperimentError, Step, Workload
+from mrc_control.results.evidence import Evidence
+from mrc_control.runs import compare, experiment
+from mrc_control.runs.compare import Comparison
+from mrc_control.runs.experiment import Experiment, ExperimentError, Step, Workload
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import Model
 from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dump, same, wrong

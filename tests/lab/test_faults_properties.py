@@ -16,7 +16,7 @@ from mrc_control.chaos.truth import expected
 from mrc_control.faults import kinds
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.session.virtual import VirtualSession
 from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import FabricInfo

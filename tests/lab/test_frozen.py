@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from mrc_control import hostclient, runner
-from mrc_control.execute import run_on
-from mrc_control.experiment import Experiment, Workload
-from mrc_control.interruption import Interrupted, Interruption, interruptible
+from mrc_control.lab import hostclient
 from mrc_control.lab.death import Frozen
-from mrc_control.rundir import Process, RunDir, RunError, frozen
-from mrc_control.session_real import RealSession
+from mrc_control.lab.rundir import Process, RunDir, RunError, frozen
+from mrc_control.runs import runner
+from mrc_control.runs.execute import run_on
+from mrc_control.runs.experiment import Experiment, Workload
+from mrc_control.runs.interruption import Interrupted, Interruption, interruptible
+from mrc_control.session.real import RealSession
 from support import users
 from support.labs import lab_file, session
 from support.namespaces import left_behind, machine

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from mrc_control import resultdir
+from mrc_control.results import resultdir
 from p4lite.files import WriteError, write_whole
 
 OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
@@ -56,7 +56,8 @@ def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: st
 
 RUN = """
     import sys
-    from mrc_control import cli, execute
+    from mrc_control import cli
+    from mrc_control.runs import execute
     folder, run_on = sys.argv[1], execute.run_on
     def then_full(*arguments):
         result = run_on(*arguments)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrc_control.lab import inside
-from mrc_control.rundir import Process, RunDir, State
+from mrc_control.lab.rundir import Process, RunDir, State
 from support.labs import lab_file
 from support.pcapng import packets
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from mrc_control import lifecycle, verdict
-from mrc_control.evidence import Evidence
-from mrc_control.execute import run_on
-from mrc_control.experiment import Expectation, Experiment, Step, Workload
-from mrc_control.lab import inside
-from mrc_control.session import Session
-from mrc_control.session_real import RealSession
+from mrc_control.lab import inside, lifecycle
+from mrc_control.results import verdict
+from mrc_control.results.evidence import Evidence
+from mrc_control.runs.execute import run_on
+from mrc_control.runs.experiment import Expectation, Experiment, Step, Workload
+from mrc_control.session.base import Session
+from mrc_control.session.real import RealSession
 from support.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]

@@ -19,11 +19,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control import scheduling
-from mrc_control.lab import namespaces
+from mrc_control.lab import namespaces, scheduling
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import Owner, explain, is_machine_root, owner_for_root
-from mrc_control.rundir import RunDir, wait_dead
+from mrc_control.lab.rundir import RunDir, wait_dead
 from support import users
 from support.labs import lab_file
 from support.namespaces import lab_processes, left_behind, machine

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from mrc_control import lifecycle
-from mrc_control.rundir import (
+from mrc_control.lab import lifecycle
+from mrc_control.lab.rundir import (
     LabFolder,
     Process,
     Record,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mrc_control import stall
-from mrc_control.execute import run_on
-from mrc_control.experiment import Evidence, Experiment, Step, Workload
-from mrc_control.session import Session
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.runs import stall
+from mrc_control.runs.execute import run_on
+from mrc_control.runs.experiment import Evidence, Experiment, Step, Workload
+from mrc_control.session.base import Session
+from mrc_control.session.virtual import VirtualSession
 from support.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]

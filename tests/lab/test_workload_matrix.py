@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mrc_control import performance, verdict
-from mrc_control.execute import run_on
-from mrc_control.experiment import Expectation, Experiment, Workload
-from mrc_control.session import Session
+from mrc_control.results import performance, verdict
+from mrc_control.runs.execute import run_on
+from mrc_control.runs.experiment import Expectation, Experiment, Workload
+from mrc_control.session.base import Session
 from mrc_host.workloads import WORKLOADS
 from support.labs import SMALL_LOADS, session
 

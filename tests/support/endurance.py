@@ -32,17 +32,17 @@ import grpc
 import psutil
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from mrc_control import verdict
-from mrc_control.execute import session_for
-from mrc_control.experiment import Expectation
 from mrc_control.faults.action import Action
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
+from mrc_control.results import verdict
 from mrc_control.results.recording import Recording
-from mrc_control.runner import Run, RunResult, WorkloadSpec
-from mrc_control.session import Session
-from mrc_control.session_real import RealSession
-from mrc_control.session_virtual import VirtualSession
+from mrc_control.runs.execute import session_for
+from mrc_control.runs.experiment import Expectation
+from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.session.base import Session
+from mrc_control.session.real import RealSession
+from mrc_control.session.virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.topology import Topology
 from support.labs import SMALL_LOADS, lab_file
@@ -61,8 +61,8 @@ LAB: dict[str, Any] = {
 VANISHING = """
 import os, sys
 import grpc
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
 device = Device(grpc.insecure_channel(sys.argv[1]), int(sys.argv[2]), "switch", fabric_program().p4info)
 device.become_primary(election_id=int(sys.argv[3]))
 os._exit(0)

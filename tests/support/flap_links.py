@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from mrc_control.faults.action import Action
 from mrc_control.faults.ledger import Ledger
-from mrc_control.rundir import RunDir
-from mrc_control.session_real import RunRecord
+from mrc_control.lab.rundir import RunDir
+from mrc_control.session.real import RunRecord
 from mrc_topo.labfile import load_lab
 from support.fake_lab import FakeLab
 

@@ -14,9 +14,9 @@ import grpc
 
 from mrc_control.chaos import truth
 from mrc_control.faults.action import Action
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
-from mrc_control.session import Session
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
+from mrc_control.session.base import Session
 from p4lite.switch.fabric.values import SwitchState
 from p4lite.switch.targetapi.client import FabricInfo, PortInfo
 

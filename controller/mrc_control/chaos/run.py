@@ -10,20 +10,21 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from mrc_control import execute, lifecycle
 from mrc_control.chaos import invariants, truth
 from mrc_control.chaos.invariants import Violation
 from mrc_control.chaos.schedule import ENDS, Schedule, Step
 from mrc_control.chaos.work import Work
-from mrc_control.experiment import Workload
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.hostclient import HostError
-from mrc_control.p4rt import Device, P4RuntimeError
-from mrc_control.program import fabric_program
-from mrc_control.rundir import RunDir, RunError
-from mrc_control.session import Session
-from mrc_control.session_real import RealSession
+from mrc_control.lab import lifecycle
+from mrc_control.lab.hostclient import HostError
+from mrc_control.lab.p4rt import Device, P4RuntimeError
+from mrc_control.lab.program import fabric_program
+from mrc_control.lab.rundir import RunDir, RunError
+from mrc_control.runs import execute
+from mrc_control.runs.experiment import Workload
+from mrc_control.session.base import Session
+from mrc_control.session.real import RealSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, model_validator
 
-from mrc_control.experiment import Name, Seconds, Workload, read
 from mrc_control.faults import kinds
 from mrc_control.faults.action import Action
+from mrc_control.runs.experiment import Name, Seconds, Workload, read
 from mrc_topo.document import Model
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology

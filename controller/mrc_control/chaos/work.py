@@ -7,8 +7,8 @@ from typing import Any
 
 from mrc_control.chaos import invariants
 from mrc_control.chaos.invariants import Violation
-from mrc_control.experiment import Workload
-from mrc_control.session import Session
+from mrc_control.runs.experiment import Workload
+from mrc_control.session.base import Session
 from mrc_topo import addressing
 
 

@@ -17,12 +17,12 @@ from mrc_control.chaos.run import Played, is_ours, play
 from mrc_control.chaos.schedule import Schedule
 from mrc_control.chaos.shrink import shrink
 from mrc_control.cli.common import need_namespaces, seconds, the_lab
-from mrc_control.experiment import ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
-from mrc_control.interruption import interruptible
-from mrc_control.precheck import check_workload
-from mrc_control.rundir import RunDir, all_runs
+from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.runs.experiment import ExperimentError
+from mrc_control.runs.interruption import interruptible
+from mrc_control.runs.precheck import check_workload
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
 from p4lite.files import write_whole

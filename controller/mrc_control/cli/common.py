@@ -10,21 +10,21 @@ from typing import NoReturn
 
 import typer
 
-from mrc_control import lifecycle
-from mrc_control.denylist import DenylistError
-from mrc_control.experiment import ExperimentError
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.hostclient import HostError
-from mrc_control.hostnet import HostNetError
-from mrc_control.interruption import Interrupted
+from mrc_control.lab import lifecycle
+from mrc_control.lab.hostclient import HostError
+from mrc_control.lab.hostnet import HostNetError
 from mrc_control.lab.namespaces import NamespaceError
-from mrc_control.p4rt import P4RuntimeError
-from mrc_control.program import ProgramError
-from mrc_control.resultdir import FolderError
-from mrc_control.rundir import LabDied, RunError, all_runs
-from mrc_control.runner import LOST, is_silence
-from mrc_control.session_real import RealSession
+from mrc_control.lab.p4rt import P4RuntimeError
+from mrc_control.lab.program import ProgramError
+from mrc_control.lab.rundir import LabDied, RunError, all_runs
+from mrc_control.paths.denylist import DenylistError
+from mrc_control.results.resultdir import FolderError
+from mrc_control.runs.experiment import ExperimentError
+from mrc_control.runs.interruption import Interrupted
+from mrc_control.runs.runner import LOST, is_silence
+from mrc_control.session.real import RealSession
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError

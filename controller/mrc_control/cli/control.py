@@ -9,10 +9,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from mrc_control import denylist
 from mrc_control.cli.common import on_lab
 from mrc_control.faults.action import Action, Direction, FailureError
 from mrc_control.faults.kinds import KINDS
+from mrc_control.paths import denylist
 from mrc_topo.document import printable
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]

@@ -15,9 +15,9 @@ import typer
 
 from mrc_control.cli.common import on_lab, the_lab
 from mrc_control.cli.common import seconds as waited
-from mrc_control.following import Following
 from mrc_control.lab import inside
-from mrc_control.rundir import RunDir, RunError
+from mrc_control.lab.following import Following
+from mrc_control.lab.rundir import RunDir, RunError
 
 Lab = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
 COPY_INTERVAL_S = 0.2

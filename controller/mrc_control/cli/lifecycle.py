@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mrc_control import lifecycle
 from mrc_control.cli.common import on_lab, the_lab
-from mrc_control.rundir import RunError, all_runs
-from mrc_control.status import lab_status
+from mrc_control.cli.status import lab_status
+from mrc_control.lab import lifecycle
+from mrc_control.lab.rundir import RunError, all_runs
 
 LabName = Annotated[str | None, typer.Argument(help="the lab's name; the only one that is up if left out")]
 

@@ -14,21 +14,23 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from mrc_control import analysis, execute, lifecycle, performance
-from mrc_control import compare as comparing
 from mrc_control.cli.common import need_namespaces, the_lab
 from mrc_control.cli.control import parse_settings
-from mrc_control.compare import Cell, Comparison, known_comparisons, load_comparison
-from mrc_control.execute import Outcome
-from mrc_control.experiment import (
+from mrc_control.lab import lifecycle
+from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.results import analysis, performance
+from mrc_control.runs import compare as comparing
+from mrc_control.runs import execute
+from mrc_control.runs.compare import Cell, Comparison, known_comparisons, load_comparison
+from mrc_control.runs.execute import Outcome
+from mrc_control.runs.experiment import (
     Expectation,
     Experiment,
     ExperimentError,
     known_experiments,
     load_experiment,
 )
-from mrc_control.interruption import Interrupted, interruptible
-from mrc_control.rundir import RunDir, all_runs
+from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
 from mrc_topo.units import format_rate

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from mrc_control import labbuild
-from mrc_control.experiment import ExperimentError, ProfileSpec, Workload
+from mrc_control.lab import describe
+from mrc_control.runs.experiment import ExperimentError, ProfileSpec, Workload
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_host.workloads import WORKLOADS, WorkloadError
@@ -50,7 +50,7 @@ def _check_profiles(
     """By doing to a host of the lab what the run will do to all of them."""
     if not profiles and all(name == DEFAULT for name in used.values()):
         return
-    config = load(labbuild.host_config(topology, topology.hosts[0], "virtual", transport))
+    config = load(describe.host_config(topology, topology.hosts[0], "virtual", transport))
     node = HostNode(config, random.Random(0))
     if node.controller is None:
         raise ExperimentError(f"{where}: profiles are of MRC; the transport is {transport}")

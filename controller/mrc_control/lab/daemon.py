@@ -1,6 +1,6 @@
 """Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
 
-    python -m mrc_control.labd NAME TRANSPORT LINKS
+    python -m mrc_control.lab.daemon NAME TRANSPORT LINKS
 
 `mrc_control.lab.launch` starts it in the lab's own namespaces, in which it is root, and with /run/lab as the only place
 that it shares with the commands outside. Everything it starts dies with it: the launcher's process, the first of the
@@ -25,14 +25,14 @@ from typing import IO
 
 import grpc
 
-from mrc_control import labbuild
-from mrc_control.hostclient import HostClient, HostError
-from mrc_control.hostnet import HostNet, HostNetError
+from mrc_control.lab import describe
 from mrc_control.lab.death import SHELL, Death, Frozen, cause
-from mrc_control.p4rt import Device, P4RuntimeError
-from mrc_control.program import FabricProgram, ProgramError, fabric_program
-from mrc_control.rundir import LAB_FOLDER, LabFolder, Record, RunError, frozen
-from mrc_control.scheduling import AGENT_NICE
+from mrc_control.lab.hostclient import HostClient, HostError
+from mrc_control.lab.hostnet import HostNet, HostNetError
+from mrc_control.lab.p4rt import Device, P4RuntimeError
+from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program
+from mrc_control.lab.rundir import LAB_FOLDER, LabFolder, Record, RunError, frozen
+from mrc_control.lab.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
@@ -182,9 +182,9 @@ class Daemon:
 
     def _start_fabric(self, role: str, switches: list[Switch] | None) -> None:
         """Starts a process with these switches (all when None), which listens on the role's socket."""
-        plan = labbuild.FabricPlan(self.folder.address(role), "real", self.net.interfaces, realtime=self.realtime)
+        plan = describe.FabricPlan(self.folder.address(role), "real", self.net.interfaces, realtime=self.realtime)
         description = self.folder.path / f"{role}.fabric.json"
-        write_whole(description, json.dumps(labbuild.fabric_description(self.topology, plan, switches)))
+        write_whole(description, json.dumps(describe.fabric_description(self.topology, plan, switches)))
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
@@ -202,14 +202,14 @@ class Daemon:
             device = Device(channel, switch.device_id, switch.name, program.p4info)
             device.become_primary()
             device.set_pipeline(program.bmv2)
-            labbuild.push_rules(self.topology, switch, device)
+            describe.push_rules(self.topology, switch, device)
             self.devices.append(device)
 
     def _start_agents(self) -> None:
         for host in self.topology.hosts:
             config = self.folder.path / f"{host.name}.json"
-            write_whole(config, json.dumps(labbuild.host_config(self.topology, host, "real", self.transport)))
-            agent = labbuild.agent_command(config, self.folder.socket(host.name))
+            write_whole(config, json.dumps(describe.host_config(self.topology, host, "real", self.transport)))
+            agent = describe.agent_command(config, self.folder.socket(host.name))
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
             with self._log(host.name) as log:
                 self._spawn(host.name, self.net.popen(host.name, command, stdout=log, stderr=log))
@@ -250,7 +250,7 @@ class Daemon:
 def main(argv: list[str]) -> int:
     """Entry point; the lab file is in the folder already."""
     if len(argv) != 3:
-        print("usage: python -m mrc_control.labd NAME TRANSPORT LINKS", file=sys.stderr)
+        print("usage: python -m mrc_control.lab.daemon NAME TRANSPORT LINKS", file=sys.stderr)
         return 2
     name, transport, links = argv
     folder = LabFolder(pathlib.Path(LAB_FOLDER))

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mrc_control import scheduling
-from mrc_control.hostnet import HostNetError, check_installed
+from mrc_control.lab import scheduling
+from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
-from mrc_control.rundir import (
+from mrc_control.lab.rundir import (
     KILL_AFTER_S,
     LAB_FOLDER,
     LabDied,
@@ -171,7 +171,7 @@ def _cache(owner: Owner | None) -> pathlib.Path:
 def _trees() -> list[str]:
     """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code."""
     here = pathlib.Path(__file__).resolve()
-    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[2]]
+    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[3]]
     wanted += [pathlib.Path(each) for each in sys.path if each]
     found: list[pathlib.Path] = []
     for path in sorted({each.resolve() for each in wanted if each.is_dir()}):
@@ -198,7 +198,7 @@ def _start(run: RunDir, source: pathlib.Path, transport: str, links: str, owner:
         os.chown(inside, owner.uid, owner.gid)
     run.write(state)
     order = Order(
-        command=[sys.executable, "-P", "-m", "mrc_control.labd", run.name, transport, links],
+        command=[sys.executable, "-P", "-m", "mrc_control.lab.daemon", run.name, transport, links],
         binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
         trees=[] if owner is None else _trees(),
         owner=owner,

@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from mrc_control import denylist, stall
 from mrc_control.faults.action import Action
-from mrc_control.hostclient import HostError, HostGone
-from mrc_control.interruption import Interrupted
 from mrc_control.lab.death import SHELL, Death
-from mrc_control.p4rt import P4RuntimeError
+from mrc_control.lab.hostclient import HostError, HostGone
+from mrc_control.lab.p4rt import P4RuntimeError
+from mrc_control.lab.rundir import RunError
+from mrc_control.paths import denylist
 from mrc_control.results.recording import Events, Recording
-from mrc_control.rundir import RunError
-from mrc_control.session import Session
+from mrc_control.runs import stall
+from mrc_control.runs.interruption import Interrupted
+from mrc_control.session.base import Session
 from mrc_topo import addressing
 from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.client import TargetError

@@ -8,21 +8,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control import clustermapper, lifecycle, precheck, resultdir, verdict
-from mrc_control.experiment import Experiment, ExperimentError
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.hostclient import HostControl, HostError
-from mrc_control.interruption import Interrupted, interruptible
-from mrc_control.live import LiveView
+from mrc_control.lab import lifecycle
+from mrc_control.lab.hostclient import HostControl, HostError
+from mrc_control.lab.rundir import LabDied, Process, RunDir, RunError
+from mrc_control.paths import clustermapper
+from mrc_control.results import resultdir, verdict
+from mrc_control.results.live import LiveView
 from mrc_control.results.recording import Recording
-from mrc_control.rundir import LabDied, Process, RunDir, RunError
-from mrc_control.runner import LOST, Observer, Run, RunResult, is_silence
-from mrc_control.session import Session
-from mrc_control.session_real import RealSession
-from mrc_control.session_virtual import VirtualSession
-from mrc_control.verdict import Verdict
+from mrc_control.results.verdict import Verdict
+from mrc_control.runs import precheck
+from mrc_control.runs.experiment import Experiment, ExperimentError
+from mrc_control.runs.interruption import Interrupted, interruptible
+from mrc_control.runs.runner import LOST, Observer, Run, RunResult, is_silence
+from mrc_control.session.base import Session
+from mrc_control.session.real import RealSession
+from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 

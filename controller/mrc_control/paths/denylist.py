@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from mrc_control import clustermapper
-from mrc_control.hostclient import HostError
-from mrc_control.session import Session
+from mrc_control.lab.hostclient import HostError
+from mrc_control.paths import clustermapper
+from mrc_control.session.base import Session
 from mrc_topo.addressing import Tier
 from mrc_topo.paths import Paths
 from mrc_topo.schema import RoutingMode

@@ -11,10 +11,10 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mrc_control import report
+from mrc_control.results import report
 from mrc_control.results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
-from mrc_control.runner import FORMAT
-from mrc_control.verdict import Verdict
+from mrc_control.results.verdict import Verdict
+from mrc_control.runs.runner import FORMAT
 from mrc_topo.document import printable
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size

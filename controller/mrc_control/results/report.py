@@ -10,9 +10,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from mrc_control import analysis, labbuild, performance
+from mrc_control.lab import describe
+from mrc_control.results import analysis, performance
 from mrc_control.results.series import TIME
-from mrc_control.verdict import Verdict
+from mrc_control.results.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
@@ -101,8 +102,8 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
         ["workload", html.escape(f"{document['workload']} {document['params']} on {len(document['ranks'])} hosts")],
         ["clock", f"{document['clock']}{simulated}, {seconds:.1f} s, seed {document['seed']}"],
-        ["base RTT, ACK timeout", f"{format_time(labbuild.base_rtt_ns(topology, document['clock']))}, "
-                                  f"{format_time(labbuild.ack_timeout_ns(topology))}"],
+        ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, document['clock']))}, "
+                                  f"{format_time(describe.ack_timeout_ns(topology))}"],
         ["mean goodput", format_rate(round(mean))],
         ["retransmissions, trims, marks, timeouts",
          ", ".join(str(totals[key]) for key in ("retransmissions", "trims", "marks", "timeouts"))],

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mrc_control import analysis, evidence, labbuild
-from mrc_control.analysis import Recovery
-from mrc_control.evidence import Evidence
-from mrc_control.experiment import Expectation, StreamExpectation
+from mrc_control.lab import describe
+from mrc_control.results import analysis, evidence
+from mrc_control.results.analysis import Recovery
+from mrc_control.results.evidence import Evidence
+from mrc_control.runs.experiment import Expectation, StreamExpectation
 from mrc_topo.topology import Topology
 
 
@@ -61,8 +62,8 @@ class Verdict:
 
 def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> float:
     """10 base RTTs, one local ACK timeout, and the width of a bin of the measurement."""
-    rtt = labbuild.base_rtt_ns(topology, clock)
-    return (10 * rtt + labbuild.ack_timeout_ns(topology)) / 1e9 + analysis.BIN_S + extra_s
+    rtt = describe.base_rtt_ns(topology, clock)
+    return (10 * rtt + describe.ack_timeout_ns(topology)) / 1e9 + analysis.BIN_S + extra_s
 
 
 def judge(

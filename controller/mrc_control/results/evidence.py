@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mrc_control import analysis
+from mrc_control.results import analysis
 from mrc_control.results.recording import Events
 from mrc_topo import addressing
 from mrc_topo.paths import Paths

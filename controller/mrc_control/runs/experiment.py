@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from mrc_control.evidence import Evidence
 from mrc_control.faults.action import Action, flapping
-from mrc_control.runner import WorkloadSpec
+from mrc_control.results.evidence import Evidence
+from mrc_control.runs.runner import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
 from mrc_topo.document import NAME, DocumentError, Model, printable

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.p4rt import Device, Match, TableEntry
-from mrc_control.rundir import CAPTURES
+from mrc_control.lab.p4rt import Device, Match, TableEntry
+from mrc_control.lab.rundir import CAPTURES
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev

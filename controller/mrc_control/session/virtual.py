@@ -11,13 +11,13 @@ from typing import Any
 
 import grpc
 
-from mrc_control import labbuild
 from mrc_control.faults.ledger import Ledger
-from mrc_control.hostclient import HostError, HostGone
+from mrc_control.lab import describe
 from mrc_control.lab.death import Frozen
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
-from mrc_control.session import Session
+from mrc_control.lab.hostclient import HostError, HostGone
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
+from mrc_control.session.base import Session
 from mrc_host.drivers.virtual import NodePort, VirtualDriver
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
@@ -61,8 +61,8 @@ class VirtualSession(Session):
         self.topology = topology
         self.transport = transport
         self._started: dict[str, int] = {}
-        plan = labbuild.FabricPlan(listen.PRIVATE, "virtual", {})
-        self.server = FabricServer.from_description(labbuild.fabric_description(topology, plan))
+        plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
+        self.server = FabricServer.from_description(describe.fabric_description(topology, plan))
         address = self.server.start()
         self.address = address
         self.target = TargetClient(address)
@@ -86,7 +86,7 @@ class VirtualSession(Session):
         self.denied = set()
 
     def _node(self, host: Host, transport: str) -> HostNode:
-        config = load(labbuild.host_config(self.topology, host, self.clock, transport))
+        config = load(describe.host_config(self.topology, host, self.clock, transport))
         # One that starts again must be another to its peers, as a real one is.
         started = self._started[host.name] = self._started.get(host.name, 0) + 1
         return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
@@ -107,7 +107,7 @@ class VirtualSession(Session):
             self._devices.pop(name).close()
         self._devices[name] = device
         device.set_pipeline(self._program.bmv2)
-        labbuild.push_rules(self.topology, switch, device)
+        describe.push_rules(self.topology, switch, device)
 
     def now_ns(self) -> int:
         return self.driver.now

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.hostclient import HostControl, HostError
+from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Topology

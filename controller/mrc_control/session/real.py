@@ -14,18 +14,18 @@ from typing import Any
 import grpc
 import psutil
 
-from mrc_control import fidelity, labbuild, scheduling
-from mrc_control.fabricset import FabricSet
 from mrc_control.faults.ledger import Document, Ledger
-from mrc_control.hostclient import HostClient, HostError
-from mrc_control.hostnet import switch_interfaces
-from mrc_control.lab import inside
+from mrc_control.lab import describe, inside, scheduling
 from mrc_control.lab.death import Death, Frozen
-from mrc_control.p4rt import Device
-from mrc_control.program import fabric_program
-from mrc_control.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
-from mrc_control.rundir import frozen as is_frozen
-from mrc_control.session import Session
+from mrc_control.lab.hostclient import HostClient, HostError
+from mrc_control.lab.hostnet import switch_interfaces
+from mrc_control.lab.p4rt import Device
+from mrc_control.lab.program import fabric_program
+from mrc_control.lab.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
+from mrc_control.lab.rundir import frozen as is_frozen
+from mrc_control.session import fidelity
+from mrc_control.session.base import Session
+from mrc_control.session.fabricset import FabricSet
 from mrc_topo.labfile import load_lab
 
 #: An agent ends, and another comes up, within this time on a busy machine.
@@ -156,7 +156,7 @@ class RealSession(Session):
         self.clients[host].close()
 
     def restart_agent(self, host: str) -> None:
-        words = labbuild.agent_command(self._inside.path / f"{host}.json", self._inside.socket(host))
+        words = describe.agent_command(self._inside.path / f"{host}.json", self._inside.socket(host))
         with self.run.folder.log(host).open("ab") as log:
             started = inside.start(self.state, words, host=host, stdout=log, stderr=log)
         self._started.append(started)
@@ -186,7 +186,7 @@ class RealSession(Session):
             # The daemon is primary with election id 1; a higher one takes over for this.
             device.become_primary(election_id=time.time_ns())
             device.set_pipeline(program.bmv2)
-            labbuild.push_rules(self.topology, switch, device)
+            describe.push_rules(self.topology, switch, device)
             device.close()
 
     def fidelity(self) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class RealSession(Session):
             except HostError:
                 continue
         measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
-        reasons = fidelity.judge(measured, labbuild.base_rtt_ns(self.topology, self.clock))
+        reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
         machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
         return {**measured, **machine, "valid": not reasons, "reasons": reasons}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from mrc_control import clustermapper
-from mrc_control.hostclient import HostError
-from mrc_control.session_real import RealSession
+from mrc_control.lab.hostclient import HostError
+from mrc_control.paths import clustermapper
+from mrc_control.session.real import RealSession
 
 #: Of the lab's processes those whom nothing asks.
 INDIFFERENT = ("lab", "labd")

@@ -7,15 +7,15 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
-from mrc_control import fabric_view
 from mrc_control.faults.fabric import FabricControl
 from mrc_control.faults.ledger import Ledger
-from mrc_control.hostclient import HostControl
 from mrc_control.lab.death import Death, Frozen
+from mrc_control.lab.hostclient import HostControl
+from mrc_control.session import counters
 from mrc_topo.topology import Topology
 
 
-class LabFabric(FabricControl, fabric_view.StatsSource, Protocol):
+class LabFabric(FabricControl, counters.StatsSource, Protocol):
     """What breaks and mends a fabric, and what counts in it."""
 
 
@@ -80,11 +80,11 @@ class Session(abc.ABC):
 
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""
-        return fabric_view.sample(self.topology, self.fabric)
+        return counters.sample(self.topology, self.fabric)
 
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
-        return fabric_view.program_counters(self.topology, self.fabric)
+        return counters.program_counters(self.topology, self.fabric)
 
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:

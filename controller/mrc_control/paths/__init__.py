@@ -1,0 +1,1 @@
+"""Which paths are dead, and which nobody may take."""

@@ -1,0 +1,1 @@
+"""Experiments, workloads and comparisons on a session, from beginning to verdict."""

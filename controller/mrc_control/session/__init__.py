@@ -1,0 +1,1 @@
+"""A lab that is up, as experiments see it: the same on both clocks."""
