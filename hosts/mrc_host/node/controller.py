@@ -15,19 +15,18 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mrc_host.node.config import build, build_cc
-from mrc_host.node.jobs import Profiles
+from mrc_host.node.jobs import Job
+from mrc_host.node.stacks import Profiles
 from mrc_host.proto.config import EvConfig, EvFormat
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
-
-if TYPE_CHECKING:
-    from mrc_host.node.host import HostNode
+from mrc_host.proto.transport import Pair
 
 DEFAULT: Final = "default"
 MAX_PROBES: Final = 4096
@@ -86,11 +85,26 @@ class _Batch:
 
 
 class NodeController:
-    """The verbs of one host. Errors are ValueError and KeyError; the node turns them into answers."""
+    """The verbs of one host. Errors are ValueError and KeyError; the node turns them into answers.
 
-    def __init__(self, node: HostNode, endpoint: Endpoint) -> None:
-        self.node = node
+    Args:
+        endpoint: whose EVs and profiles these are.
+        ports: how many it has.
+        jobs: those of the node, by name, as they come and go.
+        await_probe: calls the second argument with (RTT in ns or None, time) when the EV probe of a token has ended.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ports: int,
+        jobs: Mapping[str, Job[Pair]],
+        await_probe: Callable[[int, Callable[[int | None, int], None]], None],
+    ) -> None:
         self.endpoint = endpoint
+        self.ports = ports
+        self.jobs = jobs
+        self.await_probe = await_probe
         self.profiles: dict[tuple[str, str], Profile] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
@@ -102,7 +116,7 @@ class NodeController:
         }
         for kind, made in defaults.items():
             self.profiles[kind, DEFAULT] = Profile(kind, DEFAULT, {}, ProfileState.ONLINE, made)
-        verbs: dict[str, Callable[..., dict[str, Any]]] = {
+        self.verbs: dict[str, Callable[..., dict[str, Any]]] = {
             "profile_create": self.profile_create,
             "profile_modify": self.profile_modify,
             "profile_state": self.profile_state,
@@ -114,8 +128,6 @@ class NodeController:
             "ev_probe": self.ev_probe,
             "ev_probe_result": self.ev_probe_result,
         }
-        for verb, handler in verbs.items():
-            node.add_verb(verb, handler)
 
     # -- profiles -----------------------------------------------------------------------------------------
 
@@ -130,7 +142,7 @@ class NodeController:
         if profile.kind == "format":
             users = [each for each in self.profiles.values() if each.settings.get("format") == profile.name]
             return sum(self._users(each) for each in users if each.kind == "ev")
-        jobs = [job for job in self.node.jobs.values() if (profile.kind, profile.name) in job.profiles]
+        jobs = [job for job in self.jobs.values() if (profile.kind, profile.name) in job.profiles]
         return sum(len(qps) for job in jobs for qps in job.qps.values())
 
     def _make(self, profile: Profile) -> EvConfig | CcConfig | EvFormat:
@@ -188,13 +200,11 @@ class NodeController:
 
     def _refresh(self, profile: Profile, settings: Mapping[str, Any]) -> None:
         """Hands changes of an ONLINE profile to the QPs that use it."""
-        for job in self.node.jobs.values():
+        for job in self.jobs.values():
             if (profile.kind, profile.name) not in job.profiles:
                 continue
             for qp in (qp for qps in job.qps.values() for qp in qps if isinstance(qp, QueuePair)):
-                qp.ev_config = dataclasses.replace(qp.ev_config, **settings)
-                qp.evs.floor = qp.ev_config.ev_min_active
-                qp.evs.probes_to_revive = qp.ev_config.probes_to_revive
+                self.endpoint.modify_ev_profile(qp, **settings)
 
     def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
         """One step of a profile's life."""
@@ -249,7 +259,7 @@ class NodeController:
     def _qps(self, peer: str | None) -> list[tuple[str, QueuePair]]:
         found = [
             (job.names[rank], qp)
-            for job in self.node.jobs.values()
+            for job in self.jobs.values()
             for rank, qps in job.qps.items()
             for qp in qps
             if isinstance(qp, QueuePair) and peer in (None, job.names[rank])
@@ -304,7 +314,7 @@ class NodeController:
         for ev, plane in probes:
             token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns)
             batch.waiting += 1
-            self.node.await_probe(token, self._answer(batch, ev, plane))
+            self.await_probe(token, self._answer(batch, ev, plane))
         return {"batch": number}
 
     def _checked_probe(self, probe: list[int], destination: bytes) -> tuple[int, int]:
@@ -312,8 +322,8 @@ class NodeController:
         if len(probe) != 2 or not all(isinstance(each, int) for each in probe):
             raise ValueError(f"a probe is [EV, plane], not {probe!r}")
         ev, plane = probe
-        if not 0 <= plane < self.node.ports:
-            raise ValueError(f"no plane {plane}; this host has {self.node.ports}, numbered from 0")
+        if not 0 <= plane < self.ports:
+            raise ValueError(f"no plane {plane}; this host has {self.ports}, numbered from 0")
         resolver = self.endpoint.config.ev.resolver
         if resolver is not None:
             try:

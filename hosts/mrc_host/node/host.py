@@ -13,11 +13,13 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from mrc_host.node import stacks
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import DEFAULT, NodeController
-from mrc_host.node.jobs import Job, Profiles
+from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
@@ -25,11 +27,13 @@ from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpStateChanged
 from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.roce.endpoint import RoceEndpoint
+from mrc_host.proto.transport import Driven, Pair
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000
 MAX_FAULTS = 64
 POLL_BATCH = 64
+CQ_DEPTH = 1 << 20
 
 
 class CommandError(Exception):
@@ -49,18 +53,24 @@ class HostNode:
         self.name = config.name
         self.ports = config.ports
         self.packet_bytes = config.packet_bytes
-        self.endpoint: Endpoint | RoceEndpoint
-        if config.transport == "roce":
-            self.endpoint = RoceEndpoint(config.roce(), rng)
-        else:
-            self.endpoint = Endpoint(config.endpoint(), rng)
-        self.cq = self.endpoint.create_cq(1 << 20)
-        self.jobs: dict[str, Job] = {}
-        self.by_qpn: dict[int, tuple[Job, int]] = {}
+        self.jobs: dict[str, Job[Pair]] = {}
+        self.by_qpn: dict[int, tuple[Job[Pair], int]] = {}
         self.events: deque[dict[str, Any]] = deque(maxlen=MAX_LOG)  # the newest
         self.events_logged = 0
         self.faults = 0
         self._known_faults: set[tuple[str, str, int]] = set()
+        self.endpoint: Driven
+        self.controller: NodeController | None = None
+        self._new_job: Callable[..., Job[Pair]]
+        if config.transport == "roce":
+            roce = RoceEndpoint(config.roce(), rng)
+            self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
+            self._new_job = partial(Job, stacks.roce(roce, self.cq))
+        else:
+            mrc = Endpoint(config.endpoint(), rng)
+            self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
+            self._new_job = partial(Job, stacks.mrc(mrc, self.cq, config))
+            self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -83,7 +93,9 @@ class HostNode:
             "provide": self._provide,
             "map": self._map,
         }
-        self.controller = NodeController(self, self.endpoint) if isinstance(self.endpoint, Endpoint) else None
+        if self.controller is not None:
+            for verb, handler in self.controller.verbs.items():
+                self.add_verb(verb, handler)
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
@@ -157,7 +169,7 @@ class HostNode:
             except Exception as error:  # noqa: BLE001
                 self._fault("an event", error, now)
 
-    def _fault(self, where: str, error: Exception, now: int, place: tuple[Job, int] | None = None) -> None:
+    def _fault(self, where: str, error: Exception, now: int, place: tuple[Job[Pair], int] | None = None) -> None:
         """An error of this program: counted, told once per place in the code; the workload it concerns fails by it."""
         self.faults += 1
         text = f"{type(error).__name__}: {error}"
@@ -266,12 +278,10 @@ class HostNode:
         if self.controller is not None:
             profiles = self.controller.profiles_for(ev_profile, cc_profile)
         elif (ev_profile, cc_profile) == (DEFAULT, DEFAULT):
-            profiles = Profiles()
+            profiles = stacks.Profiles()
         else:
             raise ValueError(f"profiles are of MRC; this host's transport is {self.config.transport}")
-        made = Job(
-            self.endpoint, self.cq, self.config, workload, params, rank, names, addresses, qps_per_peer, profiles
-        )
+        made = self._new_job(workload, params, rank, names, addresses, qps_per_peer, profiles)
         made.profiles = {("ev", ev_profile), ("cc", cc_profile)}
         self.jobs[job] = made
         for peer, qps in made.qps.items():
@@ -279,7 +289,7 @@ class HostNode:
                 self.by_qpn[qp.number] = (made, peer)
         return made.attributes()
 
-    def _job(self, job: str) -> Job:
+    def _job(self, job: str) -> Job[Pair]:
         if job not in self.jobs:
             raise ValueError(f"no job '{job}'; known: {', '.join(self.jobs) or 'none'}")
         return self.jobs[job]

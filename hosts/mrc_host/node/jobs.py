@@ -5,32 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from mrc_host.node.config import NodeConfig
-from mrc_host.proto.completion import CompletionQueue
-from mrc_host.proto.config import EvConfig
-from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.endpoint import Endpoint
+from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
-from mrc_host.proto.reliability import waiting
-from mrc_host.proto.reliability.qp import QueuePair
-from mrc_host.proto.roce.endpoint import RoceEndpoint, RoceQueuePair
+from mrc_host.proto.transport import Pair
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 RECEIVES = 512
+P_co = TypeVar("P_co", bound=Pair, covariant=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Profiles:
-    """EV and CC profile of a job's QPs; None: the host's own. `per_peer`: with the host's EVs towards each peer."""
-
-    ev: EvConfig | None = None
-    cc: CcConfig | None = None
-    per_peer: bool = True
-
-
-class Job:
+class Job(Generic[P_co]):
     """One rank's workload. QPs go to every rank that writes to this one or is written to.
 
     With `qps_per_peer` > 1 a put is cut into as many parts, one per QP (RoCE's way to more than one path); the workload
@@ -42,9 +28,7 @@ class Job:
 
     def __init__(
         self,
-        endpoint: Endpoint | RoceEndpoint,
-        cq: CompletionQueue,
-        config: NodeConfig,
+        stack: Stack[P_co],
         workload: str,
         params: Mapping[str, Any],
         rank: int,
@@ -57,20 +41,19 @@ class Job:
         if kind is None:
             raise WorkloadError(f"no workload '{workload}'; known: {', '.join(sorted(WORKLOADS))}")
         size = len(names)
-        self.endpoint = endpoint
+        self.stack = stack
         self.rank = rank
         self.profiles: set[tuple[str, str]] = set()
-        self._chosen = profiles
         self.names = list(names)
         self.addresses = list(addresses)
         self.buffer = bytearray(kind.plan(size, params))
-        self.region = endpoint.register_memory(self.buffer)
+        self.region = stack.endpoint.register_memory(self.buffer)
         self.view = memoryview(self.buffer)
         self.workload = kind(rank, size, params, self, self.view)
         mine = kind.peers(rank, size, params)
         peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)}
-        self.qps: dict[int, list[QueuePair | RoceQueuePair]] = {
-            peer: self._create_qps(cq, config, addresses[peer], qps_per_peer) for peer in sorted(peers)
+        self.qps: Mapping[int, Sequence[P_co]] = {
+            peer: stack.create(addresses[peer], qps_per_peer, profiles) for peer in sorted(peers)
         }
         self.remote: dict[int, tuple[int, int]] = {}
         self._next_wr = 0
@@ -80,21 +63,9 @@ class Job:
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
 
-    def _create_qps(
-        self, cq: CompletionQueue, config: NodeConfig, peer: str, count: int
-    ) -> list[QueuePair | RoceQueuePair]:
-        """The queue pairs to one peer; they share one EV profile."""
-        endpoint = self.endpoint
-        if isinstance(endpoint, RoceEndpoint):
-            return [endpoint.create_qp(cq, cq) for _ in range(count)]
-        ev = self._chosen.ev or endpoint.config.ev
-        if self._chosen.per_peer:
-            ev = config.ev_towards(ev, peer)
-        return [endpoint.create_qp(cq, cq, ev=ev, cc=self._chosen.cc) for _ in range(count)]
-
     def attributes(self) -> dict[str, Any]:
         """What the peers must know: region and QP attributes per peer, as JSON."""
-        endpoint: Any = self.endpoint
+        endpoint = self.stack.endpoint
         return {
             "region": {"va": self.region.va, "rkey": self.region.rkey, "length": len(self.buffer)},
             "qps": {str(peer): [endpoint.local_attributes(qp) for qp in qps] for peer, qps in self.qps.items()},
@@ -102,7 +73,7 @@ class Job:
 
     def connect(self, peers: Mapping[int, Mapping[str, Any]], now: int) -> None:
         """Connects every QP with what `attributes` gave at the peers."""
-        endpoint: Any = self.endpoint
+        endpoint = self.stack.endpoint
         for peer, qps in self.qps.items():
             if peer not in peers:
                 raise ValueError(f"attributes of rank {peer} ({self.names[peer]}) are missing")
@@ -114,7 +85,7 @@ class Job:
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
         """See `workloads.base.Channel`."""
-        endpoint: Any = self.endpoint
+        endpoint = self.stack.endpoint
         va, rkey = self.remote[peer]
         wr_id = self._next_wr
         self._next_wr += 1
@@ -142,7 +113,7 @@ class Job:
 
     def arrived(self, peer: int, qpn: int, imm: int, now: int) -> None:
         """An immediate arrived on one of the peer's QPs."""
-        endpoint: Any = self.endpoint
+        endpoint = self.stack.endpoint
         qps = self.qps[peer]
         for qp in qps:
             if qp.number == qpn:
@@ -186,10 +157,7 @@ class Job:
         )
         for qps in self.qps.values():
             for qp in qps:
-                if isinstance(qp, QueuePair):
-                    total += qp.requestor.board.una + qp.responder.counters.payload_bytes_placed
-                else:
-                    total += qp.una + qp.epsn
+                total += self.stack.moved(qp)
                 total += qp.state is QpState.ERROR
         return total
 
@@ -199,11 +167,7 @@ class Job:
         rows = []
         for peer, qps in self.qps.items():
             for qp in qps:
-                if isinstance(qp, QueuePair):
-                    found = waiting.of_qp(qp, now)
-                else:
-                    assert isinstance(self.endpoint, RoceEndpoint)
-                    found = waiting.of_roce(qp, (self.endpoint.config.retry_cnt + 1) * qp.timeout_ns)
+                found = self.stack.waiting(qp, now)
                 if found is not None:
                     row = dataclasses.asdict(found) | {"qpn": qp.number, "peer": self.names[peer]}
                     row["for_ns"] = now - row.pop("since_ns")
@@ -220,7 +184,7 @@ class Job:
 
     def close(self, now: int) -> None:
         """Destroys the QPs and forgets the region."""
-        endpoint: Any = self.endpoint
+        endpoint = self.stack.endpoint
         for qps in self.qps.values():
             for qp in qps:
                 endpoint.destroy_qp(qp, now)

@@ -14,6 +14,7 @@ A loop without I/O, two endpoints on one virtual clock:
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import random
 import traceback
@@ -622,6 +623,12 @@ class Endpoint:
             qp.evs.apply(index, EvInput.ALLOW)
         if qp.connected and not denied:
             del context.denied[qp.peer.address]
+
+    def modify_ev_profile(self, qp: QueuePair, **settings: Any) -> None:
+        """Change settings of a queue pair's EV profile that are looked up anew each time. Raises ConfigError."""
+        qp.ev_config = config = dataclasses.replace(qp.ev_config, **settings)
+        qp.evs.floor = config.ev_min_active
+        qp.evs.probes_to_revive = config.probes_to_revive
 
     def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
         """Deny EVs towards everybody, or allow them again: for all queue pairs, present and future, that have them.

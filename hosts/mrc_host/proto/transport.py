@@ -1,0 +1,107 @@
+"""What a host needs of an endpoint, be it of MRC (`endpoint.Endpoint`) or RoCE (`roce.endpoint.RoceEndpoint`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+from mrc_host.proto.completion import Completion, CompletionQueue
+from mrc_host.proto.events import Event, QpState
+from mrc_host.proto.memory import MemoryRegion
+
+Buffer = bytes | bytearray | memoryview | MemoryRegion
+
+
+class Pair(Protocol):
+    """A queue pair of any transport."""
+
+    number: int
+    state: QpState
+
+
+P_contra = TypeVar("P_contra", bound=Pair, contravariant=True)
+
+
+class Driven(Protocol):
+    """The part that needs no queue pair: the driver's five methods, ports, completions, statistics. Times in ns."""
+
+    def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
+        """Take one packet that arrived on `port`. Bad input is counted and dropped."""
+
+    def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        """Packets to put on `port` now, together at most `budget_bytes` long."""
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` wants to be called, or None."""
+
+    def handle_timer(self, now: int) -> None:
+        """Do what is due."""
+
+    def next_event(self) -> Event | None:
+        """The oldest event not yet taken, or None."""
+
+    def set_port_state(self, port: int, up: bool, now: int) -> None:
+        """The link of a port went down or came up."""
+
+    def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
+        """The administrator's word on a port."""
+
+    def create_cq(self, depth: int = 65536) -> CompletionQueue:
+        """A completion queue."""
+
+    def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
+        """Take up to `limit` completions, oldest first."""
+
+    def statistics(self) -> dict[str, Any]:
+        """A JSON-serialisable snapshot."""
+
+
+class Transport(Driven, Protocol[P_contra]):
+    """The whole: memory, and work on queue pairs of class `P_contra`. How they are created differs by transport."""
+
+    def register_memory(
+        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True
+    ) -> MemoryRegion:
+        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it."""
+
+    def deregister_memory(self, region: MemoryRegion) -> None:
+        """Forget a region."""
+
+    def local_attributes(self, qp: P_contra) -> dict[str, Any]:
+        """What the peer must know, as one JSON-serialisable document."""
+
+    def connect(self, qp: P_contra, remote: Mapping[str, Any], now: int) -> None:
+        """Go to RTS with the peer's attributes. Raises QpError."""
+
+    def post_write(
+        self,
+        qp: P_contra,
+        local: Buffer,
+        remote_va: int,
+        rkey: int,
+        wr_id: int,
+        *,
+        local_offset: int = 0,
+        length: int | None = None,
+    ) -> None:
+        """Write `local[local_offset:][:length]` to the peer's memory."""
+
+    def post_write_imm(
+        self,
+        qp: P_contra,
+        local: Buffer,
+        remote_va: int,
+        rkey: int,
+        immediate: int,
+        wr_id: int,
+        *,
+        local_offset: int = 0,
+        length: int | None = None,
+    ) -> None:
+        """Like `post_write`, and delivers a 32-bit immediate."""
+
+    def post_recv(self, qp: P_contra, wr_id: int, count: int = 1) -> None:
+        """Post `count` receives, each for one immediate."""
+
+    def destroy_qp(self, qp: P_contra, now: int) -> None:
+        """Flush and forget a queue pair."""
