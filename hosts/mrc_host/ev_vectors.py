@@ -9,23 +9,18 @@ status: 0 all equal, 1 any difference, 2 the file cannot be used.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from mrc_host.proto.config import EvField
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import expand
+from mrc_host.vector_file import VectorError, run
 
 EV_BITS = 256
 _KEYS = {"name", "format", "mode", "format_widths", "fields", "evs", "expanded"}
 _FIELD_KEYS = {"width", "init", "min", "max", "mask"}
-
-
-class VectorError(Exception):
-    """The file or a case in it is not in the format; the text names the place."""
 
 
 def _number(value: object, where: str) -> int:
@@ -105,35 +100,7 @@ def differences(case: object) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """The command; see the module's docstring."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m mrc_host.ev_vectors FILE.json", file=sys.stderr)
-        return 2
-    path = Path(arguments[0])
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        print(f"{path}: {problem.strerror}", file=sys.stderr)
-        return 2
-    except (ValueError, RecursionError) as problem:
-        print(f"{path}: not JSON: {problem}", file=sys.stderr)
-        return 2
-    cases = document.get("cases") if isinstance(document, dict) else None
-    if not isinstance(cases, list) or not cases:
-        print(f"{path}: needs an object with a non-empty list 'cases'", file=sys.stderr)
-        return 2
-    bad = 0
-    for number, case in enumerate(cases):
-        name = case.get("name", "?") if isinstance(case, dict) else "?"
-        try:
-            lines = list(differences(case))
-        except VectorError as problem:
-            print(f"{path}: case {number} ({name}): {problem}", file=sys.stderr)
-            return 2
-        bad += bool(lines)
-        for line in lines:
-            print(f"case {number} ({name}): {line}")
-    print(f"{len(cases)} cases, {len(cases) - bad} equal, {bad} different")
-    return 1 if bad else 0
+    return run(arguments, "mrc_host.ev_vectors", "case", differences)
 
 
 if __name__ == "__main__":

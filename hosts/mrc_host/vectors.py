@@ -11,10 +11,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import ipaddress
-import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from mrc_host.proto.wire import codec as wire
@@ -22,16 +20,13 @@ from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv4, Ipv6, Opcode, Packet, Srh, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Data
+from mrc_host.vector_file import VectorError, run
 
 _BTH_FIELDS = ("rtx", "ack_req", "se", "migreq", "p_key")
 _KEYS = {
     "name", "kind", "src", "dst", "dscp", "ecn", "entropy", "dest_qp", "psn", "fields", "hex",
     "srv6_src", "srv6_dst", "srv6_segments",
 }  # fmt: skip
-
-
-class VectorError(Exception):
-    """The file or a vector in it is not in the format; the text names the place."""
 
 
 def _need(vector: dict[str, Any], key: str) -> Any:
@@ -177,8 +172,10 @@ def light(packet: bytes) -> dict[str, object]:
     return values
 
 
-def differences(vector: dict[str, Any]) -> Iterator[str]:
+def differences(vector: object) -> Iterator[str]:
     """One line for each way in which the codecs and the vector disagree. Raises VectorError."""
+    if not isinstance(vector, dict) or not isinstance(vector.get("fields"), dict):
+        raise VectorError("needs an object with an object 'fields'")
     wanted = packet_of(vector)
     expected = _hex(_need(vector, "hex"), "hex")
     for label, encoder in (("encode", full.encode), ("fast encode", encode_fast)):
@@ -216,37 +213,7 @@ def differences(vector: dict[str, Any]) -> Iterator[str]:
 
 def main(arguments: list[str]) -> int:
     """The command; see the module's docstring."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python -m mrc_host.vectors FILE.json", file=sys.stderr)
-        return 2
-    path = Path(arguments[0])
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        print(f"{path}: {problem.strerror}", file=sys.stderr)
-        return 2
-    except ValueError as problem:
-        print(f"{path}: not JSON: {problem}", file=sys.stderr)
-        return 2
-    vectors = document.get("vectors") if isinstance(document, dict) else None
-    if not isinstance(vectors, list) or not vectors:
-        print(f"{path}: needs an object with a non-empty list 'vectors'", file=sys.stderr)
-        return 2
-    bad = 0
-    for number, vector in enumerate(vectors):
-        name = vector.get("name", "?") if isinstance(vector, dict) else "?"
-        try:
-            if not isinstance(vector, dict) or not isinstance(vector.get("fields"), dict):
-                raise VectorError("needs an object with an object 'fields'")
-            lines = list(differences(vector))
-        except VectorError as problem:
-            print(f"{path}: vector {number} ({name}): {problem}", file=sys.stderr)
-            return 2
-        bad += bool(lines)
-        for line in lines:
-            print(f"vector {number} ({name}): {line}")
-    print(f"{len(vectors)} vectors, {len(vectors) - bad} equal, {bad} different")
-    return 1 if bad else 0
+    return run(arguments, "mrc_host.vectors", "vector", differences)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import pytest
 from mrc_host import diagrams
 from mrc_host.proto.paths import ev
 from mrc_host.proto.reliability import qp
+from mrc_host.proto.wire.fields import HEADERS
 
 
 @pytest.mark.parametrize(("machine", "table"), [("qp", qp.TRANSITIONS), ("ev", ev.TRANSITIONS)])
@@ -27,4 +28,23 @@ def test_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert diagrams.main(["qp", "--dot"]) == 0
     assert '"RESET" -> "INIT"' in capsys.readouterr().out
     assert diagrams.main(["tcp"]) == 2
-    assert "unknown machine 'tcp'; known: qp, ev" in capsys.readouterr().err
+    assert "unknown machine or header 'tcp'; known: qp, ev, headers, IPV6" in capsys.readouterr().err
+
+
+def test_a_header_is_drawn_bit_by_bit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert diagrams.main(["tseth", "AETH"]) == 0
+    line = "+" + "-+" * 32
+    assert capsys.readouterr().out.splitlines() == [
+        "TSETH: Timestamp Extended Transport Header, 4 bytes",
+        line,
+        "|          tx_timestamp         |t|          0          | ftype |",
+        line,
+        "AETH: ACK Extended Transport Header, 4 bytes",
+        line,
+        "|    syndrome   |                      msn                      |",
+        line,
+    ]
+    for header in HEADERS.values():
+        rows = diagrams.picture(header).splitlines()[2::2]
+        assert sum(len(row) // 2 for row in rows) == header.size * 8, "two columns for each bit"
+        assert sum(row.count("|") - 1 for row in rows) >= len(header.fields)

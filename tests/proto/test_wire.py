@@ -20,6 +20,7 @@ from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
 from mrc_host.proto.wire.messages import NO_TIMESTAMP, Ack, Data
 from mrc_host.proto.wire.packet import Drop, WireError
+from mrc_host.vector_file import VectorError
 
 FILE = pathlib.Path(__file__).parents[1] / "vectors" / "mrc_wire.json"
 PARTS: dict[str, Any] = {
@@ -93,7 +94,7 @@ def test_command_refuses_a_file_it_cannot_use(
     ],
 )
 def test_bad_vector_is_named(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(vectors.VectorError, match=message.replace("(", r"\(")):
+    with pytest.raises(VectorError, match=message.replace("(", r"\(")):
         list(vectors.differences(VECTORS[0] | change))
 
 
