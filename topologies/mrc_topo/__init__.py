@@ -8,8 +8,9 @@ Rules and examples: docs/topology.md.
 """
 
 from mrc_topo.labfile import LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo.modes import RoutingMode, SprayKind
 from mrc_topo.paths import Path, PathError, Paths, Srv6Path
-from mrc_topo.schema import Lab, RoutingMode, SprayKind
+from mrc_topo.schema import Lab
 from mrc_topo.topology import Host, HostPort, Link, Switch, Topology, TopologyError, UnknownElement
 
 __all__ = [

@@ -13,16 +13,11 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
-from mrc_topo.schema import RoutingMode
+from mrc_topo.modes import HOP_MASK, MODES, Chooser, RoutingMode
 
-#: Where a T0 finds its hop field in the flow label.
-HOP_SHIFT: Final = 0
-HOP_MASK: Final = 0xFFF
 #: Source ports are dynamic ones: 0xC000 to 0xFFFF.
 SALT_BASE: Final = 0xC000
 SALTS: Final = 0x4000
-#: Modes in which the EV itself names the path.
-EXPLICIT_PATH: Final = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.STRUCTURED_EV)
 #: Slots of the switch's counter of packets by EV.
 EV_COUNTERS: Final = 4096
 
@@ -62,7 +57,7 @@ class EvField:
 
 def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
     """The field rules of a GENERATED profile that yields EVs of this module's layout."""
-    if mode in EXPLICIT_PATH and t1_count > 0:
+    if MODES[mode].chooser is Chooser.EV and t1_count > 0:
         hop = EvField(12, 0, 0, t1_count - 1, (1 << (t1_count - 1).bit_length()) - 1)
     else:
         hop = EvField(12, 0, 0, 0, 0)
@@ -76,22 +71,18 @@ def draw_profile(
 
     Each plane's EVs are spread over its T1s as equally as they divide.
     """
+    named = t1_count if MODES[mode].chooser is Chooser.EV else 0
     profile = []
     for plane in range(planes):
         hops: list[int] = []
         while len(hops) < size // planes:
-            turn = list(range(t1_count)) if mode in EXPLICIT_PATH and t1_count else [0]
+            turn = list(range(named)) or [0]
             rng.shuffle(turn)
             hops += turn
         hops = hops[: size // planes]
         salts = rng.sample(range(SALTS), len(hops))
         profile.append(tuple(make_ev(plane, hop, salt) for hop, salt in zip(hops, salts, strict=True)))
     return tuple(profile)
-
-
-def ecmp_salt(device_id: int) -> int:
-    """A switch's own start of the ECMP hash, so that switches do not choose alike."""
-    return device_id * 0x9E3779B1 & 0xFFFFFFFF
 
 
 def ecmp_uplink(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mrc_topo import addressing, ev
 from mrc_topo.addressing import Tier
-from mrc_topo.schema import RoutingMode
+from mrc_topo.modes import MODES, Chooser, ecmp_salt
 from mrc_topo.topology import Host, Link, Switch, Topology
 
 
@@ -45,6 +45,7 @@ class Paths:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.lab = topology.lab
+        self.mode = MODES[topology.lab.routing.mode]
         self.path = lru_cache(maxsize=65536)(self._path)
 
     # --- paths -------------------------------------------------------------------------------------
@@ -93,18 +94,17 @@ class Paths:
         field that names no T1.
         """
         plane = ev.plane_of(value) if plane is None else plane
-        mode = self.lab.routing.mode
         if self.topology.t0_of(src) == self.topology.t0_of(dst):
             return self.path(src, dst, plane, None)
-        if mode in ev.EXPLICIT_PATH:
+        if self.mode.chooser is Chooser.EV:
             return self.path(src, dst, plane, ev.hop_of(value))
-        if mode is RoutingMode.SPRAY:
+        if self.mode.chooser is Chooser.SWITCH:
             self.path(src, dst, plane, 0)
             return None
         t0 = self.topology.device_id(plane, Tier.T0, self.topology.t0_of(src))
         hosts = self.topology.hosts
         t1 = ev.ecmp_uplink(
-            ev.ecmp_salt(t0),
+            ecmp_salt(t0),
             hosts[src].address,
             hosts[dst].address,
             value >> 16,
@@ -119,15 +119,14 @@ class Paths:
 
         By rule in structured and SRv6 modes; by search in ECMP; impossible where switches spray.
         """
-        mode = self.lab.routing.mode
-        if path.t1 is None or mode in ev.EXPLICIT_PATH:
+        if path.t1 is None or self.mode.chooser is Chooser.EV:
             return ev.make_ev(path.plane, path.t1 or 0, salt)
-        if mode is RoutingMode.ECMP:
+        if self.mode.chooser is Chooser.HASH:
             for step in range(ev.SALTS):
                 value = ev.make_ev(path.plane, 0, (salt + step) % ev.SALTS)
                 if self.path_of_ev(path.src, path.dst, value) == path:
                     return value
-        raise PathError(f"in routing mode {mode.value} no EV is sure to take a path")
+        raise PathError(f"in routing mode {self.lab.routing.mode.value} no EV is sure to take a path")
 
     def profile(self, src: int, dst: int, qp: int = 0) -> tuple[tuple[int, ...], ...]:
         """The EV universe of a QP from `src` to `dst`, one tuple per plane; the lab's seed, the pair and `qp`
@@ -145,7 +144,7 @@ class Paths:
         SRH, on to the host port; otherwise one carrier holds all. Host ports answer to the last uSID.
         """
         source = self.topology.host_port(path.src, path.plane).address
-        if self.lab.routing.mode is not RoutingMode.SRV6_SRH:
+        if self.mode.carriers < 2:
             return Srv6Path(addressing.carrier(path.usids), (), source)
         split = len(path.usids) - 2 or 1
         first, second = path.usids[:split], path.usids[split:]

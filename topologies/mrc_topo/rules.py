@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from mrc_topo import addressing, ev
+from mrc_topo import addressing
 from mrc_topo.addressing import Tier
-from mrc_topo.schema import RoutingMode, SprayKind
+from mrc_topo.modes import MODES
 from mrc_topo.topology import Switch, Topology
 
 #: Strict-priority queues of every port; the highest number goes first.
@@ -58,12 +58,6 @@ DROP_REASONS: Final = {
 STALL_MARGIN_US: Final = 10_000
 #: `mark_min` of a port that never marks.
 NEVER: Final = 0xFFFFFFFF
-
-_SPRAY = {
-    SprayKind.RANDOM: "FabricIngress.uplinks.spray_random",
-    SprayKind.ROUND_ROBIN: "FabricIngress.uplinks.spray_round_robin",
-    SprayKind.SHORTEST_OF_TWO: "FabricIngress.uplinks.spray_shortest_of_two",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +145,11 @@ def _t1_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
 
 
 def _uplinks(topology: Topology, switch: Switch) -> TableEntry:
-    """The lab's routing mode. What SRv6 labs send without SRv6 (ping) is hashed."""
+    """The lab's routing mode."""
     lab = topology.lab
-    params = {"first_port": topology.first_uplink, "count": lab.t1_per_plane}
-    if lab.routing.mode is RoutingMode.STRUCTURED_EV:
-        params |= {"hop_shift": ev.HOP_SHIFT, "hop_mask": ev.HOP_MASK}
-        return TableEntry(UPLINK_CHOICE, "FabricIngress.uplinks.structured_ev", params, default=True)
-    if lab.routing.mode is RoutingMode.SPRAY:
-        return TableEntry(UPLINK_CHOICE, _SPRAY[lab.routing.spray], params, default=True)
-    params["salt"] = ev.ecmp_salt(switch.device_id)
-    return TableEntry(UPLINK_CHOICE, "FabricIngress.uplinks.ecmp", params, default=True)
+    uplink = MODES[lab.routing.mode].uplink(lab.routing, switch.device_id)
+    params = {"first_port": topology.first_uplink, "count": lab.t1_per_plane, **uplink.params}
+    return TableEntry(UPLINK_CHOICE, f"FabricIngress.uplinks.{uplink.action}", params, default=True)
 
 
 def _classes() -> list[TableEntry]:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
 from mrc_topo.document import LAB_NAME, Model
+from mrc_topo.modes import RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
@@ -25,24 +26,6 @@ HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 #: More than this on one machine is a mistake in the file, not a laboratory.
 MAX_HOSTS = 256
 MAX_SWITCHES = 256
-
-
-class RoutingMode(Enum):
-    """Who chooses a packet's uplink, and how (`mrc-protocol.md §9`)."""
-
-    SRV6_USID = "srv6_usid"
-    SRV6_SRH = "srv6_srh"
-    STRUCTURED_EV = "structured_ev"
-    ECMP = "ecmp"
-    SPRAY = "spray"
-
-
-class SprayKind(Enum):
-    """How a spraying T0 picks the uplink of each packet."""
-
-    RANDOM = "random"
-    ROUND_ROBIN = "round_robin"
-    SHORTEST_OF_TWO = "shortest_of_two"
 
 
 class EvMode(Enum):
@@ -103,13 +86,6 @@ class QueueSpec(Model):
         if self.ecn is not None and self.ecn.kmin > self.limit:
             raise ValueError(f"ecn.kmin ({self.ecn.kmin}) must not be above limit ({self.limit})")
         return self
-
-
-class RoutingSpec(Model):
-    """`spray` counts in mode spray only."""
-
-    mode: RoutingMode = RoutingMode.SRV6_USID
-    spray: SprayKind = SprayKind.RANDOM
 
 
 class EvSpec(Model):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import chain, permutations
 
 from mrc_topo import addressing, ev, rules
+from mrc_topo.modes import Chooser
 from mrc_topo.paths import Path, Paths, Srv6Path
 from mrc_topo.rules import Match, TableEntry
-from mrc_topo.schema import RoutingMode
 from mrc_topo.topology import Topology
 
 HOP_LIMIT = 64
@@ -134,11 +134,11 @@ def check_routes(topology: Topology) -> int:
     packet ends elsewhere or goes another way than `Paths` says.
     """
     paths, walker = Paths(topology), Walker(topology)
-    mode = topology.lab.routing.mode
+    mode = paths.mode
     count = 0
     for src, dst in permutations(range(topology.lab.hosts), 2):
         address = topology.hosts[dst].address
-        if mode is RoutingMode.ECMP:
+        if mode.chooser is Chooser.HASH:
             for value in chain.from_iterable(paths.profile(src, dst)):
                 expected = paths.path_of_ev(src, dst, value)
                 assert expected is not None
@@ -146,9 +146,9 @@ def check_routes(topology: Topology) -> int:
                 count += 1
             continue
         for path in paths.all_paths(src, dst):
-            if mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH):
+            if mode.carriers:
                 taken = walker.srv6(src, path.plane, paths.srv6(path))
-            elif mode is RoutingMode.STRUCTURED_EV:
+            elif mode.chooser is Chooser.EV:
                 taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
             else:
                 taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.t1)

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_topo import LabError, Paths, Topology, addressing, draw, load_lab, rules, walk
+from mrc_topo.modes import RoutingMode
 from mrc_topo.plan import Design, PlanError
 from mrc_topo.plan import plan as make_plan
-from mrc_topo.schema import RoutingMode
 from mrc_topo.units import format_rate, format_size, format_time
 from p4lite.files import WriteError, write_whole
 

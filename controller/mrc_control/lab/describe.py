@@ -15,8 +15,9 @@ from mrc_control.lab.rundir import CAPTURES
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev
+from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
-from mrc_topo.schema import EvMode, QueueSpec, RoutingMode
+from mrc_topo.schema import EvMode, QueueSpec
 from mrc_topo.topology import Host, Link, Switch, Topology
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits
 from p4lite.switch.targetapi import codec as target_codec
@@ -30,14 +31,6 @@ ROUND_US = 100
 PROBE_INTERVAL_NS = 100_000_000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
-
-FORMATS = {
-    RoutingMode.SRV6_USID: "srv6_usid128",
-    RoutingMode.SRV6_SRH: "srv6_srh256",
-    RoutingMode.STRUCTURED_EV: "stev32",
-    RoutingMode.ECMP: "stev32",
-    RoutingMode.SPRAY: "stev32",
-}
 
 
 @dataclass(frozen=True)
@@ -199,7 +192,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
         "reliability": {**lab.reliability.model_dump(), "mpr_dest": lab.reliability.mpr, "sack_delay_ns": packet_ns},
         "ev": {
             "mode": lab.ev.mode.value,
-            "fmt": FORMATS[lab.routing.mode],
+            "fmt": MODES[lab.routing.mode].encapsulation,
             "count": lab.ev.size,
             "active": lab.ev.active,
             "ev_min_active": lab.ev.min_active,
@@ -220,7 +213,6 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
     """A host agent's configuration (`mrc_host.node.config.NodeConfig`)."""
     lab = topology.lab
     paths = Paths(topology)
-    srv6 = lab.routing.mode in (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)
     resolve = paths.resolver(host.index)
     profiles: dict[str, list[list[int]]] = {}
     routes: dict[str, dict[str, list[str]]] = {}
@@ -230,7 +222,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         destination = addressing.text(peer.address)
         profile = paths.profile(host.index, peer.index)
         profiles[destination] = [list(plane) for plane in profile]
-        if srv6:
+        if paths.mode.carriers:
             routes[destination] = {}
             for plane in range(lab.planes):
                 for t1 in range(max(lab.t1_per_plane, 1)):

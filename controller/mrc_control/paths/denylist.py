@@ -14,8 +14,8 @@ from mrc_control.lab.hostclient import HostError
 from mrc_control.paths import clustermapper
 from mrc_control.session.base import Session
 from mrc_topo.addressing import Tier
+from mrc_topo.modes import MODES, Chooser
 from mrc_topo.paths import Paths
-from mrc_topo.schema import RoutingMode
 from mrc_topo.topology import Host, Link, Switch, Topology
 
 Element = Link | Switch | Host
@@ -138,5 +138,5 @@ def _check(topology: Topology, name: str) -> None:
     if isinstance(element, Host):
         raise DenylistError(f"{name} is a host; name one of its ports, like {name}:0")
     chosen_by_switch = element.tier is Tier.T1 if isinstance(element, Switch) else not element.is_host_link
-    if topology.lab.routing.mode is RoutingMode.SPRAY and chosen_by_switch:
+    if MODES[topology.lab.routing.mode].chooser is Chooser.SWITCH and chosen_by_switch:
         raise DenylistError(f"{name}: in routing mode spray the switches choose, no EV has a path of its own")

@@ -1,0 +1,103 @@
+"""Routing modes: all that depends on who chooses a packet's uplink, an entry each (`mrc-protocol.md §9`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from mrc_topo.document import Model
+
+#: Where a T0 finds its hop field in the flow label.
+HOP_SHIFT: Final = 0
+HOP_MASK: Final = 0xFFF
+
+
+class RoutingMode(Enum):
+    """Who chooses a packet's uplink, and how (`mrc-protocol.md §9`)."""
+
+    SRV6_USID = "srv6_usid"
+    SRV6_SRH = "srv6_srh"
+    STRUCTURED_EV = "structured_ev"
+    ECMP = "ecmp"
+    SPRAY = "spray"
+
+
+class SprayKind(Enum):
+    """How a spraying T0 picks the uplink of each packet."""
+
+    RANDOM = "random"
+    ROUND_ROBIN = "round_robin"
+    SHORTEST_OF_TWO = "shortest_of_two"
+
+
+class RoutingSpec(Model):
+    """`spray` counts in mode spray only."""
+
+    mode: RoutingMode = RoutingMode.SRV6_USID
+    spray: SprayKind = SprayKind.RANDOM
+
+
+class Chooser(Enum):
+    """What decides which T1 a packet takes."""
+
+    EV = "the EV names it"
+    HASH = "the source's T0 hashes the packet, and the EV with it"
+    SWITCH = "the source's T0 sprays: nobody can tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """A T0's choice of uplink: the action of `fabric.p4` and its parameters beside the ports."""
+
+    action: str
+    params: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a routing mode is.
+
+    `encapsulation` is the hosts' (`mrc_host.proto.wire.encap`), `carriers` how many SRv6 carriers steer a packet (0: it
+    is plain IPv6), `uplink` the choice of a T0 with this device id.
+    """
+
+    chooser: Chooser
+    encapsulation: str
+    carriers: int
+    uplink: Callable[[RoutingSpec, int], Uplink]
+
+
+def ecmp_salt(device_id: int) -> int:
+    """A switch's own start of the ECMP hash, so that switches do not choose alike."""
+    return device_id * 0x9E3779B1 & 0xFFFFFFFF
+
+
+_SPRAY = {
+    SprayKind.RANDOM: "spray_random",
+    SprayKind.ROUND_ROBIN: "spray_round_robin",
+    SprayKind.SHORTEST_OF_TWO: "spray_shortest_of_two",
+}
+
+
+def _hash(routing: RoutingSpec, device_id: int) -> Uplink:
+    """Also of what SRv6 labs send without SRv6 (ping)."""
+    return Uplink("ecmp", {"salt": ecmp_salt(device_id)})
+
+
+def _hop_field(routing: RoutingSpec, device_id: int) -> Uplink:
+    return Uplink("structured_ev", {"hop_shift": HOP_SHIFT, "hop_mask": HOP_MASK})
+
+
+def _spray(routing: RoutingSpec, device_id: int) -> Uplink:
+    return Uplink(_SPRAY[routing.spray], {})
+
+
+MODES: Final = {
+    RoutingMode.SRV6_USID: Mode(Chooser.EV, "srv6_usid128", 1, _hash),
+    RoutingMode.SRV6_SRH: Mode(Chooser.EV, "srv6_srh256", 2, _hash),
+    RoutingMode.STRUCTURED_EV: Mode(Chooser.EV, "stev32", 0, _hop_field),
+    RoutingMode.ECMP: Mode(Chooser.HASH, "stev32", 0, _hash),
+    RoutingMode.SPRAY: Mode(Chooser.SWITCH, "stev32", 0, _spray),
+}
