@@ -22,7 +22,7 @@ from mrc_host.proto.wire.messages import NO_TIMESTAMP, Ack, Data
 from mrc_host.proto.wire.packet import Drop, WireError
 from mrc_host.vector_file import VectorError
 
-FILE = pathlib.Path(__file__).parents[1] / "vectors" / "mrc_wire.json"
+FILE = pathlib.Path(__file__).parents[2] / "vectors" / "mrc_wire.json"
 PARTS: dict[str, Any] = {
     part.header.name: part for part in vars(fields).values() if isinstance(part, type) and hasattr(part, "header")
 }

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_host import ev_vectors
 
-EV_VECTORS = Path(__file__).parents[1] / "vectors" / "ev_expansion.json"
+EV_VECTORS = Path(__file__).parents[2] / "vectors" / "ev_expansion.json"
 
 
 def test_ev_vectors_expand(capsys: pytest.CaptureFixture[str]) -> None:

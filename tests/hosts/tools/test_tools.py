@@ -19,7 +19,7 @@ from mrc_host import lua, scapy_mrc
 from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Opcode
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 VECTORS: list[dict[str, Any]] = json.loads((ROOT / "tests/vectors/mrc_wire.json").read_text())["vectors"]
 
 
