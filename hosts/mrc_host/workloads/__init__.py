@@ -1,28 +1,20 @@
-"""Workloads whose data is checked: collectives, point-to-point streams, and perftest's two classics."""
+"""Workloads whose data is checked: collectives, point-to-point streams, and perftest's two classics.
+
+A class in a module of this folder that has a `name` is one; nothing else lists them.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from mrc_host.workloads.base import Channel, Progress, Workload, WorkloadError
-from mrc_host.workloads.exchange import AllToAll
-from mrc_host.workloads.latency import WriteLat
-from mrc_host.workloads.ring import AllGather, ReduceScatter, RingAllReduce
-from mrc_host.workloads.streams import Incast, Permutation, SendRecv, WriteBw
-from mrc_host.workloads.tree import TreeAllReduce
+
+__all__ = ["WORKLOADS", "Channel", "Progress", "Workload", "WorkloadError"]
 
 WORKLOADS: dict[str, type[Workload]] = {
     kind.name: kind
-    for kind in (
-        RingAllReduce,
-        TreeAllReduce,
-        ReduceScatter,
-        AllGather,
-        AllToAll,
-        Permutation,
-        Incast,
-        SendRecv,
-        WriteBw,
-        WriteLat,
-    )
+    for module in pkgutil.iter_modules(__path__, f"{__name__}.")
+    for kind in vars(importlib.import_module(module.name)).values()
+    if isinstance(kind, type) and issubclass(kind, Workload) and "name" in vars(kind)
 }
-
-__all__ = ["WORKLOADS", "Channel", "Progress", "Workload", "WorkloadError"]
