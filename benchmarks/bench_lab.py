@@ -13,8 +13,9 @@ import yaml
 
 from mrc_control.lab import lifecycle
 from mrc_control.results import analysis, verdict
+from mrc_control.results.expectation import Expectation
 from mrc_control.runs.execute import run_on, session_for
-from mrc_control.runs.experiment import Expectation, Experiment, Workload
+from mrc_control.runs.experiment import Experiment, Workload
 from mrc_topo.labfile import builtin_labs
 
 RATES_MBPS = (10, 15, 20, 25, 30, 40)

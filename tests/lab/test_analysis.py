@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mrc_control.results import analysis, verdict
-from mrc_control.runs.experiment import Expectation
+from mrc_control.results.expectation import Expectation
 from mrc_topo.labfile import load_lab
 
 START = 5_000_000_000

@@ -14,7 +14,8 @@ from mrc_control.cli import app
 from mrc_control.runs import compare
 from mrc_control.runs.compare import Cell, Comparison
 from mrc_control.runs.experiment import ExperimentError
-from mrc_control.runs.runner import Run, WorkloadSpec
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import TargetClient

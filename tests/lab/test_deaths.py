@@ -20,8 +20,8 @@ from mrc_control.lab.rundir import LabFolder, Process, Record, RunDir, RunError,
 from mrc_control.results import resultdir
 from mrc_control.results.recording import Recording
 from mrc_control.results.verdict import judge
+from mrc_control.runs.execute import stillborn
 from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.runs.runner import RunResult
 from mrc_control.session.base import closing
 from mrc_control.session.real import RealSession
 from mrc_topo.labfile import load_lab
@@ -246,7 +246,7 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
     topology = load_lab(lab_file(tmp_path, "tiny", **SMALL))
     experiment = Experiment(name="x", title="x", lab="tiny", workload=Workload(name="write_bw"))
     with Recording(tmp_path) as recording:
-        result = RunResult.stillborn(topology, "real", experiment.workload.spec(), "it died", recording)
+        result = stillborn(topology, "real", experiment.workload.spec(), "it died", recording)
         document = result.document() | {"program_counters": {}}
         judged = judge(document, topology, experiment.expect, experiment.claims())
         resultdir.write(tmp_path, document, topology, judged, "x", recording)

@@ -11,7 +11,9 @@ import pytest
 from mrc_control.faults.action import Action
 from mrc_control.paths import denylist
 from mrc_control.paths.denylist import DenylistError
-from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.results.record import RunResult
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.mapper import MAGIC
 from mrc_topo.labfile import parse_lab

@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from mrc_control.results import verdict
-from mrc_control.results.evidence import LABELS, Evidence, findings
+from mrc_control.results.evidence import LABELS, findings
+from mrc_control.results.expectation import Evidence
 from mrc_control.runs import execute
 from mrc_control.runs.experiment import ExperimentError, Step, known_experiments, load_experiment
 from mrc_control.session.virtual import VirtualSession

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_control.results.evidence import Evidence
+from mrc_control.results.expectation import Evidence
 from mrc_control.runs import compare, experiment
 from mrc_control.runs.compare import Comparison
 from mrc_control.runs.experiment import Experiment, ExperimentError, Step, Workload

@@ -11,16 +11,9 @@ import typer
 from mrc_control.cli import app
 from mrc_control.faults.kinds import IMPAIRMENTS, KINDS
 from mrc_control.lab.hostclient import HostError
+from mrc_control.results.expectation import Expectation
 from mrc_control.runs import execute
-from mrc_control.runs.experiment import (
-    FOLDER,
-    Expectation,
-    Experiment,
-    Step,
-    Workload,
-    known_experiments,
-    load_experiment,
-)
+from mrc_control.runs.experiment import FOLDER, Experiment, Step, Workload, known_experiments, load_experiment
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import load_lab

@@ -15,7 +15,8 @@ import pytest
 from mrc_control.lab import hostclient
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.rundir import Process, RunDir, RunError, frozen
-from mrc_control.runs import runner
+from mrc_control.results.record import RunResult
+from mrc_control.runs import endings
 from mrc_control.runs.execute import run_on
 from mrc_control.runs.experiment import Experiment, Workload
 from mrc_control.runs.interruption import Interrupted, Interruption, interruptible
@@ -70,7 +71,7 @@ def test_it_is_said_since_when() -> None:
 @pytest.fixture
 def real(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSession]:
     monkeypatch.setattr(hostclient, "TIMEOUT_S", 3.0)
-    monkeypatch.setattr(runner, "LOSS_GRACE_S", 1.0)
+    monkeypatch.setattr(endings, "LOSS_GRACE_S", 1.0)
     with session(lab_file(tmp_path, "tiny", **SMALL), "real") as made:
         assert isinstance(made, RealSession)
         made.target.clients[0].timeout_s = 3.0
@@ -85,7 +86,7 @@ def failures(made: RealSession, role: str, number: int) -> list[str]:
     """What a run has to say in which a process gets this signal."""
     sent = False
 
-    def send(result: runner.RunResult) -> None:
+    def send(result: RunResult) -> None:
         nonlocal sent
         if not sent and any(each["bytes_sent"] for each in result.progress.values()):
             sent = True
@@ -151,7 +152,7 @@ def test_the_shell_that_holds_a_namespace_is_missed(real: RealSession, tmp_path:
 def failures_of_a_short_run(made: RealSession, harm: Callable[[], None]) -> list[str]:
     harmed = False
 
-    def once(result: runner.RunResult) -> None:
+    def once(result: RunResult) -> None:
         nonlocal harmed
         if not harmed:
             harmed = True

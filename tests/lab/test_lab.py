@@ -10,9 +10,9 @@ import pytest
 
 from mrc_control.lab import inside, lifecycle
 from mrc_control.results import verdict
-from mrc_control.results.evidence import Evidence
+from mrc_control.results.expectation import Evidence, Expectation
 from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Expectation, Experiment, Step, Workload
+from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from support.labs import lab_file, session

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
 from mrc_control.results import analysis, report, resultdir, verdict
+from mrc_control.results.expectation import Expectation
 from mrc_control.results.recording import EVENTS, SAMPLES, Recording
 from mrc_control.results.series import MemoryStore, Series, flat
-from mrc_control.runs.experiment import Expectation
-from mrc_control.runs.runner import Run, WorkloadSpec
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.node.samples import Sampler
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 
 from mrc_control.results.recording import Recording
-from mrc_control.runs.runner import Run, WorkloadSpec
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from support.labs import lab_file, session
 
 

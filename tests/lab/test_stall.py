@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from mrc_control.results.expectation import Evidence
 from mrc_control.runs import stall
 from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Evidence, Experiment, Step, Workload
+from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.session.base import Session
 from mrc_control.session.virtual import VirtualSession
 from support.labs import lab_file, session

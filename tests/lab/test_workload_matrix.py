@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from mrc_control.results import performance, verdict
+from mrc_control.results.expectation import Expectation
 from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Expectation, Experiment, Workload
+from mrc_control.runs.experiment import Experiment, Workload
 from mrc_control.session.base import Session
 from mrc_host.workloads import WORKLOADS
 from support.labs import SMALL_LOADS, session

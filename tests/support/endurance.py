@@ -36,10 +36,12 @@ from mrc_control.faults.action import Action
 from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import fabric_program
 from mrc_control.results import verdict
+from mrc_control.results.expectation import Expectation
+from mrc_control.results.record import RunResult
 from mrc_control.results.recording import Recording
 from mrc_control.runs.execute import session_for
-from mrc_control.runs.experiment import Expectation
-from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession

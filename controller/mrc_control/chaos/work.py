@@ -8,8 +8,8 @@ from typing import Any
 from mrc_control.chaos import invariants
 from mrc_control.chaos.invariants import Violation
 from mrc_control.runs.experiment import Workload
+from mrc_control.runs.workload import set_up, stop_together
 from mrc_control.session.base import Session
-from mrc_topo import addressing
 
 
 class Work:
@@ -29,27 +29,15 @@ class Work:
 
     def start(self) -> None:
         """Queue pairs, their peers, go. Raises HostError."""
-        session, names = self.session, self.names
-        addresses = [addressing.text(session.topology.host(name).address) for name in names]
-        what = {"workload": self.workload.name, "params": self.workload.params, "names": names, "addresses": addresses}
-        attributes = [
-            self._ask(name, "prepare", rank=rank, qps_per_peer=self.workload.qps_per_peer, **what)
-            for rank, name in enumerate(names)
-        ]
-        for rank, name in enumerate(names):
-            peers = {
-                peer: {
-                    "region": attributes[int(peer)]["region"],
-                    "qps": {str(rank): attributes[int(peer)]["qps"][str(rank)]},
-                }
-                for peer in attributes[rank]["qps"]
-            }
-            self._ask(name, "connect", peers=peers)
-        for name in names:
+        set_up(self.session, self.name, self.workload.spec(), self.names)
+        for name in self.names:
             self._ask(name, "start")
 
+    def _request(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        return self.session.hosts[name].request(verb, **arguments)
+
     def _ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        return self.session.hosts[name].request(verb, job=self.name, **arguments)
+        return self._request(name, verb, job=self.name, **arguments)
 
     def poll(self, silent: Collection[str]) -> bool:
         """Looks at every rank but those that cannot answer now; whether it has ended and was taken away.
@@ -61,9 +49,7 @@ class Work:
         """
         if self.stop_wanted and not self.gone & set(self.names) and not set(silent) & set(self.names):
             self.stop_wanted = False
-            begun = [self._ask(name, "wind_down").get("begun", 0) for name in self.names]
-            for name in self.names:
-                self._ask(name, "stop_after", iterations=max(begun))
+            stop_together(self._request, self.name, self.names)
         left = [name for name in self.names if name not in self.gone]
         for name in left:
             if name not in silent:

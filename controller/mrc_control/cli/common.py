@@ -21,9 +21,9 @@ from mrc_control.lab.program import ProgramError
 from mrc_control.lab.rundir import LabDied, RunError, all_runs
 from mrc_control.paths.denylist import DenylistError
 from mrc_control.results.resultdir import FolderError
+from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import Interrupted
-from mrc_control.runs.runner import LOST, is_silence
 from mrc_control.session.real import RealSession
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement

@@ -19,17 +19,12 @@ from mrc_control.cli.control import parse_settings
 from mrc_control.lab import lifecycle
 from mrc_control.lab.rundir import RunDir, all_runs
 from mrc_control.results import analysis, performance
+from mrc_control.results.expectation import Expectation
 from mrc_control.runs import compare as comparing
 from mrc_control.runs import execute
 from mrc_control.runs.compare import Cell, Comparison, known_comparisons, load_comparison
 from mrc_control.runs.execute import Outcome
-from mrc_control.runs.experiment import (
-    Expectation,
-    Experiment,
-    ExperimentError,
-    known_experiments,
-    load_experiment,
-)
+from mrc_control.runs.experiment import Experiment, ExperimentError, known_experiments, load_experiment
 from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable

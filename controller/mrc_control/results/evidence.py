@@ -8,50 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any
 
 from mrc_control.results import analysis
+from mrc_control.results.expectation import Evidence
 from mrc_control.results.recording import Events
 from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, lt=1)]
 #: What the failed element's ports carried before is measured over this time at most.
 BEFORE_NS = 1_000_000_000
-
-
-class Evidence(BaseModel):
-    """What must be seen of one failure; each key that is given is a check of the verdict.
-
-    `dropped`: packets that the fabric lost at the element's ports because of a failure (not of a full queue), at
-    least. `carried`: what the element's ports sent, as a share of what they sent before, at most. `evs_lost`: EVs
-    that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
-    least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
-    of all hosts, as a share of that before, at most.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    dropped: Count | None = None
-    carried: Share | None = None
-    evs_lost: Count | None = None
-    losses: Count | None = None
-    ports_down: Count | None = None
-    goodput: Share | None = None
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
-        if not self.stated():
-            raise ValueError(f"evidence needs at least one of: {', '.join(type(self).model_fields)}")
-        return self
-
-    def stated(self) -> dict[str, float]:
-        """The keys that are given."""
-        return {key: value for key, value in self if value is not None}
 
 
 @dataclass(frozen=True)
@@ -65,7 +32,7 @@ class Finding:
 
 
 def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
-    """What a run (`runner.RunResult.document`) shows of its failures.
+    """What a run (`record.RunResult.document`) shows of its failures.
 
     Args:
         claims: the evidence of each happening, in order; None where nothing is broken.

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mrc_control.runs.runner import RunResult
+from mrc_control.results.record import RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
 

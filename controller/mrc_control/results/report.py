@@ -37,7 +37,7 @@ LABELLED = 60
 
 
 def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> str:
-    """The report of a run's result (`runner.RunResult.document`) as HTML."""
+    """The report of a run's result (`record.RunResult.document`) as HTML."""
     edges = analysis.grid(document)
     parts = [
         f"<h1>{html.escape(title)}</h1>",

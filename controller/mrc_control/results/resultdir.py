@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mrc_control.results import report
+from mrc_control.results.record import FORMAT
 from mrc_control.results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
 from mrc_control.results.verdict import Verdict
-from mrc_control.runs.runner import FORMAT
 from mrc_topo.document import printable
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
@@ -124,7 +124,7 @@ def write(
 
 
 def load(folder: pathlib.Path) -> dict[str, Any]:
-    """The document of an earlier run (`runner.RunResult.document`), to be judged or rendered anew.
+    """The document of an earlier run (`record.RunResult.document`), to be judged or rendered anew.
 
     Raises:
         FolderError: there is none, or its format is a later one.

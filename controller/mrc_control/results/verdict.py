@@ -10,8 +10,7 @@ from typing import Any
 from mrc_control.lab import describe
 from mrc_control.results import analysis, evidence
 from mrc_control.results.analysis import Recovery
-from mrc_control.results.evidence import Evidence
-from mrc_control.runs.experiment import Expectation, StreamExpectation
+from mrc_control.results.expectation import Evidence, Expectation, StreamExpectation
 from mrc_topo.topology import Topology
 
 
@@ -69,7 +68,7 @@ def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> fl
 def judge(
     document: Mapping[str, Any], topology: Topology, expect: Expectation, claims: Sequence[Evidence | None] = ()
 ) -> Verdict:
-    """Judges a run's result (`runner.RunResult.document`); `claims`: the evidence of each happening."""
+    """Judges a run's result (`record.RunResult.document`); `claims`: the evidence of each happening."""
     recoveries = analysis.recoveries(document)
     checks: list[Check] = []
     _failures(document, checks)

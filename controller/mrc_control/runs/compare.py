@@ -16,10 +16,11 @@ from pydantic import Field, model_validator
 
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.kinds import KINDS
+from mrc_control.results.record import RunResult
 from mrc_control.runs.execute import session_for
 from mrc_control.runs.experiment import FOLDER, Name, Title, Workload, find_file, read
 from mrc_control.runs.precheck import check_workload
-from mrc_control.runs.runner import Run, RunResult
+from mrc_control.runs.runner import Run
 from mrc_control.session.base import Session
 from mrc_topo.document import Model
 from mrc_topo.labfile import load_lab

@@ -17,12 +17,15 @@ from mrc_control.lab.rundir import LabDied, Process, RunDir, RunError
 from mrc_control.paths import clustermapper
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.live import LiveView
+from mrc_control.results.record import RunResult
 from mrc_control.results.recording import Recording
 from mrc_control.results.verdict import Verdict
 from mrc_control.runs import precheck
+from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.runs.interruption import Interrupted, interruptible
-from mrc_control.runs.runner import LOST, Observer, Run, RunResult, is_silence
+from mrc_control.runs.runner import Observer, Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
@@ -181,6 +184,15 @@ def _counters(session: Session) -> dict[str, int]:
         return {}
 
 
+def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
+    """The result of a run whose lab died before it could begin."""
+    names = list(spec.hosts or (host.name for host in topology.hosts))
+    lab = topology.lab
+    made = RunResult(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
+    made.failures.append(failure)
+    return made
+
+
 def execute(
     experiment: Experiment,
     clock: str | None = None,
@@ -216,7 +228,7 @@ def execute(
                     document = result.document() | {"program_counters": _counters(session)}
         except (LabDied, Interrupted) as error:
             if document is None:
-                result = RunResult.stillborn(topology, clock, workload.spec(), str(error), recording)
+                result = stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 document = result.document() | {"program_counters": {}}
         with interruption.patience():

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from mrc_control.faults.action import Action, flapping
-from mrc_control.results.evidence import Evidence
-from mrc_control.runs.runner import WorkloadSpec
+from mrc_control.results.expectation import Evidence, Expectation
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
 from mrc_topo.document import NAME, DocumentError, Model, printable
@@ -129,50 +129,6 @@ class Step(Model):
             return [(self.at, Action("restore", self.restore, self.kind, loss=self.loss))]
         action = Action("fail", self.flap or self.fail or "", self.kind, self.direction, self.settings, self.loss)
         return flapping(action, self.at, self.period, self.count) if self.flap else [(self.at, action)]
-
-
-class StreamExpectation(Model):
-    """Of all streams from `source` to `destination` (hosts; any if left out): each one's average rate as a share of a
-    host's link capacity, and Jain's index of fairness over all of them."""
-
-    source: str | None = None
-    destination: str | None = None
-    at_least: Annotated[float, Field(gt=0, le=1)] | None = None
-    at_most: Annotated[float, Field(ge=0, lt=1)] | None = None
-    jain: Annotated[float, Field(gt=0, le=1)] | None = None
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
-        if self.at_least is None and self.at_most is None and self.jain is None:
-            raise ValueError("streams are expected to have at_least, at_most or jain")
-        return self
-
-
-class Expectation(Model):
-    """What must be true of the result; a check that is left out is not made.
-
-    `verified`: all bytes that arrived are right, and every rank did its iterations. `recovery`: after every
-    action the goodput is back at 95 % of what the remaining capacity allows within 10 base RTTs, one ACK
-    timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
-    expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
-    QPs may die. `timeouts`: how many packets hosts may give up waiting for. `plane_spread`: between the planes that
-    carried most and least, as a share of the mean. `localised`: the hosts' probes alone name what was broken.
-    """
-
-    verified: bool = True
-    qp_errors: Annotated[int, Field(ge=0)] = 0
-    recovery: Annotated[float, Field(ge=0)] | None = None
-    min_share: Annotated[float, Field(ge=0)] | None = None
-    max_dip: Annotated[float, Field(ge=0, le=1)] | None = None
-    goodput_share: Annotated[float, Field(ge=0)] | None = None
-    max_goodput_share: Annotated[float, Field(ge=0)] | None = None
-    trims: bool | None = None
-    marks: bool | None = None
-    timeouts: Annotated[int, Field(ge=0)] | None = None
-    plane_spread: Annotated[float, Field(gt=0)] | None = None
-    streams: list[StreamExpectation] = []
-    localised: bool | None = None
-    valid: bool = True
 
 
 class Experiment(Model):

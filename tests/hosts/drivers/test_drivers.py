@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from mrc_control.faults.action import Action
 from mrc_control.results.series import Series
-from mrc_control.runs.runner import Run, WorkloadSpec
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.surface import PortPacer

@@ -18,7 +18,9 @@ import pytest
 from mrc_control.faults.action import Action
 from mrc_control.lab import describe
 from mrc_control.lab.hostclient import HostClient, HostError
-from mrc_control.runs.runner import Run, RunResult, WorkloadSpec
+from mrc_control.results.record import RunResult
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
