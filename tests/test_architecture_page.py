@@ -86,3 +86,11 @@ def test_functions_of_a_step_are_in_its_files(step: str) -> None:
         else:
             assert path is not None, f"`{name}` before any file"
             assert path.is_dir() or name.removesuffix("()") in defined(path), f"{path} has no {name}"
+
+
+def test_ten_changes_of_three_files_each() -> None:
+    rows = [row.split("|")[1:3] for row in steps() if row.startswith("| ")][1:]
+    assert len(rows) >= 10
+    for what, where in rows:
+        files = {name for name in re.findall(r"`([^`]+)`", where) if "/" in name and not name.startswith(COMMANDS)}
+        assert 1 <= len(files) <= 3, (what, files)
