@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mrc_host.proto.wire.fields import NEXT_IPV6, Dscp, Ipv6, Udp
+from mrc_host.proto.wire.packet import as_bytes
+
 MAGIC: Final = b"MRCMAP01"
 UDP_PORT: Final = 4794
-DSCP_CONTROL: Final = 46
-HOP_LIMIT: Final = 64
-NEXT_IPV6: Final = 41
-NEXT_UDP: Final = 17
-IPV6: Final = struct.Struct("!IHBB16s16s")
-UDP: Final = struct.Struct("!HHHH")
 BODY: Final = struct.Struct("!8sIIQ")
-PROBE_BYTES: Final = 2 * IPV6.size + UDP.size + BODY.size
+PROBE_BYTES: Final = 2 * Ipv6.header.size + Udp.header.size + BODY.size
 BODY_AT: Final = PROBE_BYTES - BODY.size
 #: How many of the latest probes of a target are remembered.
 HISTORY: Final = 20
@@ -60,7 +57,7 @@ class Mapper:
     """
 
     def __init__(self, address: str, targets: Sequence[ProbeTarget], interval_ns: int, timeout_ns: int) -> None:
-        inner = ipaddress.IPv6Address(address).packed
+        inner = int(ipaddress.IPv6Address(address))
         self.tracks = [_Track(target, self._template(target, inner)) for target in targets]
         self.timeout_ns = timeout_ns
         self.gap_ns = max(interval_ns // max(len(targets), 1), 1)
@@ -71,15 +68,21 @@ class Mapper:
         self._queues: dict[int, list[bytes]] = {}
 
     @staticmethod
-    def _template(target: ProbeTarget, inner: bytes) -> bytearray:
-        first_word = 6 << 28 | DSCP_CONTROL << 22
-        source = ipaddress.IPv6Address(target.source).packed
-        destination = ipaddress.IPv6Address(target.destination).packed
-        udp_bytes = UDP.size + BODY.size
-        packet = IPV6.pack(first_word, IPV6.size + udp_bytes, NEXT_IPV6, HOP_LIMIT, source, destination)
-        packet += IPV6.pack(first_word, udp_bytes, NEXT_UDP, HOP_LIMIT, inner, inner)
-        packet += UDP.pack(UDP_PORT, UDP_PORT, udp_bytes, 0)
-        return bytearray(packet + bytes(BODY.size))
+    def _template(target: ProbeTarget, inner: int) -> bytearray:
+        source, destination = (int(ipaddress.IPv6Address(each)) for each in (target.source, target.destination))
+        udp_bytes = Udp.header.size + BODY.size
+        parts = (
+            Ipv6(
+                dscp=Dscp.CONTROL,
+                payload_length=Ipv6.header.size + udp_bytes,
+                next_header=NEXT_IPV6,
+                src=source,
+                dst=destination,
+            ),
+            Ipv6(dscp=Dscp.CONTROL, payload_length=udp_bytes, src=inner, dst=inner),
+            Udp(src_port=UDP_PORT, dst_port=UDP_PORT, length=udp_bytes),
+        )
+        return bytearray(b"".join(map(as_bytes, parts)) + bytes(BODY.size))
 
     def handle_timer(self, now: int) -> None:
         """Sends the next probe when it is due, and gives up on old ones."""

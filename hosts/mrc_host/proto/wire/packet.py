@@ -89,7 +89,8 @@ def unpack(header: Header, data: bytes, offset: int = 0) -> dict[str, int]:
     return values
 
 
-def _as_bytes(part: Part) -> bytes:
+def as_bytes(part: Part) -> bytes:
+    """A header's bytes as it is, nothing computed. Raises ValueError on a bad value."""
     return pack(part.header, {item.name: getattr(part, item.name) for item in part.header.fields if not item.reserved})
 
 
@@ -150,7 +151,7 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
     for part in layout.parts:
         value = getattr(packet, part.header.name.lower())
         if value is not None:
-            body += _as_bytes(value)
+            body += as_bytes(value)
         elif part is not Tseth:
             raise ValueError(f"{layout.title} needs {part.header.name}")
     for header in EXTENSIONS:
@@ -158,11 +159,11 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
             raise ValueError(f"{layout.title} has no {header.name}")
     pad = -len(packet.payload) & 3
     bth = dataclasses.replace(packet.bth, pad=pad, ts=int(packet.tseth is not None))
-    body = _as_bytes(bth) + body + packet.payload + bytes(pad)
+    body = as_bytes(bth) + body + packet.payload + bytes(pad)
     length = Udp.header.size + len(body) + 4
-    body = _as_bytes(dataclasses.replace(packet.udp, length=length)) + body
+    body = as_bytes(dataclasses.replace(packet.udp, length=length)) + body
     if isinstance(packet.ip, Ipv6):
-        ip = _as_bytes(dataclasses.replace(packet.ip, payload_length=length, next_header=NEXT_UDP))
+        ip = as_bytes(dataclasses.replace(packet.ip, payload_length=length, next_header=NEXT_UDP))
     else:
         ip = ipv4_header(dataclasses.replace(packet.ip, total_length=length + Ipv4.header.size))
     whole = ip + body + icrc(ip, body)
@@ -174,18 +175,18 @@ def encode(packet: Packet, layouts: Mapping[int, Layout] = MRC_LAYOUTS) -> bytes
         payload_length=len(srh) + len(whole),
         next_header=NEXT_ROUTING if srh else NEXT_IPV6,
     )
-    return _as_bytes(outer) + srh + whole
+    return as_bytes(outer) + srh + whole
 
 
 def ipv4_header(ip: Ipv4) -> bytes:
     """The header with its checksum computed."""
-    blank = _as_bytes(dataclasses.replace(ip, checksum=0))
-    return _as_bytes(dataclasses.replace(ip, checksum=ipv4_checksum(blank)))
+    blank = as_bytes(dataclasses.replace(ip, checksum=0))
+    return as_bytes(dataclasses.replace(ip, checksum=ipv4_checksum(blank)))
 
 
 def _srh_bytes(srh: Srh) -> bytes:
     full = dataclasses.replace(srh, hdr_ext_len=2 * len(srh.segments), next_header=NEXT_IPV6, routing_type=4)
-    return _as_bytes(full) + b"".join(segment.to_bytes(16, "big") for segment in srh.segments)
+    return as_bytes(full) + b"".join(segment.to_bytes(16, "big") for segment in srh.segments)
 
 
 def _decode_srh(data: bytes, offset: int) -> tuple[Srh, int]:
@@ -321,4 +322,4 @@ def trim(data: bytes, *, keep: int, dscp: int) -> bytes:
         inner = _decode_srh(data, offset)[1]
     cut = data[: inner + keep]
     header = dataclasses.replace(ip, dscp=dscp, payload_length=len(cut) - offset)
-    return _as_bytes(header) + cut[offset:]
+    return as_bytes(header) + cut[offset:]
