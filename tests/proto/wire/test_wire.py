@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pathlib
 import random
+import re
 import struct
 from typing import Any
 
@@ -124,6 +125,21 @@ def test_table_has_every_header_in_its_size_without_gaps() -> None:
             bit += item.width
         assert bit == header.size * 8
         assert len(header.by_name) == len(header.fields), f"{header.name} repeats a name"
+
+
+def test_the_protocol_document_describes_these_headers() -> None:
+    """`docs/mrc-protocol.md §3` gives every header from BTH on with its size and the widths of its fields in order."""
+    text = (FILE.parents[2] / "docs" / "mrc-protocol.md").read_text(encoding="utf-8")
+    section = re.search(r"^## 3\. .*?(?=^## )", text, re.M | re.S)
+    assert section
+    described = re.findall(r"^(?:\* )?\*\*(\w+), (\d+)(?: bytes)?\*\*.*?: (.*?)(?=^\* |\n\n)", section[0], re.M | re.S)
+    assert [name.upper() for name, _, _ in described] == [header.name for header in fields.TRANSPORT]
+    for name, size, body in described:
+        header = HEADERS[name.upper()]
+        assert header.size == int(size), name
+        if name != "EETH":  # in words
+            widths = re.findall(r"\((\d+)[,)]", re.split(r"\.\s", body)[0])
+            assert [item.width for item in header.fields] == [int(width) for width in widths], name
 
 
 @pytest.mark.parametrize("name", HEADERS)
