@@ -32,32 +32,56 @@ def make_private(path: Path) -> Path:
     return check_private(path)
 
 
-def check_private(path: Path) -> Path:
+def check_private(path: Path, *, closed: bool = False) -> Path:
     """Check that nobody but us and root can change what is in a folder, or put another in its place.
+
+    Args:
+        closed: nobody else may look into it either, and no link but root's leads to it.
 
     Returns:
         The folder without symbolic links in it.
 
     Raises:
+        FileNotFoundError: there is none, in a place where nobody else could put one.
         FolderError: somebody can; the text names the folder to blame.
     """
+    shown = Path(os.path.abspath(path))
     try:
-        real = path.resolve(strict=True)
-        if _is_changeable(real.lstat(), sticky=False):
+        _check_way(shown, closed=closed)
+        found = shown.lstat()
+        if closed and stat.S_ISLNK(found.st_mode):
+            raise FolderError(f"{path} is a link")
+        real = shown.resolve(strict=True)
+        found = real.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise FolderError(f"{path} is no folder")
+        if found.st_uid != os.geteuid():
+            raise FolderError(f"{path}: belongs to user {found.st_uid}, not to you")
+        if closed and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise FolderError(f"{path} is open to others; `chmod 700 {path}`")
+        if _is_changeable(found, sticky=False):
             raise FolderError(f"{path}: others can write to it; `chmod go-w {path}` after a look at what is in it")
-        if real.lstat().st_uid != os.geteuid():
-            raise FolderError(f"{path}: belongs to user {real.lstat().st_uid}, not to you")
-        for place in (Path(os.path.abspath(path)), real):
-            for parent in place.parents:
-                if _is_changeable(parent.stat(), sticky=True):
-                    raise FolderError(f"{path}: others can put another in its place: they can write to {parent}")
-                if parent.stat().st_uid not in {0, os.geteuid(), *_strangers()}:
-                    raise FolderError(
-                        f"{path}: user {parent.stat().st_uid}, whose {parent} is, can put another in its place"
-                    )
+        _check_way(real, closed=closed)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise FolderError(f"{path}: cannot look at it: {error.strerror}") from None
     return real
+
+
+def _check_way(path: Path, *, closed: bool) -> None:
+    """Checks every folder above one, as far as there are any."""
+    roots = {0, *_strangers()}
+    for parent in reversed(path.parents):
+        found = parent.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            if found.st_uid not in (roots if closed else roots | {os.geteuid()}):
+                raise FolderError(f"{path}: {parent} is a link of user {found.st_uid}'s")
+            found = parent.stat()
+        if found.st_uid not in roots | {os.geteuid()}:
+            raise FolderError(f"{path}: {parent} belongs to user {found.st_uid}, who can put another in its place")
+        if _is_changeable(found, sticky=True):
+            raise FolderError(f"{path}: others can write to {parent}, and put another in its place")
 
 
 def is_private_file(found: os.stat_result) -> bool:

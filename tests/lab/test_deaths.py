@@ -266,3 +266,8 @@ def test_the_daemon_waits_for_the_death_that_silence_announces(tmp_path: pathlib
     assert LabFolder(tmp_path).read().deaths == daemon.record.deaths
     daemon.bury()
     assert len(daemon.record.deaths) == 1
+    # The next process of that role is another.
+    daemon.children["fabric"] = again = subprocess.Popen(["sh", "-c", "exit 3"])
+    again.wait()
+    daemon.bury()
+    assert [each.role for each in daemon.record.deaths] == ["fabric", "fabric"]

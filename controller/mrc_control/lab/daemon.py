@@ -30,7 +30,7 @@ from mrc_control.lab.death import SHELL, Death, Frozen, cause
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
 from mrc_control.lab.p4rt import Device, P4RuntimeError
-from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program
+from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_control.lab.rundir import LAB_FOLDER, LabFolder, Record, RunError, frozen
 from mrc_control.lab.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
@@ -82,6 +82,8 @@ class Daemon:
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         #: What holds the hosts' namespaces; Mininet's.
         self.shells: dict[str, subprocess.Popen[bytes]] = {}
+        #: Those whose deaths are recorded; a role may have another process later.
+        self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
         self.record = Record(roles={"labd": os.getpid()})
         self.ended = threading.Event()
@@ -132,13 +134,12 @@ class Daemon:
 
     def bury(self) -> None:
         """Records which children have died since the last time, and of what, and which are frozen."""
-        known = {death.role for death in self.record.deaths}
         processes = self.children | self.shells
+        dead = {role: process for role, process in processes.items() if process.poll() is not None}
         fresh = [
-            Death.now(role, cause(process.returncode))
-            for role, process in processes.items()
-            if role not in known and process.poll() is not None
+            Death.now(role, cause(process.returncode)) for role, process in dead.items() if process not in self._buried
         ]
+        self._buried = list(dead.values())
         now = time.time()
         stopped = {
             role: self.record.frozen.get(role, now)
@@ -199,10 +200,8 @@ class Daemon:
         """Program and tables of the switches behind an address, by P4Runtime. They never change afterwards."""
         channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in (each for each in self.topology.switches if each.device_id in devices):
-            device = Device(channel, switch.device_id, switch.name, program.p4info)
-            device.become_primary()
-            device.set_pipeline(program.bmv2)
-            describe.push_rules(self.topology, switch, device)
+            device = primary(channel, switch, program, first=True)
+            fill(self.topology, switch, device, program)
             self.devices.append(device)
 
     def _start_agents(self) -> None:

@@ -1,5 +1,4 @@
-"""From a topology to what the parts of a lab are started with: the fabric's description, the hosts' configurations,
-and the table entries as the P4Runtime client takes them."""
+"""From a topology to what the parts of a lab are started with: the fabric's description, the hosts' configurations."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.lab.p4rt import Device, Match, TableEntry
 from mrc_control.lab.rundir import CAPTURES
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
@@ -132,20 +130,6 @@ def fabric_description(
         "switches": [_switch_description(topology, plan, each) for each in switches or topology.switches],
         "links": links,
     }
-
-
-def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
-    """Fills a switch's tables by P4Runtime; returns the number of entries."""
-    entries: list[TableEntry] = []
-    for entry in rules.switch_entries(topology, switch):
-        if entry.default:
-            device.set_default(entry.table, entry.action, entry.params)
-            continue
-        match: dict[str, Match] = {
-            key.field: key.value if key.prefix_length is None else (key.value, key.prefix_length) for key in entry.match
-        }
-        entries.append(TableEntry(entry.table, match, entry.action, entry.params))
-    return device.insert(entries)
 
 
 def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:

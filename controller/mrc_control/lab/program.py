@@ -1,12 +1,22 @@
-"""The fabric's P4 program, compiled: what the controller pushes to every switch."""
+"""The fabric's P4 program, compiled, and the one way in which a controller takes a switch over and fills it.
+
+A switch wants an election id at least as high as any that it has seen: whoever comes later takes the time, which is
+higher than the daemon's and than that of whoever came before.
+"""
 
 from __future__ import annotations
 
 import json
 import pathlib
+import time
 from dataclasses import dataclass
 
+import grpc
+
+from mrc_control.lab.p4rt import Device, Match, TableEntry
+from mrc_topo import rules
 from mrc_topo.shipped import shipped
+from mrc_topo.topology import Switch, Topology
 
 SOURCE = shipped("programs") / "fabric.p4"
 
@@ -38,3 +48,34 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     except CompileError as error:
         raise ProgramError(str(error)) from error
     return FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)
+
+
+def primary(channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False) -> Device:
+    """Becomes the primary controller of a switch, whoever was; `first`: nobody was before.
+
+    Raises:
+        P4RuntimeError: the switch refuses.
+    """
+    device = Device(channel, switch.device_id, switch.name, program.p4info)
+    device.become_primary(election_id=1 if first else time.time_ns())
+    return device
+
+
+def fill(topology: Topology, switch: Switch, device: Device, program: FabricProgram) -> None:
+    """Program and tables of a switch whose primary we are; errors as `primary`."""
+    device.set_pipeline(program.bmv2)
+    push_rules(topology, switch, device)
+
+
+def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
+    """Fills a switch's tables by P4Runtime; returns the number of entries."""
+    entries: list[TableEntry] = []
+    for entry in rules.switch_entries(topology, switch):
+        if entry.default:
+            device.set_default(entry.table, entry.action, entry.params)
+            continue
+        match: dict[str, Match] = {
+            key.field: key.value if key.prefix_length is None else (key.value, key.prefix_length) for key in entry.match
+        }
+        entries.append(TableEntry(entry.table, match, entry.action, entry.params))
+    return device.insert(entries)

@@ -31,6 +31,7 @@ import psutil
 
 from mrc_control.lab.death import LAST_WORD, Death, Frozen
 from p4lite.files import write_whole
+from p4lite.folders import FolderError, check_private
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
@@ -83,35 +84,12 @@ def check_ours(path: pathlib.Path) -> bool:
     Raises:
         RunError: it is a link, somebody else's, open to others, or below a folder where others can rename it.
     """
-    remedy = "remove it, or set MRCLAB_RUN to a folder of yours"
-    uid = os.geteuid()
-    # In a user namespace the machine's root, who could do anything anyhow, has another number.
-    roots = {0, os.lstat("/").st_uid}
-    for parent in reversed(path.parents):
-        try:
-            found = os.lstat(parent)
-        except FileNotFoundError:
-            return False
-        if found.st_uid not in roots | {uid}:
-            raise RunError(f"run directory {path}: {parent} belongs to user {found.st_uid}; set MRCLAB_RUN to another")
-        if stat.S_ISLNK(found.st_mode):
-            if found.st_uid not in roots:
-                raise RunError(f"run directory {path}: {parent} is a link; {remedy}")
-            found = os.stat(parent)
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-            raise RunError(f"run directory {path}: others can write to {parent}; set MRCLAB_RUN to another folder")
     try:
-        found = os.lstat(path)
+        check_private(path, closed=True)
     except FileNotFoundError:
         return False
-    if stat.S_ISLNK(found.st_mode):
-        raise RunError(f"run directory {path} is a link; {remedy}")
-    if not stat.S_ISDIR(found.st_mode):
-        raise RunError(f"run directory {path} is no folder; {remedy}")
-    if found.st_uid != uid:
-        raise RunError(f"run directory {path} belongs to user {found.st_uid}, not to you; {remedy}")
-    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise RunError(f"run directory {path} is open to others; `chmod 700 {path}`, or {remedy}")
+    except FolderError as error:
+        raise RunError(f"run directory {error}; remove it, or set MRCLAB_RUN to a folder of yours") from None
     return True
 
 

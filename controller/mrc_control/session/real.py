@@ -19,8 +19,7 @@ from mrc_control.lab import describe, inside, scheduling
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import switch_interfaces
-from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
+from mrc_control.lab.program import fabric_program, fill, primary
 from mrc_control.lab.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
 from mrc_control.lab.rundir import frozen as is_frozen
 from mrc_control.session import fidelity
@@ -182,11 +181,8 @@ class RealSession(Session):
         switch = self.topology.switch(name)
         program = fabric_program()
         with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:
-            device = Device(channel, switch.device_id, name, program.p4info)
-            # The daemon is primary with election id 1; a higher one takes over for this.
-            device.become_primary(election_id=time.time_ns())
-            device.set_pipeline(program.bmv2)
-            describe.push_rules(self.topology, switch, device)
+            device = primary(channel, switch, program)
+            fill(self.topology, switch, device, program)
             device.close()
 
     def fidelity(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ It is a simulation: the same programs, tables, packets and protocol core as on t
 from __future__ import annotations
 
 import random
-import time
 from typing import Any
 
 import grpc
@@ -16,7 +15,7 @@ from mrc_control.lab import describe
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
+from mrc_control.lab.program import fabric_program, fill, primary
 from mrc_control.session.base import Session
 from mrc_host.drivers.virtual import NodePort, VirtualDriver
 from mrc_host.node.config import load
@@ -100,14 +99,12 @@ class VirtualSession(Session):
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
-        device = Device(self._channel, switch.device_id, name, self._program.p4info)
-        # Anew: another controller may have been primary since, and only a higher election is one after it.
-        device.become_primary(election_id=time.time_ns())
+        # Anew: another controller may have been primary since.
+        device = primary(self._channel, switch, self._program)
         if name in self._devices:
             self._devices.pop(name).close()
         self._devices[name] = device
-        device.set_pipeline(self._program.bmv2)
-        describe.push_rules(self.topology, switch, device)
+        fill(self.topology, switch, device, self._program)
 
     def now_ns(self) -> int:
         return self.driver.now
