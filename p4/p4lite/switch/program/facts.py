@@ -31,11 +31,11 @@ class Action:
     index: int
     params: tuple[Param, ...]
     node: Node = field(repr=False, compare=False)
+    widths: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """Bits of each parameter; every entry that is written asks for them."""
 
-    @property
-    def widths(self) -> list[int]:
-        """Bits of each parameter."""
-        return [param.width for param in self.params]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(param.width for param in self.params))
 
 
 @dataclass(frozen=True, slots=True)
