@@ -1,4 +1,4 @@
-"""The `mrclab` command: one module per verb or family of verbs."""
+"""The `mrclab` command. Each verb is a module of its name, whose function `verb` it is; `VERBS` lists them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,36 @@ from typing import cast
 
 import typer
 
-from mrc_control.cli import chaos, control, inside, lifecycle, topo
-from mrc_control.cli import run as running
-from mrc_control.cli.common import fail, report_errors
+from mrc_control.cli import (
+    allow,
+    capture,
+    chaos,
+    cleanup,
+    compare,
+    demo,
+    deny,
+    down,
+    experiments,
+    fail,
+    p4sh,
+    restore,
+    run,
+    sh,
+    status,
+    topo,
+    up,
+)
+from mrc_control.cli import exec as execute
+from mrc_control.cli import list as labs
+from mrc_control.cli.common import end, report_errors
+
+#: In the order in which `--help` has them.
+VERBS = (
+    *(up, down, status, cleanup, labs),
+    *(run, demo, experiments, compare),
+    *(fail, restore, deny, allow),
+    *(chaos, execute, sh, p4sh, capture),
+)
 
 app = typer.Typer(
     name="mrclab",
@@ -19,9 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(topo.app, name="topo")
-for module in (lifecycle, running, control, chaos, inside):
-    module.register(app)
-
+for module in VERBS:
+    app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
 
 #: What typer raises for a command that cannot be understood; it has no public name of its own.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])
@@ -38,5 +64,5 @@ def main() -> None:
                 sys.exit(2)
             where = getattr(getattr(error, "ctx", None), "command_path", "mrclab")
             text = " ".join(error.format_message().split()).rstrip(".")
-            fail(f"{text}; see {where} --help", 2)
+            end(f"{text}; see {where} --help", 2)
     sys.exit(code if isinstance(code, int) else 0)

@@ -31,7 +31,7 @@ DURATION_S = 60.0
 TRIES = {"virtual": 200, "real": 12}
 
 
-def chaos(
+def verb(
     seed: Annotated[int | None, typer.Option(help="of the schedule; printed if left out")] = None,
     seeds: Annotated[int, typer.Option(help="so many schedules, of this seed and those after it")] = 1,
     duration: Annotated[float | None, typer.Option(help="seconds of each; 60 if left out")] = None,
@@ -146,8 +146,3 @@ def _shrunk(schedule: Schedule, played: Played, clock: str, output: pathlib.Path
         where = str(output) if output is not None else "FILE (what follows)"
         typer.echo(f"again: mrclab chaos --clock {clock} --schedule {where}\n{text}")
     return text
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb."""
-    app.command()(chaos)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -31,6 +31,10 @@ from p4lite.files import WriteError
 from p4lite.switch.listen import ServerError
 from p4lite.switch.targetapi.client import TargetError
 
+#: A lab by its name, as an argument or as an option.
+LabName = Annotated[str | None, typer.Argument(help="the lab's name; the only one that is up if left out")]
+LabOption = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
+
 #: What the user said was wrong, and what went wrong.
 USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError, FolderError)
 FAILED = (
@@ -46,7 +50,7 @@ FAILED = (
 )
 
 
-def fail(message: str, code: int = 2) -> NoReturn:
+def end(message: str, code: int = 2) -> NoReturn:
     """Ends the command with one line per problem, none of which a terminal would obey."""
     for line in message.splitlines():
         shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
@@ -60,11 +64,11 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except LabDied as error:
-        fail(str(error), 1)
+        end(str(error), 1)
     except USAGE as error:
-        fail(str(error), 2)
+        end(str(error), 2)
     except FAILED as error:
-        fail(str(error), 1)
+        end(str(error), 1)
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -72,7 +76,7 @@ def report_errors() -> Iterator[None]:
         # Of a copy the second name is that of the new file.
         where = error.filename2 or error.filename
         place = f"{where}: " if where else ""
-        fail(f"{place}{error.strerror or error}", 1)
+        end(f"{place}{error.strerror or error}", 1)
     except Interrupted as error:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

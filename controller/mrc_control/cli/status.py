@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_control.cli.common import LabName, on_lab
 from mrc_control.lab.hostclient import HostError
+from mrc_control.lab.rundir import all_runs
 from mrc_control.paths import clustermapper
 from mrc_control.session.real import RealSession
 
 #: Of the lab's processes those whom nothing asks.
 INDIFFERENT = ("lab", "labd")
+
+
+def verb(
+    lab: LabName = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """What is up, what is broken, and what the hosts see of it."""
+    if lab is None and not all_runs():
+        typer.echo("{}" if as_json else "no lab is up")
+        return
+    with on_lab(lab) as session:
+        document = lab_status(session)
+    if as_json:
+        typer.echo(json.dumps(document, indent=1))
+    else:
+        _show(document)
 
 
 def lab_status(session: RealSession) -> dict[str, Any]:
@@ -68,3 +91,37 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
         {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}
         for name in sorted(set(truth) | set(seen))
     ]
+
+
+def _show(document: dict[str, Any]) -> None:
+    console = Console()
+    console.print(f"lab [bold]{document['lab']}[/]: {document['hosts_alive']} of {len(document['hosts'])} agents alive")
+    table = Table(title="switches")
+    for column in ("switch", "state", "ports up", "tx packets", "drops"):
+        table.add_column(column, justify="left" if column in ("switch", "state") else "right")
+    for switch in document["switches"]:
+        ports = f"{switch['ports_up']} of {switch['ports']}"
+        table.add_row(switch["name"], switch["state"], ports, str(switch["tx_packets"]), str(switch["drops"]))
+    console.print(table)
+    table = Table(title="hosts")
+    for column in ("host", "ports up", "sent", "received", "retransmitted"):
+        table.add_column(column, justify="left" if column == "host" else "right")
+    for host in document["hosts"]:
+        table.add_row(
+            host["name"], *(str(host.get(key, "-")) for key in ("ports_up", "sent", "received", "retransmitted"))
+        )
+    console.print(table)
+    health = document["health"]
+    table = Table(title="links: as the hosts see them, beside the truth")
+    for column in ("element", "hosts say", "truth"):
+        table.add_column(column)
+    for row in health:
+        table.add_row(row["element"], row["hosts"], row["truth"])
+    console.print(table if health else "all links and switches are healthy, and the hosts see them so")
+    for line in document["harm"]:
+        console.print(f"[red]{line}[/]")
+    if document["unsettled"]:
+        names = ", ".join(document["unsettled"])
+        console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")
+    if document["denied"]:
+        console.print(f"denied: {', '.join(document['denied'])}; `mrclab allow` gives them back")

@@ -1,0 +1,99 @@
+"""Running an experiment for a command, and its verdict as tables, for all verbs that do."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_control.cli.common import need_namespaces
+from mrc_control.results import analysis, performance
+from mrc_control.runs import execute
+from mrc_control.runs.execute import Outcome
+from mrc_control.runs.experiment import Experiment, ExperimentError
+from mrc_control.runs.interruption import Interrupted
+from mrc_topo.units import format_rate
+
+Clock = Annotated[str | None, typer.Option(help="real (namespaces) or virtual (simulated time)")]
+
+
+Folder = Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for result, verdict and report")]
+
+
+def clock_of(clock: str | None) -> str | None:
+    if clock not in (None, "real", "virtual"):
+        raise ExperimentError(f"clock is real or virtual, not '{clock}'")
+    return clock
+
+
+def run_and_show(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, as_json: bool) -> None:
+    if (clock or experiment.clock) == "real":
+        need_namespaces()
+    console = Console(stderr=True)
+    outcome = execute.execute(
+        experiment, clock, folder=folder, live=not as_json, progress=lambda text: console.print(text, style="dim")
+    )
+    if as_json:
+        measured = performance.of(outcome.document)
+        typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}))
+    else:
+        show(outcome)
+    if outcome.signal:
+        raise SystemExit(Interrupted(outcome.signal).exit_code)
+    raise SystemExit(0 if outcome.verdict.passed else 1)
+
+
+def show(outcome: Outcome) -> None:
+    """The verdict as tables."""
+    console = Console()
+    if outcome.verdict.recoveries:
+        table = Table(title="what every failure did")
+        for column in ("at", "what", "before", "capacity left", "lowest", "settled", "recovered after"):
+            table.add_column(column, justify="left" if column == "what" else "right")
+        for each in outcome.verdict.recoveries:
+            took = "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms"
+            table.add_row(
+                f"{each.at_s:.2f} s",
+                each.text,
+                format_rate(round(each.before_bps)),
+                f"{min(each.expected, 9.99):.1%}",
+                f"{each.dip:.1%}",
+                f"{each.after:.1%}",
+                took,
+            )
+        console.print(table)
+    table = Table(title=f"verdict: {outcome.experiment.title}")
+    for column in ("check", "expected", "measured", ""):
+        table.add_column(column)
+    for check in outcome.verdict.checks:
+        mark = "[green]good[/]" if check.passed else "[red]missed[/]"
+        table.add_row(check.what, check.expected, check.measured, mark)
+    console.print(table)
+    for measured in performance.tables(outcome.document):
+        console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
+    console.print(_sums(outcome))
+    counters = outcome.document["program_counters"]
+    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
+    console.print(f"the P4 program counted: {shown or 'nothing'}")
+    if not outcome.verdict.valid:
+        for reason in outcome.verdict.reasons:
+            console.print(f"[yellow]not valid[/]: {reason}")
+    colour = "green" if outcome.verdict.passed else "red"
+    console.print(f"[{colour}]{outcome.verdict.status}[/]; report: {outcome.folder / 'report.html'}")
+
+
+def _sums(outcome: Outcome) -> str:
+    """What the hosts counted, in one line."""
+    document = outcome.document
+    progress = document["progress"].values()
+    sums = analysis.totals(document)
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    verified = sum(each["bytes_verified"] for each in progress)
+    iterations = [each["iterations"] for each in progress if each["takes_part"]]
+    spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
+    counted = ", ".join(f"{key} {value}" for key, value in sums.items())
+    return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"

@@ -1,0 +1,43 @@
+"""`mrclab sh`: a prompt for commands in hosts."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+
+import typer
+
+from mrc_control.cli.common import LabOption as Lab
+from mrc_control.cli.common import the_lab
+from mrc_control.lab import inside
+from mrc_control.lab.rundir import RunDir
+
+
+def verb(lab: Lab = None) -> None:
+    """Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends."""
+    name = the_lab(lab)
+    hosts = list(RunDir(name).read().hosts)
+    typer.echo(f"lab {name}; hosts: {', '.join(hosts)}; `HOST COMMAND...` runs there, `exit` ends")
+    while True:
+        try:
+            words = shlex.split(input("mrclab> "))
+        except ValueError as error:
+            typer.echo(f"error: {error}", err=True)
+            continue
+        except EOFError:
+            return
+        if not words:
+            continue
+        if words[0] in ("exit", "quit"):
+            return
+        if words[0] == "hosts":
+            typer.echo(" ".join(hosts))
+        elif words[0] in hosts and len(words) > 1:
+            inside.run(RunDir(name).read(), words[1:], host=words[0])
+        else:
+            verb = subprocess.run(
+                [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", *words], check=False
+            )
+            if verb.returncode == 130:
+                return

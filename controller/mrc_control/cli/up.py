@@ -1,0 +1,30 @@
+"""`mrclab up`: a lab in namespaces of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from mrc_control.lab import lifecycle
+from mrc_control.lab.rundir import RunError
+
+
+def verb(
+    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")] = "default",
+    transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline")] = "mrc",
+    links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
+) -> None:
+    """Bring a lab up on the real clock: namespaces, switches, tables, host agents."""
+    if transport not in ("mrc", "roce"):
+        raise RunError(f"transport is mrc or roce, not '{transport}'")
+    if links not in ("memory", "veth"):
+        raise RunError(f"links is memory or veth, not '{links}'")
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        name, topology = lifecycle.up(lab, transport, lambda text: status.update(text), links)
+    typer.echo(
+        f"lab {name} is up: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+        f"{len(topology.links)} links; try: mrclab run ring_all_reduce"
+    )
