@@ -13,7 +13,8 @@ import time
 import pytest
 
 from mrc_control.lab.hostclient import HostClient
-from mrc_control.lab.rundir import RunDir, wait_dead
+from mrc_control.lab.process import wait_dead
+from mrc_control.lab.rundir import RunDir
 from support.labs import lab_file
 from support.namespaces import left_behind, machine
 

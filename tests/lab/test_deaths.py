@@ -16,7 +16,9 @@ import pytest
 
 from mrc_control.lab.daemon import Daemon
 from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
-from mrc_control.lab.rundir import LabFolder, Process, Record, RunDir, RunError, State, wait_dead
+from mrc_control.lab.process import Process, wait_dead
+from mrc_control.lab.record import LabFolder, Record, State
+from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.results import resultdir
 from mrc_control.results.recording import Recording
 from mrc_control.results.verdict import judge

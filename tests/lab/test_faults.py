@@ -13,7 +13,8 @@ from mrc_control.faults import kinds
 from mrc_control.faults.action import Action, FailureError, flapping
 from mrc_control.faults.kinds import KINDS
 from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
-from mrc_control.lab.rundir import RunDir, State
+from mrc_control.lab.record import State
+from mrc_control.lab.rundir import RunDir
 from mrc_control.runs.experiment import Step
 from mrc_control.session.real import RunRecord
 from mrc_topo.labfile import load_lab

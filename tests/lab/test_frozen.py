@@ -14,7 +14,8 @@ import pytest
 
 from mrc_control.lab import hostclient
 from mrc_control.lab.death import Frozen
-from mrc_control.lab.rundir import Process, RunDir, RunError, frozen
+from mrc_control.lab.process import Process, frozen
+from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.results.record import RunResult
 from mrc_control.runs import endings
 from mrc_control.runs.execute import run_on

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 import pytest
 
 from mrc_control.lab import inside
-from mrc_control.lab.rundir import Process, RunDir, State
+from mrc_control.lab.process import Process
+from mrc_control.lab.record import State
+from mrc_control.lab.rundir import RunDir
 from support.labs import lab_file
 from support.pcapng import packets
 

@@ -11,19 +11,9 @@ import sys
 import pytest
 
 from mrc_control.lab import lifecycle
-from mrc_control.lab.rundir import (
-    LabFolder,
-    Process,
-    Record,
-    RunDir,
-    RunError,
-    State,
-    all_runs,
-    base,
-    last_line,
-    locked,
-    read_untrusted,
-)
+from mrc_control.lab.process import Process
+from mrc_control.lab.record import LabFolder, Record, State, last_line, read_untrusted
+from mrc_control.lab.rundir import RunDir, RunError, all_runs, base, locked
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
 

@@ -30,8 +30,10 @@ from mrc_control.lab.death import SHELL, Death, Frozen, cause
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
 from mrc_control.lab.p4rt import Device, P4RuntimeError
+from mrc_control.lab.process import frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
-from mrc_control.lab.rundir import LAB_FOLDER, LabFolder, Record, RunError, frozen
+from mrc_control.lab.record import LAB_FOLDER, LabFolder, Record
+from mrc_control.lab.rundir import RunError
 from mrc_control.lab.scheduling import AGENT_NICE
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology

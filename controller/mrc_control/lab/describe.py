@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.lab.rundir import CAPTURES
+from mrc_control.lab.record import CAPTURES
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev

@@ -9,7 +9,8 @@ import pathlib
 import stat
 from types import TracebackType
 
-from mrc_control.lab.rundir import LabFolder, RunError
+from mrc_control.lab.record import LabFolder
+from mrc_control.lab.rundir import RunError
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 CHUNK_BYTES = 1 << 20

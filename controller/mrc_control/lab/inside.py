@@ -9,7 +9,8 @@ from typing import Any
 
 from mrc_control.lab import namespaces
 from mrc_control.lab.death import SHELL
-from mrc_control.lab.rundir import RunError, State
+from mrc_control.lab.record import State
+from mrc_control.lab.rundir import RunError
 
 
 def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:

@@ -17,23 +17,9 @@ from mrc_control.lab import scheduling
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
-from mrc_control.lab.rundir import (
-    KILL_AFTER_S,
-    LAB_FOLDER,
-    LabDied,
-    Process,
-    RunDir,
-    RunError,
-    State,
-    all_runs,
-    base,
-    check_ours,
-    end_process,
-    is_locked,
-    last_line,
-    locked,
-    wait_dead,
-)
+from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, wait_dead
+from mrc_control.lab.record import LAB_FOLDER, State, last_line
+from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError

@@ -7,7 +7,8 @@ import os
 import pathlib
 from typing import Any
 
-from mrc_control.lab.rundir import Process, RunDir, RunError, all_runs
+from mrc_control.lab.process import Process
+from mrc_control.lab.rundir import RunDir, RunError, all_runs
 
 #: Hosts keep time; whatever else the machine does can wait a little.
 AGENT_NICE = -15

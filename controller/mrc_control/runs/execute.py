@@ -13,7 +13,8 @@ from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.lab import lifecycle
 from mrc_control.lab.hostclient import HostControl, HostError
-from mrc_control.lab.rundir import LabDied, Process, RunDir, RunError
+from mrc_control.lab.process import Process
+from mrc_control.lab.rundir import LabDied, RunDir, RunError
 from mrc_control.paths import clustermapper
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.live import LiveView

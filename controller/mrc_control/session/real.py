@@ -19,9 +19,11 @@ from mrc_control.lab import describe, inside, scheduling
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import switch_interfaces
+from mrc_control.lab.process import Process, wait_dead
+from mrc_control.lab.process import frozen as is_frozen
 from mrc_control.lab.program import fabric_program, fill, primary
-from mrc_control.lab.rundir import LAB_FOLDER, LabDied, LabFolder, Process, RunDir, RunError, wait_dead
-from mrc_control.lab.rundir import frozen as is_frozen
+from mrc_control.lab.record import LAB_FOLDER, LabFolder
+from mrc_control.lab.rundir import LabDied, RunDir, RunError
 from mrc_control.session import fidelity
 from mrc_control.session.base import Session
 from mrc_control.session.fabricset import FabricSet

@@ -1,0 +1,89 @@
+"""Processes of a lab: a PID with the time of its start is one process, and never a later one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import time
+from dataclasses import dataclass
+
+KILL_AFTER_S = 3.0
+
+
+def started(pid: int) -> int:
+    """When a process started, in clock ticks since boot (which no change of the clock moves).
+
+    Raises:
+        ProcessLookupError: there is none, or it is dead and only not yet buried.
+    """
+    return int(_stat(pid)[19])
+
+
+def frozen(pid: int) -> bool:
+    """Whether a process lives, but a signal (or a debugger) has stopped it."""
+    try:
+        return _stat(pid)[0] in "Tt"
+    except ProcessLookupError:
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a living process, from its state on."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(pid) from None
+    fields = text.rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise ProcessLookupError(pid)
+    return fields
+
+
+@dataclass
+class Process:
+    """A process of a lab; `started` as the kernel counts it tells it from a later one with the same PID."""
+
+    role: str
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, role: str, pid: int) -> Process:
+        """Records a process that runs."""
+        return cls(role, pid, started(pid))
+
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        try:
+            return started(self.pid) == self.started
+        except ProcessLookupError:
+            return False
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, if this very process still runs."""
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def end_process(process: Process, grace_s: float = KILL_AFTER_S) -> bool:
+    """SIGTERM, then SIGKILL if it does not end; whether it ran."""
+    if not process.alive():
+        return False
+    process.signal(signal.SIGTERM)
+    if not wait_dead(process, grace_s):
+        process.signal(signal.SIGKILL)
+        wait_dead(process, KILL_AFTER_S)
+    return True
+
+
+def wait_dead(process: Process, seconds: float) -> bool:
+    """Waits until a process is dead; whether it is."""
+    deadline = time.monotonic() + seconds
+    while process.alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
