@@ -228,13 +228,13 @@ def test_a_plane_that_joins_starts_level() -> None:
 def test_port_table() -> None:
     table = PortTable(3, limit=2, status=7)
     assert table.mask == 0b111
-    assert table.set_state(1, False)
-    assert not table.set_state(1, False)
+    assert table.set_state(1, carrier=False)
+    assert not table.set_state(1, carrier=False)
     assert (table.mask, table.status) == (0b101, 8)
     for _ in range(3):
         table.enqueue(0, b"x")
     assert (len(table.ports[0].control), table.overflow) == (2, 1)
-    table.set_state(0, False)
+    table.set_state(0, carrier=False)
     assert not table.ports[0].control
 
 
