@@ -20,7 +20,7 @@ from mrc_control.faults.action import Action
 from mrc_control.runs.experiment import Name, Seconds, Workload, read
 from mrc_topo.document import Model
 from mrc_topo.labfile import load_lab
-from mrc_topo.topology import Topology
+from mrc_topo.topology import Link, Switch, Topology
 
 EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
 VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop", "end")
@@ -230,33 +230,10 @@ def _start(rng: random.Random, hosts: list[str], number: int) -> dict[str, Any]:
 
 
 def _failure(topology: Topology, rng: random.Random) -> dict[str, Any]:
-    kind = rng.choice([*kinds.KINDS, "impair", "link_down"])
-    if kind in ("stop", "freeze", "reboot", "transceiver"):
-        target = rng.choice(topology.switches)
-        settings: dict[str, Any] = {}
-        if kind == "transceiver":
-            settings = {"first": rng.choice(list(target.links)), "count": rng.randint(1, 2)}
-        return {"fail": target.name, "kind": kind, "settings": settings}
-    links = sorted(name for name, link in topology.links.items() if link.is_host_link or kind != "port_down")
-    failure: dict[str, Any] = {"fail": rng.choice(links), "kind": kind}
-    if kind != "port_down":
+    kind = kinds.KINDS[rng.choice([*kinds.KINDS, "impair", "link_down"])]
+    elements: list[Switch | Link] = [*topology.switches, *(topology.links[name] for name in sorted(topology.links))]
+    target = rng.choice([each for each in elements if kind.fits(each)])
+    failure: dict[str, Any] = {"fail": target.name, "kind": kind.name}
+    if kind.directed:
         failure["direction"] = rng.choice(("both", "up", "down"))
-    if kind == "impair":
-        failure["settings"] = _impairment(rng)
-    return failure
-
-
-def _impairment(rng: random.Random) -> dict[str, Any]:
-    choices: dict[str, Any] = {
-        "loss": rng.choice((0.01, 0.1, 0.5, 1.0)),
-        "corrupt": rng.choice((0.01, 0.1, 1.0)),
-        "duplicate": rng.choice((0.01, 0.5)),
-        "reorder": rng.choice((0.01, 0.5)),
-        "delay_ns": rng.choice((1_000_000, 20_000_000)),
-        "rate_bps": rng.choice((100_000, 2_000_000)),
-        "blackhole": True,
-    }
-    settings = {key: choices[key] for key in rng.sample(sorted(choices), rng.choice((1, 1, 2)))}
-    if "reorder" in settings:
-        settings["reorder_extra_ns"] = rng.choice((100_000, 5_000_000))
-    return settings
+    return failure | {"settings": kind.drawn(target, rng)}

@@ -6,6 +6,7 @@ A new kind is a class here, a name in `KINDS`, and a row in docs/lab.md.
 from __future__ import annotations
 
 import abc
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -62,6 +63,10 @@ class Kind(abc.ABC):
             fits, wanted = _setting_fits(key, value)
             if not fits:
                 raise FailureError(f"{self.name} {target}: {key} must be {wanted}, not {value!r}")
+
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
+        """Settings of a failure at random, for `mrclab chaos`."""
+        return {}
 
     @abc.abstractmethod
     def effects(self, topology: Topology, action: Action) -> Effects:
@@ -152,6 +157,21 @@ class Impair(OfLink):
         if not settings:
             raise FailureError(f"impair needs at least one of: {', '.join(sorted(IMPAIRMENTS))}")
 
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
+        choices: dict[str, Any] = {
+            "loss": rng.choice((0.01, 0.1, 0.5, 1.0)),
+            "corrupt": rng.choice((0.01, 0.1, 1.0)),
+            "duplicate": rng.choice((0.01, 0.5)),
+            "reorder": rng.choice((0.01, 0.5)),
+            "delay_ns": rng.choice((1_000_000, 20_000_000)),
+            "rate_bps": rng.choice((100_000, 2_000_000)),
+            "blackhole": True,
+        }
+        settings = {key: choices[key] for key in rng.sample(sorted(choices), rng.choice((1, 1, 2)))}
+        if "reorder" in settings:
+            settings["reorder_extra_ns"] = rng.choice((100_000, 5_000_000))
+        return settings
+
     def effects(self, topology: Topology, action: Action) -> Effects:
         ways = _ways(topology.links[action.target], action.direction)
         return Effects(settings={way: dict(action.settings) for way in ways})
@@ -170,6 +190,10 @@ class Transceiver(OfSwitch):
             switch = topology.switch(action.target)
             ports, has = self._ports(switch, action), list(switch.links)
             raise FailureError(f"{switch.name} has no ports {ports.start} to {ports.stop - 1}; it has {has}")
+
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
+        assert isinstance(element, Switch)
+        return {"first": rng.choice(list(element.links)), "count": rng.randint(1, 2)}
 
     @staticmethod
     def _ports(switch: Switch, action: Action) -> range:
