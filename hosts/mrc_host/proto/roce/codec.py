@@ -18,7 +18,6 @@ from mrc_host.proto.wire.compiled import (
     PAD,
     PAD_AT,
     PAD_BITS,
-    RESV8A_AT,
     TVER,
     Decoder,
     decoder,
@@ -157,10 +156,10 @@ class RoceCodec(Codec):
             raise WireError(Drop.PORT, f"{port} where {self.udp_port} should be")
         if udp_length != length:
             raise WireError(Drop.LENGTH, f"UDP says {udp_length} bytes, {length} arrived")
-        if bits & TVER:
+        if bits and bits & TVER:  # all 0 in most packets
             raise WireError(Drop.TVER, f"{bits & TVER} where 0 should be")
         view = packet if total <= SMALL else memoryview(packet)
-        if checksum or dest_qp >> RESV8A_AT:  # CNPs, and what the shortcut takes for 0
+        if checksum or dest_qp > LOW_24:  # CNPs, and what the shortcut takes for 0
             if self.check_icrc and icrc(packet[:40], packet[40:-4]) != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
             dest_qp &= LOW_24
@@ -181,7 +180,8 @@ class RoceCodec(Codec):
         else:
             if total & 3:
                 raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
-            end -= bits >> PAD_AT & PAD
+            if bits:
+                end -= bits >> PAD_AT & PAD
             if total <= SMALL:
                 view = memoryview(packet)
         try:

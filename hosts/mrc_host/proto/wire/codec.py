@@ -25,7 +25,6 @@ from mrc_host.proto.wire.compiled import (
     PAD,
     PAD_AT,
     PAD_BITS,
-    RESV8A_AT,
     SHORTEST_BYTES,
     TVER,
     Decoder,
@@ -274,7 +273,7 @@ class Codec:
                 ecn = 3
         if port != self.udp_port:
             raise WireError(Drop.PORT, f"{port} where {self.udp_port} should be")
-        if bits & TVER:
+        if bits and bits & TVER:  # all 0 in most packets
             raise WireError(Drop.TVER, f"{bits & TVER} where 0 should be")
         trimmed = 0
         if dscp == self.dscp_trimmed:
@@ -295,7 +294,7 @@ class Codec:
         if total < SHORTEST_BYTES:
             raise WireError(Drop.LENGTH, "no room for the ICRC")
         view = packet if total <= SMALL else memoryview(packet)
-        if checksum or dest_qp >> RESV8A_AT:  # fields that the shortcut takes for 0
+        if checksum or dest_qp > LOW_24:  # fields that the shortcut takes for 0
             dest_qp &= LOW_24
             if self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
@@ -316,7 +315,8 @@ class Codec:
         else:
             if total & 3:
                 raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
-            end -= bits >> PAD_AT & PAD
+            if bits:
+                end -= bits >> PAD_AT & PAD
             if total <= SMALL:
                 view = memoryview(packet)
         try:

@@ -315,8 +315,7 @@ PAD_AT: Final = _AT["pad"]
 PAD: Final = Bth.header.by_name["pad"].mask
 PAD_BITS: Final = PAD << PAD_AT
 TVER: Final = Bth.header.by_name["tver"].mask
-RESV8A_AT: Final = _AT["resv8a"]
-LOW_24: Final = (1 << RESV8A_AT) - 1
+LOW_24: Final = (1 << _AT["resv8a"]) - 1
 
 # What a decoder is given of the head: `word` is the first one of the IP header, `flags_psn` the last one of BTH; `ecn`
 # is 3 when any IP header is marked so, `dscp` is the outermost one's.
