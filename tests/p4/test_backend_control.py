@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from support.p4_cases import INPUT, run, run_on, switch
+from support.p4.cases import INPUT, run, run_on, switch
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.p4_cases import INPUT, run
+from support.p4.cases import INPUT, run
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from support.bmv2_hash import HASHES
-from support.p4_cases import INPUT, compile_text, pack, run, run_on, source, switch, unpack
+from support.p4.bmv2_hash import HASHES
+from support.p4.cases import INPUT, compile_text, pack, run, run_on, source, switch, unpack
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 

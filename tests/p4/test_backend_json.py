@@ -11,8 +11,8 @@ from p4lite.compiler import backend, frontend
 from p4lite.compiler.backend.actions import linearise
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.lir import Assign, Block, Branch, Const, End, Field, Jump, Op
-from support.bmv2_interp import Switch
-from support.p4_cases import INPUT, compile_text, pack, run_on, source, switch
+from support.p4.bmv2_interp import Switch
+from support.p4.cases import INPUT, compile_text, pack, run_on, source, switch
 
 RICH = {
     "types": "header e_t { bit<8> v; } header_union u_t { e_t x; } enum Colour { red, green }",

@@ -6,7 +6,7 @@ import pytest
 
 from p4lite.compiler import compile_text
 from p4lite.compiler.diagnostics import CompileError
-from support.p4_cases import INPUT, run, source
+from support.p4.cases import INPUT, run, source
 
 
 def warnings_of(**parts: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.p4_cases import INPUT, pack, run, run_on, switch, unpack
+from support.p4.cases import INPUT, pack, run, run_on, switch, unpack
 
 TICK = """
     bit<8> tick(inout bit<8> n) { n = n + 1; return n; }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p4lite.compiler.midend.parsers import range_to_masks
-from support.p4_cases import INPUT, OUT_PORT, pack, run, run_on, switch
+from support.p4.cases import INPUT, OUT_PORT, pack, run, run_on, switch
 
 A, B, C, D = (INPUT[name] for name in "abcd")
 EXTRA = "header e_t { bit<8> kind; bit<8> v; }"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from hypothesis import given, settings
 
-from support.p4_cases import INPUT, run_on, switch
-from support.p4_random import programs
+from support.p4.cases import INPUT, run_on, switch
+from support.p4.random_programs import programs
 
 Meaning = Callable[[dict[str, int]], dict[str, int]]
 PACKETS = ({"a": 0, "b": 0}, {"a": 1, "b": 255}, {"a": 200, "b": 3})

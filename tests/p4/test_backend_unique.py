@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from p4lite.compiler import compile_text
 from p4lite.compiler.backend.unique import groups
 from p4lite.compiler.diagnostics import CompileError
-from support.p4_cases import INPUT, run_on, source, switch
+from support.p4.cases import INPUT, run_on, source, switch
 
 TABLE = (
     "action a() { hdr.h.a = hdr.h.a + 1; } table t { key = { hdr.h.b: exact; } actions = { a; } default_action = a(); }"

@@ -13,7 +13,7 @@ import pytest
 from p4lite import progress
 from p4lite.cli import compile as cli
 from p4lite.cli import main
-from support.p4_source import program
+from support.p4.source import program
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from p4lite.cli import compile as cli
 from p4lite.compiler import compile_program, compile_text
 from p4lite.compiler.diagnostics import CompileError
-from support.p4_source import program
+from support.p4.source import program
 
 HEAD = "#include <core.p4>\n#include <v1model.p4>\n"
 DEEP = 10_000

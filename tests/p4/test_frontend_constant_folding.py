@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.compiler import ast
-from support import bit_vectors as bv
-from support.p4_source import declarations
+from support.p4 import bit_vectors as bv
+from support.p4.source import declarations
 
 # Operators by precedence, loosest first, as the language specification (§8) lists them; written without parentheses
 # where precedence and left associativity make them needless, so that parsing is under test too.

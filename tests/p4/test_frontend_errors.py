@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from p4lite.compiler import parser
-from support.p4_source import MARK, errors, marked, program
+from support.p4.source import MARK, errors, marked, program
 
 TABLE_FRAME = "action a(bit<8> v) { meta.a = v; } "
 

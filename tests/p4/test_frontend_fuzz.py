@@ -12,7 +12,7 @@ from p4lite.compiler import compile_text, frontend
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.compiler.lexer import KEYWORDS, OPERATORS
 from p4lite.compiler.preprocessor import decode_source
-from support.p4_source import program
+from support.p4.source import program
 
 SNIPPETS = [
     *KEYWORDS, *OPERATORS, "apply", "key", "actions", "entries", "state", "priority", "type", "list", "x", "y",

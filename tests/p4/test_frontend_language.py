@@ -7,7 +7,7 @@ import pytest
 from p4lite.compiler import ast, frontend
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import CallKind, EnumValue, ErrorValue, ListValue, StructValue
-from support.p4_source import constant, declarations, errors, program, warnings
+from support.p4.source import constant, declarations, errors, program, warnings
 
 ACCEPTED = {
     "typedef": program(top="typedef bit<48> mac_t; const mac_t m = 48w1;"),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.p4_source import errors, program, warnings
+from support.p4.source import errors, program, warnings
 
 DROP = "action drop() { mark_to_drop(sm); } action go(bit<9> p) { sm.egress_spec = p; } "
 

@@ -6,8 +6,8 @@ import pytest
 
 from p4lite.compiler import compile_text, frontend
 from p4lite.compiler.diagnostics import CompileError
-from support.p4_cases import INPUT, run, run_on, source, switch
-from support.p4_cases import compile_text as compiled
+from support.p4.cases import INPUT, run, run_on, source, switch
+from support.p4.cases import compile_text as compiled
 
 TYPES = """
     type bit<8> vrf_t; type vrf_t inner_t; type bit<10> wide_t; type int<8> signed_t; type bool flag_t;

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.p4rt import Bench, Controller, control_config
+from support.switch.p4rt import Bench, Controller, control_config
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi.client import TargetClient, TargetError
-from support.switch_process import P4LITE, SwitchProcess
+from support.switch.process import P4LITE, SwitchProcess
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 WARNING = "every user of this machine can command what is served here"

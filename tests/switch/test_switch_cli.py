@@ -17,8 +17,8 @@ from p4.v1 import p4runtime_pb2
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.targetapi.client import TargetClient
 from support.namespaces import Hosts
-from support.p4rt import INSERT, PROGRAMS, Controller, code_of, control_config
-from support.switch_process import P4LITE, SwitchProcess
+from support.switch.p4rt import INSERT, PROGRAMS, Controller, code_of, control_config
+from support.switch.process import P4LITE, SwitchProcess
 
 SERVER = [sys.executable, "-m", "p4lite.switch.server"]
 

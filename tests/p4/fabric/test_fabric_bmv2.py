@@ -21,9 +21,9 @@ from pyroute2 import netns
 from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import push_rules
 from mrc_topo import Paths, RoutingMode, Topology, load_lab, rules
-from support.fabric_bed import compiled, lab_frame
-from support.mrc_frames import read
 from support.namespaces import run
+from support.p4.fabric_bed import compiled, lab_frame
+from support.p4.mrc_frames import read
 
 ETH_P_ALL = 3
 PATIENCE_S = 20.0

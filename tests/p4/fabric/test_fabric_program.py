@@ -12,8 +12,8 @@ from mrc_topo import Paths, RoutingMode, SprayKind, Topology, addressing, builti
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import parse_stf
-from support.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
-from support.mrc_frames import mrc_write, other_packet, read
+from support.p4.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
+from support.p4.mrc_frames import mrc_write, other_packet, read
 
 STF = sorted(pathlib.Path(__file__).parent.glob("*.stf"))
 SECOND_NS = 10**9

@@ -1,0 +1,153 @@
+"""The hand-written program of `tests/support/switch/hand_program.c` as the fabric takes programs, and its packets."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from p4lite.switch.native.build import build
+
+HEADER = 40
+
+
+class Op(enum.IntEnum):
+    """What the program does with a packet (byte 0)."""
+
+    FORWARD = 0
+    DROP = 1
+    MULTICAST = 2
+    CLONE = 3
+    EGRESS_CLONE = 4
+    RESUBMIT = 5
+    RECIRCULATE = 6
+    DIGEST = 7
+    TRUNCATE = 8
+    EGRESS_DROP = 9
+    RESUBMIT_FOREVER = 10
+    RECIRCULATE_FOREVER = 11
+    CLONE_FOREVER = 12
+    CLONE_AND_DROP = 13
+    SHRINK = 14
+    GROW = 15
+
+
+def packet(
+    op: Op = Op.FORWARD,
+    argument: int = 1,
+    *,
+    second: int = 0,
+    priority: int = 0,
+    stamp: bool = True,
+    size: int = 100,
+    fill: int = 0,
+) -> bytes:
+    """A packet of `size` bytes."""
+    head = bytes([op, argument, priority, int(stamp), second]) + bytes(HEADER - 5)
+    return head + bytes([fill]) * (size - HEADER)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What egress wrote into a packet."""
+
+    instance_type: int
+    ingress_port: int
+    egress_port: int
+    egress_rid: int
+    enq_qdepth: int
+    deq_qdepth: int
+    qid: int
+    kept: int
+    packet_length: int
+    deq_timedelta: int
+    enq_timestamp: int
+    egress_spec: int
+    rounds: int
+
+    @classmethod
+    def of(cls, frame: bytes) -> Stamp:
+        """The stamp of a frame that came out."""
+
+        def number(at: int, size: int) -> int:
+            return int.from_bytes(frame[at : at + size], "big")
+
+        return cls(
+            frame[5],
+            frame[6],
+            frame[7],
+            number(8, 2),
+            number(10, 2),
+            number(12, 2),
+            frame[14],
+            frame[15],
+            number(16, 4),
+            number(20, 4),
+            number(24, 8),
+            number(32, 2),
+            number(34, 2),
+        )
+
+
+class _Config(ctypes.Structure):
+    _fields_ = [
+        ("host", ctypes.c_void_p * 3),
+        ("lock", ctypes.c_void_p),
+        ("seed", ctypes.c_uint64),
+        ("drop_port", ctypes.c_uint32),
+    ]
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    source = Path(__file__).with_name("hand_program.c")
+    path = build("hand-program", [source], sanitize=os.environ.get("P4LITE_SANITIZE") == "1")
+    lib = ctypes.CDLL(str(path))
+    lib.p4lite_program.restype = ctypes.c_void_p
+    return lib
+
+
+# Offset of the function pointers in struct p4_program: abi … queueing_metadata, name, fields.
+_FUNCTIONS = 16 + 8 + 17 * 8
+
+
+class HandInstance:
+    """The instance of one switch."""
+
+    def __init__(self, seed: int, drop_port: int, lock: int) -> None:
+        self.program_pointer = int(_library().p4lite_program())
+        create, destroy, restart = (
+            ctypes.c_void_p.from_address(self.program_pointer + _FUNCTIONS + 8 * i).value or 0 for i in range(3)
+        )
+        self._destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destroy)
+        self._restart = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(restart)
+        config = _Config((ctypes.c_void_p * 3)(), lock, seed, drop_port)
+        make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(create)
+        self.pointer = int(make(ctypes.addressof(config)))
+        self.restarts = 0
+        self.closed = False
+
+    def restart(self) -> None:
+        """As ProgramInstance.restart."""
+        self._restart(self.pointer)
+        self.restarts += 1
+
+    def close(self) -> None:
+        """As ProgramInstance.close."""
+        if not self.closed:
+            self._destroy(self.pointer)
+        self.closed = True
+
+
+class HandProgram:
+    """Stands in for p4lite.switch.program.facts.Program."""
+
+    name = "hand"
+    tables: dict[str, object] = {}
+
+    def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> HandInstance:
+        """As Program.instance."""
+        return HandInstance(seed, drop_port, lock)

@@ -1,0 +1,94 @@
+"""`p4lite stf` on programs of our own: what passes, what fails and how that reads, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from p4lite.cli import stf
+from support.switch.p4rt import PROGRAMS
+
+CONTROL = str(PROGRAMS / "control.p4")
+FRAME = "000000000002 000000000001 9999"
+FORWARD = "setdefault l2 forward(port:2)\n"
+
+
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, program: str = CONTROL) -> tuple[int, str, str]:
+    """Exit code and output of a test's text."""
+    path = tmp_path / "x.stf"
+    path.write_text(text, encoding="utf-8")
+    code = stf.run([program, str(path)])
+    captured = capsys.readouterr()
+    return code, captured.out.replace(str(tmp_path), "T"), captured.err.replace(str(tmp_path), "T")
+
+
+def test_every_feature_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(PROGRAMS / "control.stf")
+    code = stf.run([CONTROL, path])
+    assert capsys.readouterr().out == f"PASS {path} (19 packets in, 16 out)\n"
+    assert code == 0
+
+
+def test_a_packet_that_differs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = f"{FORWARD}packet 1 {FRAME} 0102\nexpect 2 {FRAME} 0103\n"
+    code, out, _ = run(capsys, tmp_path, text)
+    assert code == 1
+    assert out.splitlines() == [
+        "FAIL T/x.stf (1 packets in, 1 out)",
+        "T/x.stf:3: packet 1 on port 2 differs (expected 16 bytes or more, received 16):",
+        "     0    expected 00 00 00 00 00 02 00 00 00 00 00 01 99 99 01 03",
+        "          received 00 00 00 00 00 02 00 00 00 00 00 01 99 99 01 02",
+        "                                                                 ^",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"packet 1 {FRAME}\nexpect 2\n", "x.stf:2: port 2: this packet never came (0 came, 1 expected)"),
+        (f"{FORWARD}packet 1 {FRAME}\npacket 2 {FRAME}\nexpect 2\n", "port 2: unexpected packet (2 came, 1 expected)"),
+        (f"{FORWARD}packet 2 {FRAME}\nno_packet\nexpect 2\n", "x.stf:3: no_packet: 1 packets came out"),
+        (f"{FORWARD}packet 1 {FRAME} 01\nexpect 2 {FRAME}$\n", "expected 14 bytes, received 15"),
+        (f"{FORWARD}packet 1 {FRAME}\nexpect 2 {FRAME} **\n", "expected 15 bytes or more, received 14"),
+        ("check_counter port_count(1) packets == 5\n", "I.port_count(1) is 0 packets, expected == 5"),
+        ("mirroring_get 5\n", "mirroring_get: there is no session 5"),
+        ("add nothing a:1 b()\n", "x.stf:1: no table 'nothing'; known: "),
+        ("add l2 dst:1 nothing()\n", "no action of table 'I.l2' 'nothing'"),
+        ("add l2 nothing:1 forward(port:1)\n", "no key 'nothing'; known: hdr.ethernet.dst"),
+        ("add l2 dst:1 forward()\n", "action 'I.forward' needs an argument 'port'"),
+        ("add l2 dst:1 forward(port:1, x:2)\n", "action 'I.forward' has no parameter 'x'"),
+        ("add l2 dst:1 forward(port:512)\n", "x.stf:1: "),
+        ("add l2 dst:0x*1 forward(port:1)\n", "'0x*1' is no value for the exact key"),
+        ("add l2 dst:1 forward(port:1)\nadd l2 dst:1 forward(port:1)\n", "x.stf:2: "),
+        ("mc_node_associate 1 0\n", "no multicast node 0"),
+        ("meter_set_rates port_meter 1 5\n", "'5' is no rate:burst"),
+        ("register_read\n", "register_read: arguments are missing"),
+        ("packet 511 01\n", "x.stf: port 511: "),
+        ("remove x\n", "no entry was added as 'x'"),
+    ],
+)
+def test_failures_are_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, reason: str) -> None:
+    code, out, _ = run(capsys, tmp_path, text)
+    assert code == 1
+    assert out.startswith("FAIL T/x.stf")
+    assert reason in out
+
+
+def test_what_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.p4"
+    broken.write_text("control x", encoding="utf-8")
+    other = tmp_path / "other.json"
+    other.write_text("{}", encoding="utf-8")
+    cases = [
+        ("bogus 1\n", CONTROL, "'bogus' starts no STF statement"),
+        ("wait\n", str(broken), "broken.p4:1"),
+        ("wait\n", str(other), "other.json"),
+        ("wait\n", str(tmp_path / "none.json"), "none.json"),
+    ]
+    for text, program, reason in cases:
+        code, out, err = run(capsys, tmp_path, text, program)
+        assert (code, out) == (2, ""), text
+        assert reason in err
+    assert stf.run([CONTROL]) == 2
+    assert stf.run([CONTROL, str(tmp_path / "none.stf")]) == 2
