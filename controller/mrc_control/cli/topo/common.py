@@ -1,0 +1,26 @@
+"""What the verbs of `mrclab topo` share."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn
+
+import typer
+
+from mrc_topo import LabError, Topology, load_lab
+
+LabName = Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")]
+
+Json = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    for line in message.splitlines():
+        typer.echo(f"mrclab topo: error: {line}", err=True)
+    raise typer.Exit(code)
+
+
+def load(lab: str) -> Topology:
+    try:
+        return load_lab(lab)
+    except LabError as error:
+        fail(str(error))

@@ -1,0 +1,30 @@
+"""`mrclab topo validate`: schema, radix, oversubscription, and every route of every path."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mrc_topo import LabError, load_lab, rules, walk
+
+
+def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of labs")]) -> None:
+    """Check lab files: schema, radix, oversubscription, and every route of every path."""
+    failed = False
+    for lab in labs:
+        try:
+            topology = load_lab(lab)
+            paths = walk.check_routes(topology)
+        except (LabError, walk.WalkError) as error:
+            failed = True
+            for line in str(error).splitlines():
+                typer.echo(f"mrclab topo: error: {line}", err=True)
+            continue
+        entries = sum(len(each) for each in rules.all_entries(topology).values())
+        typer.echo(
+            f"{lab}: good: {topology.lab.hosts} hosts, {len(topology.switches)} switches, "
+            f"{len(topology.links)} links, {entries} table entries, {paths} paths followed"
+        )
+    if failed:
+        raise typer.Exit(1)
