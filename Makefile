@@ -67,10 +67,10 @@ demo: setup
 # Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets: some four hours on two cores.
 # SOAK_REAL=1 adds an hour of a lab on the real clock.
 soak: setup
-	PYTHONPATH=tests $(BIN)/python -m support.soak --runs 10000
-	PYTHONPATH=tests $(BIN)/python -m support.fuzz --packets 10000000
-	PYTHONPATH=tests $(BIN)/python -m support.endurance --hours 4
-	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.endurance --hours 1 --clock real)
+	PYTHONPATH=tests $(BIN)/python -m support.proto.soak --runs 10000
+	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
+	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
+	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 
 clean:
 	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)

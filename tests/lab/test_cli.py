@@ -15,7 +15,7 @@ import pytest
 from mrc_control.lab.hostclient import HostClient
 from mrc_control.lab.process import wait_dead
 from mrc_control.lab.rundir import RunDir
-from support.labs import lab_file
+from support.lab.labs import lab_file
 from support.namespaces import left_behind, machine
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]

@@ -27,8 +27,8 @@ from mrc_control.runs.experiment import Experiment, Workload
 from mrc_control.session.base import closing
 from mrc_control.session.real import RealSession
 from mrc_topo.labfile import load_lab
-from support import users
-from support.labs import lab_file
+from support.lab import users
+from support.lab.labs import lab_file
 from support.namespaces import left_behind, machine
 
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}

@@ -13,8 +13,8 @@ from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import fabric_program
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
-from support import endurance
-from support.labs import session
+from support.lab import endurance
+from support.lab.labs import session
 
 MIB = 1 << 20
 

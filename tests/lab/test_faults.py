@@ -19,8 +19,8 @@ from mrc_control.runs.experiment import Step
 from mrc_control.session.real import RunRecord
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
-from support.fake_lab import BrokenOff, FakeLab
-from support.flap_links import flap_links
+from support.lab.fake_lab import BrokenOff, FakeLab
+from support.lab.flap_links import flap_links
 
 LINK, PORT, T1 = "p1-t0.0--p1-t1.0", "h3:2", "p0-t1.1"
 

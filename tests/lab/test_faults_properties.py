@@ -20,8 +20,8 @@ from mrc_control.session.virtual import VirtualSession
 from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import FabricInfo
-from support.fake_lab import BrokenOff, FakeLab
-from support.fault_cases import actions, lost
+from support.lab.fake_lab import BrokenOff, FakeLab
+from support.lab.fault_cases import actions, lost
 
 TINY = load_lab("tiny")
 

@@ -17,7 +17,7 @@ from mrc_control.lab import inside
 from mrc_control.lab.process import Process
 from mrc_control.lab.record import State
 from mrc_control.lab.rundir import RunDir
-from support.labs import lab_file
+from support.lab.labs import lab_file
 from support.pcapng import packets
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]

@@ -15,7 +15,7 @@ from mrc_control.runs.execute import run_on
 from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
-from support.labs import lab_file, session
+from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 MODES = ["srv6_usid", "srv6_srh", "structured_ev", "ecmp", "spray"]

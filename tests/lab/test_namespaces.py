@@ -24,8 +24,8 @@ from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import Owner, explain, is_machine_root, owner_for_root
 from mrc_control.lab.process import wait_dead
 from mrc_control.lab.rundir import RunDir
-from support import users
-from support.labs import lab_file
+from support.lab import users
+from support.lab.labs import lab_file
 from support.namespaces import lab_processes, left_behind, machine
 
 LAUNCH = [sys.executable, "-P", "-m", "mrc_control.lab.launch"]

@@ -7,7 +7,7 @@ import pathlib
 from mrc_control.results.recording import Recording
 from mrc_control.runs.runner import Run
 from mrc_control.runs.workload import WorkloadSpec
-from support.labs import lab_file, session
+from support.lab.labs import lab_file, session
 
 
 def test_an_incast_through_queues_longer_than_the_ack_timeout(tmp_path: pathlib.Path) -> None:

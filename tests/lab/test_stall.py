@@ -15,7 +15,7 @@ from mrc_control.runs.execute import run_on
 from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.session.base import Session
 from mrc_control.session.virtual import VirtualSession
-from support.labs import lab_file, session
+from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 SMALL: dict[str, Any] = {

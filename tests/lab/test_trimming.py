@@ -20,7 +20,7 @@ from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo import rules
-from support.labs import lab_file, session
+from support.lab.labs import lab_file, session
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]

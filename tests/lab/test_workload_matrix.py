@@ -17,7 +17,7 @@ from mrc_control.runs.execute import run_on
 from mrc_control.runs.experiment import Experiment, Workload
 from mrc_control.session.base import Session
 from mrc_host.workloads import WORKLOADS
-from support.labs import SMALL_LOADS, session
+from support.lab.labs import SMALL_LOADS, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 HOSTS = {"all": None, "three": ["h3", "h0", "h2"]}

@@ -21,8 +21,8 @@ from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 from mrc_host.proto.wire.psn import PSN_HALF, PSN_MASK, extend, trailing_ones
-from support.net import NetConfig
-from support.story import WIDE, Story
+from support.proto.net import NetConfig
+from support.proto.story import WIDE, Story
 
 REQUEST = WriteRequest(1, memoryview(b""), 0, 0, None)
 

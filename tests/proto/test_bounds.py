@@ -25,9 +25,9 @@ from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
-from support.net import NetConfig
-from support.story import WIDE, Story
-from support.workload import Bench
+from support.proto.net import NetConfig
+from support.proto.story import WIDE, Story
+from support.proto.workload import Bench
 
 MTU = 1024
 MS = 1_000_000

@@ -12,9 +12,9 @@ from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.packet import WireError
-from support import fuzz, soak
-from support.net import Impairment, Net, NetConfig, Stalled, address_of, trim
-from support.workload import GUARD, Mismatch, pair
+from support.proto import fuzz, soak
+from support.proto.net import Impairment, Net, NetConfig, Stalled, address_of, trim
+from support.proto.workload import GUARD, Mismatch, pair
 
 MS = 1_000_000
 # Seeds that once failed, with what went wrong.

@@ -13,8 +13,8 @@ import pytest
 
 from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import QpState
-from support.net import Impairment, NetConfig
-from support.workload import Bench
+from support.proto.net import Impairment, NetConfig
+from support.proto.workload import Bench
 
 MS = 1_000_000
 WRITES = 8

@@ -26,9 +26,9 @@ from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpState
 from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import EndpointOp, Opcode
-from support.net import NetConfig
-from support.story import WIDE
-from support.workload import Bench
+from support.proto.net import NetConfig
+from support.proto.story import WIDE
+from support.proto.workload import Bench
 
 MTU = 1024
 PLANES = 4

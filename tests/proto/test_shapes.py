@@ -15,8 +15,8 @@ from mrc_host.proto.config import EndpointConfig, EvConfig, EvMode, ReliabilityC
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
-from support.net import GIGABIT, Host, Impairment, Net, NetConfig
-from support.workload import Bench, Connection
+from support.proto.net import GIGABIT, Host, Impairment, Net, NetConfig
+from support.proto.workload import Bench, Connection
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import NackReason, Opcode
 from mrc_host.proto.wire.messages import Nack
-from support.net import NetConfig, opcode_of, psn_of
-from support.story import WIDE, Story
-from support.workload import Bench
+from support.proto.net import NetConfig, opcode_of, psn_of
+from support.proto.story import WIDE, Story
+from support.proto.workload import Bench
 
 MTU = 1024
 QUIET = NetConfig(trim_bytes=None, ecn=None)

@@ -11,8 +11,8 @@ from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
 from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
 from mrc_host.proto.wire.packet import Packet
-from support.net import Host, Net, NetConfig, drop_psns, opcode_of, psn_of
-from support.story import WIDE, Story, shown
+from support.proto.net import Host, Net, NetConfig, drop_psns, opcode_of, psn_of
+from support.proto.story import WIDE, Story, shown
 
 MTU = 1024
 QUIET = NetConfig(trim_bytes=None, ecn=None)

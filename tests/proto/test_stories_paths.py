@@ -13,8 +13,8 @@ from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
-from support.net import Host, Net, NetConfig, opcode_of, psn_of
-from support.story import WIDE, Story
+from support.proto.net import Host, Net, NetConfig, opcode_of, psn_of
+from support.proto.story import WIDE, Story
 
 MTU = 1024
 PATHS = 4

@@ -14,8 +14,8 @@ import mrc_host.proto
 from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import RCVD_UNIT, InflightAccount
-from support.net import Impairment, NetConfig
-from support.workload import Bench
+from support.proto.net import Impairment, NetConfig
+from support.proto.workload import Bench
 
 FLOWS = 3
 

@@ -1,6 +1,6 @@
 """NSCC against the rules of `mrc-protocol.md §8`, one rule per test; numbers computed by hand from the rules.
 
-The last part holds whole traces against `support.nscc_reference`, the pseudocode of UET 1.0 written out.
+The last part holds whole traces against `support.proto.nscc_reference`, the pseudocode of UET 1.0 written out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
 from mrc_host.proto.limits import ConfigError
-from support.nscc_reference import Parameters, Reference
+from support.proto.nscc_reference import Parameters, Reference
 
 MTU = 4000
 BASE = 12_000

@@ -16,8 +16,8 @@ from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.nonces import COUNT, Nonces
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
-from support.net import Host, Net, NetConfig, opcode_of
-from support.story import WIDE, Story
+from support.proto.net import Host, Net, NetConfig, opcode_of
+from support.proto.story import WIDE, Story
 
 MTU = 1024
 MS = 1_000_000

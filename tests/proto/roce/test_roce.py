@@ -21,8 +21,8 @@ from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode
 from mrc_host.proto.wire.packet import Drop, WireError
-from support.net import Impairment, NetConfig, drop_psns, flip_bits, opcode_of, psn_of
-from support.workload import Bench, pair
+from support.proto.net import Impairment, NetConfig, drop_psns, flip_bits, opcode_of, psn_of
+from support.proto.workload import Bench, pair
 
 MS = 1_000_000
 
@@ -243,7 +243,7 @@ def test_access_violation_ends_both_queue_pairs(how: str) -> None:
 
 
 def bench_write(connection: Any, wr_id: int, size: int) -> Any:
-    from support.workload import Write
+    from support.proto.workload import Write
 
     return Write(connection, wr_id, bytes(size), bytearray(), None, 0)
 

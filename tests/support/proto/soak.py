@@ -1,4 +1,4 @@
-"""The simulation campaign: `PYTHONPATH=tests python -m support.soak --runs 10000`, seeded, in parallel.
+"""The simulation campaign: `PYTHONPATH=tests python -m support.proto.soak --runs 10000`, seeded, in parallel.
 
 A seed alone decides a scenario: shape of the network, impairments, failures, profiles, queue pairs, sizes. Every run
 must place every byte exactly once, complete or flush every work request with a reason, and end in bounded virtual
@@ -24,8 +24,8 @@ from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.wire.codec import Codec
-from support.net import Impairment, NetConfig
-from support.workload import Bench, Connection, Mismatch
+from support.proto.net import Impairment, NetConfig
+from support.proto.workload import Bench, Connection, Mismatch
 
 MS = 1_000_000
 VIRTUAL_LIMIT_NS = 30_000 * MS
@@ -331,7 +331,7 @@ def report(results: list[Result]) -> None:
 
 def main(arguments: list[str]) -> int:
     """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="support.soak", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="support.proto.soak", description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run; the others follow")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())

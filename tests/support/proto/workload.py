@@ -17,7 +17,7 @@ from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueu
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from support.net import Host, Net, NetConfig, address_of
+from support.proto.net import Host, Net, NetConfig, address_of
 
 GUARD = 64
 GUARD_BYTE = 0xA5

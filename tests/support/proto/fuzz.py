@@ -1,4 +1,4 @@
-"""Mutated packets into live endpoints: `PYTHONPATH=tests python -m support.fuzz --packets 5000000`, seeded.
+"""Mutated packets into live endpoints: `PYTHONPATH=tests python -m support.proto.fuzz --packets 5000000`, seeded.
 
 Each run is a transfer between two endpoints; with every real packet come mutated copies. Two kinds of run:
 
@@ -28,8 +28,8 @@ from mrc_host.proto.events import Fault
 from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv6, Udp
-from support.net import GIGABIT, Host, Impairment, NetConfig, Stalled, flip_bits, inner_offset
-from support.workload import GUARD, GUARD_BYTE, Bench, Mismatch
+from support.proto.net import GIGABIT, Host, Impairment, NetConfig, Stalled, flip_bits, inner_offset
+from support.proto.workload import GUARD, GUARD_BYTE, Bench, Mismatch
 
 MS = 1_000_000
 COPIES = 8
@@ -234,7 +234,7 @@ def run(seed: int) -> FuzzResult:
 
 def main(arguments: list[str]) -> int:
     """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="support.fuzz", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="support.proto.fuzz", description=__doc__.split("\n")[0])
     parser.add_argument("--packets", type=int, default=5_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())

@@ -1,4 +1,4 @@
-"""Hours of a small, lightly loaded lab: `PYTHONPATH=tests python -m support.endurance --hours 4`, seeded.
+"""Hours of a small, lightly loaded lab: `PYTHONPATH=tests python -m support.lab.endurance --hours 4`, seeded.
 
 Round after round runs a workload of a random kind, breaks and restores things under it at random, lets controllers
 come, go and vanish, and lets the lab rest. Every round must verify every byte and leave nothing broken. Resident
@@ -47,7 +47,7 @@ from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.topology import Topology
-from support.labs import SMALL_LOADS, lab_file
+from support.lab.labs import SMALL_LOADS, lab_file
 
 #: What allocators and threads may need more, whatever the length; a leak of 1 KB/s has exceeded it in 3 hours.
 ALLOWED = 6 << 20
@@ -253,7 +253,7 @@ def report(tally: Tally, lab_s: float, wall_s: float) -> None:
 
 def main(arguments: list[str]) -> int:
     """The command; see the module's docstring."""
-    parser = argparse.ArgumentParser(prog="support.endurance", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="support.lab.endurance", description=__doc__.split("\n")[0])
     parser.add_argument("--hours", type=float, default=4.0, help="of the lab's clock")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the round to begin with, to see it again")

@@ -12,8 +12,8 @@ from mrc_host.proto.paths.ev import STATES
 from mrc_host.proto.reliability.scoreboard import Scoreboard
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
-from support.net import Host, Net, NetConfig
-from support.workload import Bench, Connection, pair
+from support.proto.net import Host, Net, NetConfig
+from support.proto.workload import Bench, Connection, pair
 
 # A window wide enough not to matter where a story is not about congestion control.
 WIDE = FixedConfig(fixed_window_bytes=1 << 30, base_rtt_ns=8_000)

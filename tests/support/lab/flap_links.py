@@ -10,7 +10,7 @@ from mrc_control.faults.ledger import Ledger
 from mrc_control.lab.rundir import RunDir
 from mrc_control.session.real import RunRecord
 from mrc_topo.labfile import load_lab
-from support.fake_lab import FakeLab
+from support.lab.fake_lab import FakeLab
 
 
 def flap_links(number: int, name: str) -> None:
