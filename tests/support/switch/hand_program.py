@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from p4lite.switch.native.build import build
+from p4lite.switch.native.build import PROGRAM_DIR, build
+from p4lite.switch.native.description import read_description
+from p4lite.switch.runtime.abi import OpenedProgram
 
 HEADER = 40
 
@@ -92,40 +94,24 @@ class Stamp:
         )
 
 
-class _Config(ctypes.Structure):
-    _fields_ = [
-        ("host", ctypes.c_void_p * 3),
-        ("lock", ctypes.c_void_p),
-        ("seed", ctypes.c_uint64),
-        ("drop_port", ctypes.c_uint32),
-    ]
-
-
 @cache
-def _library() -> ctypes.CDLL:
+def _opened() -> OpenedProgram:
     source = Path(__file__).with_name("hand_program.c")
-    path = build("hand-program", [source], sanitize=os.environ.get("P4LITE_SANITIZE") == "1")
-    lib = ctypes.CDLL(str(path))
+    sources = [source, PROGRAM_DIR / "describe.c"]
+    lib = ctypes.CDLL(str(build("hand-program", sources, sanitize=os.environ.get("P4LITE_SANITIZE") == "1")))
     lib.p4lite_program.restype = ctypes.c_void_p
-    return lib
-
-
-# Offset of the function pointers in struct p4_program: abi … queueing_metadata, name, fields.
-_FUNCTIONS = 16 + 8 + 17 * 8
+    return OpenedProgram(lib, int(lib.p4lite_program()), read_description(lib, "p4lite_description"))
 
 
 class HandInstance:
     """The instance of one switch."""
 
     def __init__(self, seed: int, drop_port: int, lock: int) -> None:
-        self.program_pointer = int(_library().p4lite_program())
-        create, destroy, restart = (
-            ctypes.c_void_p.from_address(self.program_pointer + _FUNCTIONS + 8 * i).value or 0 for i in range(3)
-        )
-        self._destroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(destroy)
-        self._restart = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(restart)
-        config = _Config((ctypes.c_void_p * 3)(), lock, seed, drop_port)
-        make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(create)
+        opened = _opened()
+        self._destroy = opened.function("destroy", None, ctypes.c_void_p)
+        self._restart = opened.function("restart", None, ctypes.c_void_p)
+        config = opened.about.structures["p4_config"](lock=lock, seed=seed, drop_port=drop_port)
+        make = opened.function("create", ctypes.c_void_p, ctypes.c_void_p)
         self.pointer = int(make(ctypes.addressof(config)))
         self.restarts = 0
         self.closed = False
@@ -143,7 +129,7 @@ class HandInstance:
 
 
 class HandProgram:
-    """Stands in for p4lite.switch.program.facts.Program."""
+    """Stands in for p4lite.switch.runtime.loader.Program."""
 
     name = "hand"
     tables: dict[str, object] = {}
