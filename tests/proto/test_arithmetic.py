@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
+from mrc_host.proto.congestion.balance import PlaneBalance
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.memory import MemoryTable
-from mrc_host.proto.ports import PlaneBalance, PortTable
-from mrc_host.proto.reliability.requestor import WriteRequest
+from mrc_host.proto.ports import PortTable
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, Transmission
+from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.timers import TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire

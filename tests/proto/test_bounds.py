@@ -353,7 +353,7 @@ def test_any_packet_with_a_right_icrc_from_anybody(name: str, seed: int) -> None
             assert not isinstance(event, Fault), event.detail
     assert core.context.counters.faults == 0
     assert core.context.counters.datagrams_received == 4_000
-    assert len(core.context.peers) == 1
+    assert len(core.peers) == 1
 
 
 def wire_encapsulate(rng: random.Random, packet: bytes) -> bytes:

@@ -22,8 +22,7 @@ from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpState
-from mrc_host.proto.reliability.qp import QpError
+from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import EndpointOp, Opcode
 from support.proto.net import NetConfig
@@ -50,7 +49,7 @@ def bench(planes: int = PLANES, **changes: Any) -> Bench:
 def mask_at(b: Bench, host: int, of: int) -> int:
     """What one endpoint knows of the ports of another."""
     core = b.net.hosts[host].core
-    peer = core.context.peers[b.net.hosts[of].address + b.net.hosts[host].address]
+    peer = core.peers[b.net.hosts[of].address + b.net.hosts[host].address]
     return int(peer.remote_ports)
 
 
@@ -175,7 +174,7 @@ def test_the_status_of_a_stranger_is_neither_taken_nor_answered() -> None:
     core.receive_datagram(0, status, 0)
     assert core.datagrams_to_send(0, 0, 10_000) == []
     assert core.statistics()["drops"] == {"unknown_peer": 1}
-    assert core.context.peers == {}
+    assert core.peers == {}
 
 
 # --- per queue pair: CC profile, EV profile, encapsulation ---
@@ -239,7 +238,7 @@ def test_a_probe_to_an_address_decides_nothing_for_a_later_queue_pair() -> None:
     b = bench(2)
     one, two = b.add_host(), b.add_host()
     one.core.probe_ev(two.address, 5, 0, 0)
-    assert one.core.context.peers == {}
+    assert one.core.peers == {}
     connection = b.connect(one, two, ev=srv6_profile(2))
     assert connection.qp.route.outer_bytes == 40
     b.post(connection, 4 * MTU)
@@ -255,7 +254,7 @@ def test_a_profile_without_a_path_to_the_peer_is_refused() -> None:
     one, two = b.add_host(), b.add_host()
     with pytest.raises(QpError, match=r"queue pair \d+: EV 0x[0-9a-f]{8} of the profile has no path to"):
         b.connect(one, two, ev=srv6_profile(2, resolver=nowhere))
-    assert one.core.context.peers == {}
+    assert one.core.peers == {}
 
 
 def test_sack_delay_and_hole_cycle_are_the_queue_pairs_own() -> None:
@@ -271,7 +270,7 @@ def test_sack_delay_and_hole_cycle_are_the_queue_pairs_own() -> None:
             else None
         )
     )
-    assert connection.peer.responder.qp.attributes.hole_cycle == 9
+    assert connection.peer.responder.association.attributes.hole_cycle == 9
     codec, ends = two.core.context.codec, one.address + two.address
     region = two.core.register_memory(bytearray(4096))
     data = codec.encode_data(
@@ -342,7 +341,7 @@ def test_every_port_of_the_peer_down_and_every_ev_denied_are_bounded_too() -> No
     write = b.post(connections[0], MTU)
     codec = one.core.context.codec
     status = codec.encode_endpoint_request(two.address + one.address, 5, 184, 0, 0, 0, 7)
-    known = one.core.context.peers[two.address + one.address].remote_status
+    known = one.core.peers[two.address + one.address].remote_status
     status = codec.encode_endpoint_request(two.address + one.address, 5, 184, known + 1 & 0xFFFF, 0, 0, 7)
     other = b.post(connections[1], MTU)
     one.core.receive_datagram(0, status, b.net.now)
@@ -586,7 +585,7 @@ def test_queue_pairs_connected_without_a_document_outlive_a_document() -> None:
     b = bench()
     one, two = b.add_host(), b.add_host()
     b.connect(one, two)
-    first = one.core.context.peers[two.address + one.address].qps[0]
+    first = one.core.peers[two.address + one.address].qps[0]
     first.remote_instance = None
     two.core.context.instance += 1
     b.connect(one, two)

@@ -14,8 +14,9 @@ from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import QpState, QpStateChanged
-from mrc_host.proto.reliability.qp import REQUIRED, TRANSITIONS, QpError, QpInput, QueuePair
+from mrc_host.proto.events import QpError, QpState, QpStateChanged
+from mrc_host.proto.negotiation import REQUIRED
+from mrc_host.proto.reliability.qp import TRANSITIONS, QpInput, QueuePair
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 

@@ -14,9 +14,8 @@ from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
+from mrc_host.proto.events import ErrorReason, QpError, QpState, QpStateChanged
 from mrc_host.proto.paths.ev import EvInput
-from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.reliability.recovery import NACK_FATES, Fate
 from mrc_host.proto.wire import fields
 from mrc_host.proto.wire import packet as wire
@@ -340,7 +339,7 @@ def test_sack_coalescing_and_service_time() -> None:
     (held,) = slow.sacks()
     assert held.packet.seth.ack_psn_offset == 0
     assert held.time > 8_000
-    assert slow.qp.requestor.srtt_ns < 7_000
+    assert slow.qp.requestor.rtt.srtt_ns < 7_000
 
 
 def test_64_queue_pairs_share_a_port_fairly() -> None:
@@ -548,5 +547,5 @@ def test_requests_of_strangers_are_answered_and_fill_no_memory() -> None:
     assert [a.bth.psn for a in answers] == list(range(10))
     assert {a.bth.opcode for a in answers} == {Opcode.ENDPOINT_RESPONSE}
     assert {a.eeth.tx_timestamp for a in answers if a.eeth is not None} == {7}
-    assert len(core.context.peers) == 1
+    assert len(core.peers) == 1
     assert core.statistics()["drops"] == {}

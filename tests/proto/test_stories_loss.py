@@ -292,7 +292,7 @@ def test_rtt_only_from_unambiguous_acknowledgements() -> None:
     s.bench.settle(1_000_000)
     assert s.counters.retransmissions == 1
     assert s.connection.peer.responder.counters.duplicates == 1
-    assert s.qp.requestor.srtt_ns < 12_000
+    assert s.qp.requestor.rtt.srtt_ns < 12_000
 
 
 def test_duplicates_are_acknowledged_and_not_placed() -> None:

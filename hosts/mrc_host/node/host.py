@@ -24,8 +24,7 @@ from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpStateChanged
-from mrc_host.proto.reliability.qp import QpError
+from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpError, QpStateChanged
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.transport import Driven, Pair
 from mrc_host.workloads import WorkloadError

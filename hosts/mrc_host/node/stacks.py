@@ -11,12 +11,13 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.reliability import waiting
+from mrc_host.proto.reliability import stall
 from mrc_host.proto.reliability.qp import QueuePair
-from mrc_host.proto.reliability.waiting import Waiting
+from mrc_host.proto.roce import qp as roce_qp
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
 from mrc_host.proto.transport import Pair, Transport
+from mrc_host.proto.waiting import Waiting
 
 P = TypeVar("P", bound=Pair)
 
@@ -56,7 +57,7 @@ def mrc(endpoint: Endpoint, cq: CompletionQueue, config: NodeConfig) -> Stack[Qu
     def moved(qp: QueuePair) -> int:
         return qp.requestor.board.una + qp.responder.counters.payload_bytes_placed
 
-    return Stack(endpoint, create, waiting.of_qp, moved)
+    return Stack(endpoint, create, stall.waits_for, moved)
 
 
 def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
@@ -66,6 +67,6 @@ def roce(endpoint: RoceEndpoint, cq: CompletionQueue) -> Stack[RoceQueuePair]:
         return [endpoint.create_qp(cq, cq) for _ in range(count)]
 
     def waits(qp: RoceQueuePair, now: int) -> Waiting | None:
-        return waiting.of_roce(qp, (endpoint.config.retry_cnt + 1) * qp.timeout_ns)
+        return roce_qp.waits_for(qp, (endpoint.config.retry_cnt + 1) * qp.timeout_ns)
 
     return Stack(endpoint, create, waits, lambda qp: qp.una + qp.epsn)

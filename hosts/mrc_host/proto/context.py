@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from typing import TYPE_CHECKING
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.events import CompletionsReady, Event
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
+from mrc_host.proto.send_ring import SendRing
 from mrc_host.proto.stats import EndpointCounters
 from mrc_host.proto.timers import TimerQueue
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.codec import Codec
-
-if TYPE_CHECKING:
-    from mrc_host.proto.paths.peer import Peer
-    from mrc_host.proto.reliability.requestor import Requestor
 
 ECT0 = 2
 EVERYBODY = b""  # in `denied`: towards all peers
 
 
 class Context:
-    """See the module's docstring. `ring` holds the requestors that may have something to send, in turn."""
+    """See the module's docstring."""
 
     __slots__ = (
         "codec",
@@ -37,7 +33,6 @@ class Context:
         "instance",
         "memory",
         "now",
-        "peers",
         "penalty",
         "ports",
         "refuse",
@@ -73,8 +68,7 @@ class Context:
         self.events: deque[Event] = deque()
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
-        self.ring: deque[Requestor] = deque()
-        self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
+        self.ring = SendRing(self.timers)
         self.denied: dict[bytes, set[int]] = {}  # EVs that a controller denied, by the peer's address
         self.penalty = 0  # rcv_cwnd_pen that our SACKs carry
         self.restore = 0
@@ -85,20 +79,6 @@ class Context:
         self.tc_data = wire.dscp_trimmable << 2 | ECT0 if wire.fabric_trims else self.tc_no_trim
         self.tc_retx = wire.dscp_trimmable_retx << 2 | ECT0 if wire.fabric_trims else self.tc_no_trim
         self.tc_probe = wire.dscp_trimmable << 2 | ECT0
-
-    def wake(self, requestor: Requestor) -> None:
-        """Put a requestor into the send ring unless it is there."""
-        if not requestor.in_ring:
-            requestor.in_ring = True
-            requestor.qp.qpcc.in_ring += 1
-            self.ring.append(requestor)
-
-    def unwake(self, requestor: Requestor) -> None:
-        """Take a requestor out of the send ring if it is there."""
-        if requestor.in_ring:
-            requestor.in_ring = False
-            requestor.qp.qpcc.in_ring -= 1
-            self.ring.remove(requestor)
 
     def denied_towards(self, address: bytes) -> set[int]:
         """EVs that a controller denied towards a peer, or towards everybody."""

@@ -25,26 +25,22 @@ from typing import Any
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.qpcc import Qpcc
+from mrc_host.proto.congestion.qpcc import Qpcc, Sender
 from mrc_host.proto.context import EVERYBODY, Context
-from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpState
+from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpError, QpState
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import STATES, EvInput
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.node_ops import NodeOperations
 from mrc_host.proto.paths.peer import Peer
+from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
-from mrc_host.proto.reliability.qp import (
-    RECEIVE_STATES,
-    REQUIRED,
-    QpError,
-    QpInput,
-    QueuePair,
-    check_document,
-    local_document,
-)
-from mrc_host.proto.reliability.requestor import AHEAD, BUDGET, PORT, WINDOW, WriteRequest
+from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
+from mrc_host.proto.reliability.recovery import Recovery
+from mrc_host.proto.reliability.responder import Responder
+from mrc_host.proto.reliability.work import WriteRequest, bytes_of
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.fields import NackReason
@@ -64,13 +60,16 @@ _REFUSALS = (
 class Endpoint:
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
-    __slots__ = ("_cqs", "_faults", "_next_cq", "_node", "_qps", "_universe_users", "_universes", "config", "context")
+    __slots__ = (
+        "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universe_users", "_universes", "config", "context", "peers",
+    )  # fmt: skip
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
         """`rng` is the only source of randomness; `tracer` receives the event trace."""
         self.config = config
         self.context = Context(config, rng, tracer)
-        self._node = NodeOperations(self.context)
+        self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
+        self._node = NodeOperations(self.context, self.peers)
         self._qps: dict[int, QueuePair] = {}
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
@@ -93,7 +92,7 @@ class Endpoint:
             if message is not None:
                 self._take(message, port, now)
         except Exception as error:  # noqa: BLE001 - no packet may end the endpoint; see `_fault`
-            peer = context.peers.get(message.addresses) if message is not None else None
+            peer = self.peers.get(message.addresses) if message is not None else None
             self._fault("a packet", error, peer, now)
 
     def _decode(self, port: int, packet: bytes, now: int) -> Message | None:
@@ -119,13 +118,14 @@ class Endpoint:
         if qp is None:
             self._node_message(message, port, now)
             return
-        if not qp.connected or qp.peer.addresses_in != message.addresses:
-            context.drop("qp_state" if not qp.connected else "wrong_source", port, now)
+        association = qp.association
+        if not association.connected or association.peer.addresses_in != message.addresses:
+            context.drop("qp_state" if not association.connected else "wrong_source", port, now)
             return
         kind = type(message)
         if kind is Data:
             if qp.state in RECEIVE_STATES:
-                route = qp.route
+                route = association.route
                 if route.inbound_ns < 0 and route.universe.config.reverse_probes:
                     self._node.on_inbound(route, now)
                 route.inbound_ns = now
@@ -166,9 +166,9 @@ class Endpoint:
         if isinstance(message, EndpointResponse):
             self._node.on_response(message, port, now)
             return
-        peer = context.peers.get(message.addresses)
+        peer = self.peers.get(message.addresses)
         if peer is not None:
-            self._planes_lost(peer, self._node.on_request(peer, message, port, now), now)
+            peer.planes_lost(self._node.on_request(peer, message, port, now), now)
         elif message.addresses[16:] == self.config.address:
             self._node.on_stranger(message, self._universes[id(self.config.ev)], port, now)
         else:
@@ -212,59 +212,17 @@ class Endpoint:
             packet = control.popleft()
             room -= len(packet)
             packets.append(packet)
-        ring = context.ring
-        if ring and not control:
-            stuck = 0  # requestors seen in a row that have nothing for this port
-            blocked: list[Qpcc] = []  # window closed, or this port has run ahead of the others
-            held = 0  # their requestors in the ring
-            while stuck + held < len(ring):
-                requestor = ring[0]
-                qpcc = requestor.qp.qpcc
-                if blocked and qpcc in blocked:
-                    ring.rotate(-1)
-                    continue
-                try:
-                    sent = requestor.emit(port, now, room)
-                except Exception as error:  # noqa: BLE001 - see `_fault`
-                    self._fault("sending", error, requestor.qp.peer, now)
-                    if ring and ring[0] is requestor:
-                        ring.popleft()
-                        requestor.in_ring = False
-                    continue
-                if isinstance(sent, bytes):
-                    packets.append(sent)
-                    room -= len(sent)
-                    ring.rotate(-1)
-                    stuck = 0
-                elif sent == PORT:
-                    ring.rotate(-1)
-                    stuck += 1
-                elif sent == AHEAD:
-                    blocked.append(qpcc)
-                    held += qpcc.in_ring
-                    stuck = 0
-                elif sent == BUDGET:
-                    break
-                else:
-                    ring.popleft()
-                    requestor.in_ring = False
-                    qpcc.in_ring -= 1
-                    if qpcc.balance.waiting and (sent == WINDOW or not qpcc.in_ring):
-                        qpcc.balance.pause()
-                        context.timers.cancel(TimerKind.BALANCE, qpcc)
-                    if sent == WINDOW:
-                        requestor.waiting = True
-                        qpcc.waiting.append(requestor)
-                        blocked.append(qpcc)
-                        held += qpcc.in_ring
-                        stuck = 0
-                    elif qpcc.waiting:
-                        qpcc.wake_waiting()  # it leaves the room that it was woken for to another
+        if context.ring.senders and not control:
+            room = context.ring.fill(port, now, room, packets, self._sender_failed)
         if packets:
             entry.sent_packets += len(packets)
             entry.sent_bytes += budget_bytes - room
             context.counters.datagrams_sent += len(packets)
         return packets
+
+    def _sender_failed(self, sender: Sender, error: Exception) -> None:
+        peer = next((peer for peer in self.peers.values() if sender.qpcc in peer.controllers), None)
+        self._fault("sending", error, peer, self.context.now)
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called (ns), or None."""
@@ -279,12 +237,27 @@ class Endpoint:
             try:
                 self._timer(kind, owner, now)
             except Exception as error:  # noqa: BLE001 - see `_fault`
-                peer = owner if isinstance(owner, Peer) else getattr(owner, "peer", None)
-                self._fault(f"timer {kind.name}", error, peer, now)
+                self._fault(f"timer {kind.name}", error, self._peer_of(owner), now)
+
+    def _peer_of(self, owner: object) -> Peer | None:
+        """Whom a timer concerns."""
+        if isinstance(owner, Qpcc):
+            return next((peer for peer in self.peers.values() if owner in peer.controllers), None)
+        if isinstance(owner, Recovery | Prober | Responder):
+            owner = owner.association
+        found = owner if isinstance(owner, Peer) else getattr(owner, "peer", None)
+        return found if isinstance(found, Peer) else None
 
     def _timer(self, kind: TimerKind, owner: object, now: int) -> None:
-        if isinstance(owner, QueuePair):
-            self._qp_timer(kind, owner, now)
+        """Each owner has one kind of timer, but for the recovery of a queue pair."""
+        if isinstance(owner, Recovery):
+            owner.on_timer(kind, now)
+        elif isinstance(owner, Prober):
+            owner.on_timer(now)
+        elif isinstance(owner, Responder):
+            owner.on_sack_delay(now)
+        elif isinstance(owner, QueuePair):
+            owner.on_outage(now)
         elif isinstance(owner, Peer):
             self._node.on_status_timer(owner, now)
         elif isinstance(owner, Route):
@@ -293,20 +266,6 @@ class Endpoint:
             owner.balance.forgive(now)
         else:
             self._node.on_probe_timer(now)
-
-    def _qp_timer(self, kind: TimerKind, qp: QueuePair, now: int) -> None:
-        if kind is TimerKind.RETRANSMIT:
-            qp.requestor.recovery.on_timeout(now)
-        elif kind is TimerKind.TAIL:
-            qp.requestor.recovery.on_tail(now)
-        elif kind is TimerKind.BACKOFF:
-            qp.requestor.recovery.on_backoff()
-        elif kind is TimerKind.EV_PROBE:
-            qp.prober.on_timer(now)
-        elif kind is TimerKind.OUTAGE:
-            qp.on_outage(now)
-        else:
-            qp.responder.on_sack_delay(now)
 
     def next_event(self) -> Event | None:
         """The oldest event not yet taken, or None."""
@@ -416,7 +375,7 @@ class Endpoint:
             qp.transit(QpInput.TO_INIT, self.context.now)
         if qp.told_status is None:
             qp.told_status = self.context.ports.status
-        return local_document(qp)
+        return local_document(self.context, qp.number, qp.sq_psn, qp.attributes)
 
     def connect(self, qp: QueuePair, remote: Mapping[str, Any], now: int) -> None:
         """Negotiate with the peer's `local_attributes` and go INIT -> RTR -> RTS.
@@ -429,45 +388,22 @@ class Endpoint:
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, now)
         qp.after(QpInput.TO_RTR)
-        address = check_document(qp, remote)
+        address = check_document(self.context, remote)
         instance = remote["instance"]
-        known = self.context.peers.get(address + self.config.address)
+        known = self.peers.get(address + self.config.address)
         if known is not None and instance in known.former:
             raise QpError(
                 f"queue pair {qp.number}: the document is of instance {instance} of {ipaddress.IPv6Address(address)}, "
                 f"which has started again since as {known.instance}; connect with a document of that"
             )
-        attributes = qp.attributes
-        attributes.peer_trim_nack = remote["trim_nack"]
-        attributes.peer_service_time = remote["service_time"]
-        attributes.dynamic_mpr = attributes.dynamic_mpr and remote["dynamic_mpr"]
-        self.modify(
-            qp,
-            QpState.RTR,
-            now,
-            remote_number=remote["qpn"],
-            remote_address=address,
-            rq_psn=remote["psn"],
-            mtu=min(attributes.mtu, remote["mtu"]),
-            max_wimm_dest=attributes.max_wimm_dest,
-            mpr_dest=attributes.mpr_dest,
-        )
+        qp.attributes.take_capabilities(remote)
+        self.modify(qp, QpState.RTR, now, **qp.attributes.for_rtr(remote, address))
         peer = qp.peer
         qp.remote_instance = instance
         peer.bury(instance, now)
         if peer.newer_document(instance, remote["port_status"]):
-            self._planes_lost(peer, self._node.take_status(peer, remote["ports_up"], now), now)
-        self.modify(
-            qp,
-            QpState.RTS,
-            now,
-            sq_psn=qp.sq_psn,
-            max_wimm=min(attributes.max_wimm, remote["max_wimm_dest"]),
-            mpr=min(attributes.mpr, remote["mpr_dest"]),
-            timeout=attributes.timeout,
-            linear_cnt=attributes.linear_cnt,
-            exp_cnt=attributes.exp_cnt,
-        )
+            peer.planes_lost(self._node.take_status(peer, remote["ports_up"], now), now)
+        self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(remote, qp.sq_psn))
 
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
         """One transition at a time, with the attributes it needs (see `qp.REQUIRED`); ERROR and RESET always.
@@ -492,7 +428,7 @@ class Endpoint:
             qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
             qp.attributes.mpr_dest = attributes["mpr_dest"]
             address = attributes["remote_address"]
-            peer = self.context.peers.get(address + self.config.address) or Peer(self.context, address)
+            peer = self.peers.get(address + self.config.address) or Peer(self.context, address, self.peers)
             qp.enter_rtr(peer, attributes["remote_number"], attributes["rq_psn"], now)
             ports = self.context.ports
             if ports.mask != ports.all if qp.told_status is None else qp.told_status != ports.status:
@@ -526,7 +462,7 @@ class Endpoint:
 
         Raises `QpError` in a state before RTS; in ERROR the request completes with a flush error.
         """
-        view = _slice(local, local_offset, length)
+        view = bytes_of(local, local_offset, length)
         qp.post(WriteRequest(wr_id, view, remote_va, rkey, None), self.context.now)
 
     def post_write_imm(
@@ -543,7 +479,7 @@ class Endpoint:
     ) -> None:
         """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer."""
         check_range("immediate", immediate, 0, 0xFFFFFFFF)
-        view = _slice(local, local_offset, length)
+        view = bytes_of(local, local_offset, length)
         qp.post(WriteRequest(wr_id, view, remote_va, rkey, immediate), self.context.now)
 
     def post_recv(self, qp: QueuePair, wr_id: int, count: int = 1) -> None:
@@ -570,26 +506,12 @@ class Endpoint:
         context.events.append(PortChanged(port, up, None))
         if context.trace is not None:
             context.trace(now, "port:state", port=port, up=up, peer=None)
-        for peer in list(context.peers.values()):
-            self._planes_lost(peer, peer.refresh_planes(), now)
+        for peer in list(self.peers.values()):
+            peer.planes_lost(peer.refresh_planes(), now)
             self._node.announce(peer, now)
             if up:
-                self._probe_plane(peer, now)
-
-    def _planes_lost(self, peer: Peer, lost: int, now: int) -> None:
-        """Planes towards a peer became unusable: send again what is in flight there; wake whoever may go on."""
-        for qp in list(peer.qps):
-            if qp.state is not QpState.RTS:
-                continue
-            for plane in range(self.config.ports.count):
-                if lost >> plane & 1:
-                    qp.requestor.recovery.on_plane_down(plane, now)
-
-    def _probe_plane(self, peer: Peer, now: int) -> None:
-        """A plane came back: do not wait for the interval to probe its ASSUMED_BAD EVs."""
-        for qp in peer.qps:
-            if qp.evs.streak:
-                qp.prober.schedule(now, soon=True)
+                for qp in peer.qps:
+                    qp.planes_returned(now)
 
     def query_evs(self, qp: QueuePair) -> list[dict[str, Any]]:
         """One dict per EV: ev, plane, state, active, losses."""
@@ -626,9 +548,9 @@ class Endpoint:
 
     def modify_ev_profile(self, qp: QueuePair, **settings: Any) -> None:
         """Change settings of a queue pair's EV profile that are looked up anew each time. Raises ConfigError."""
-        qp.ev_config = config = dataclasses.replace(qp.ev_config, **settings)
-        qp.evs.floor = config.ev_min_active
-        qp.evs.probes_to_revive = config.probes_to_revive
+        config = dataclasses.replace(qp.ev_config, **settings)
+        qp.association.ev_config = config
+        qp.evs.retune(config)
 
     def deny_evs(self, evs: Iterable[int], denied: bool, now: int) -> int:
         """Deny EVs towards everybody, or allow them again: for all queue pairs, present and future, that have them.
@@ -664,7 +586,7 @@ class Endpoint:
         for other in self._qps.values():
             if other.evs.universe is universe:
                 other.evs.reset(index)
-        for peer in self.context.peers.values():
+        for peer in self.peers.values():
             for route in peer.routes:
                 if route.universe is universe:
                     route.replaced(old, new)
@@ -711,17 +633,6 @@ class Endpoint:
                 }
                 for port in context.ports.ports
             ],
-            "peers": [qpcc.snapshot() for peer in context.peers.values() for qpcc in peer.controllers],
+            "peers": [row for peer in self.peers.values() for row in peer.snapshots()],
             "qps": [qp.snapshot() for qp in self._qps.values()],
         }
-
-
-def _slice(local: bytes | bytearray | memoryview | MemoryRegion, offset: int, length: int | None) -> memoryview:
-    """The bytes of a work request. Raises ValueError when they leave the buffer."""
-    view = local.view if isinstance(local, MemoryRegion) else memoryview(local).cast("B")
-    size = len(view) - offset if length is None else length
-    if offset < 0 or size < 0 or offset + size > len(view):
-        raise ValueError(f"bytes {offset}..{offset + size} leave the local buffer of {len(view)} bytes")
-    if size >= 1 << 32:
-        raise ValueError(f"{size} bytes are more than one request can carry (2^32 - 1)")
-    return view[offset : offset + size]

@@ -34,6 +34,10 @@ class ErrorReason(Enum):
     REQUESTED = "requested by the application"
 
 
+class QpError(Exception):
+    """A verb that the queue pair's state or attributes do not allow; the text says which and what would."""
+
+
 class EvState(Enum):
     """States of an entropy value (`mrc-protocol.md §7`)."""
 

@@ -162,9 +162,9 @@ def test_statistics_never_show_less_than_nothing_in_flight() -> None:
     def look() -> bool:
         nonlocal lowest
         for sender in senders:
-            for peer in sender.core.context.peers.values():
+            for peer in sender.core.peers.values():
                 for qpcc in peer.controllers:
-                    parts = [qp.requestor.account.in_flight for qp in qpcc.qps]
+                    parts = [sender.account.in_flight for sender in qpcc.senders]
                     assert qpcc.cc.inflight == sum(parts)
                     lowest = min(lowest, *parts)
         return bench.outstanding == 0

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import EndpointConfig, WireConfig
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
-from mrc_host.proto.events import ErrorReason, PortChanged, QpState, QpStateChanged
+from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.roce import codec as roce_wire
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from mrc_host.proto.wire import fields, packet

@@ -8,10 +8,9 @@ counted twice and nothing is counted below nothing. Nobody but this module write
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from mrc_host.proto.congestion.base import CongestionControl
+from mrc_host.proto.congestion.base import CongestionControl
 
 RCVD_UNIT: Final = 256
 _RCVD_MASK: Final = 0xFFFFFF
@@ -20,6 +19,13 @@ _RCVD_MASK: Final = 0xFFFFFF
 def nominal_size(payload: int, extra: int = 4) -> int:
     """Nominal size of a data packet: UDP length + 40 (`mrc-protocol.md §5`); `extra`: TSETH, ImmDt bytes."""
     return payload + (-payload & 3) + 44 + extra + 40
+
+
+class Counted(Protocol):
+    """A packet on its way: its nominal size, and whether the account has it."""
+
+    size: int
+    counted: bool
 
 
 class InflightAccount:
@@ -56,6 +62,18 @@ class InflightAccount:
         """A packet taken for lost has arrived: the peer's count has it, or will."""
         self._lost -= size
         self._update()
+
+    def drop(self, packet: Counted) -> None:
+        """A packet in flight is on the account no longer, if it was."""
+        if packet.counted:
+            packet.counted = False
+            self.lose(packet.size)
+
+    def restore(self, packet: Counted) -> None:
+        """A packet that was dropped from the account has arrived."""
+        if not packet.counted:
+            packet.counted = True
+            self.revive(packet.size)
 
     def overtaken(self, rcvd_bytes: int) -> bool:
         """Whether a SACK with these `rcvd_bytes` is older than one that has been heard."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from mrc_host.proto.config import EvConfig
 from mrc_host.proto.events import EvState
 from mrc_host.proto.paths.ev_profile import EvUniverse
 
@@ -100,8 +101,7 @@ class EvSet:
         self.state = bytearray(len(universe.values))
         self.losses: dict[int, int] = {}
         self.streak: dict[int, int] = {}  # ASSUMED_BAD EVs: answered probes in a row
-        self.floor = config.ev_min_active
-        self.probes_to_revive = config.probes_to_revive
+        self.retune(config)
         self.rescan_rounds = config.rescan_rounds
         self.usable = (1 << planes) - 1  # planes whose ports are up at both ends
         self.order: list[array[int]] = []
@@ -115,6 +115,11 @@ class EvSet:
             rng.shuffle(shuffled)
             self.order.append(array("H", shuffled[: self.target]))
             self.backup.append(array("H", shuffled[self.target :]))
+
+    def retune(self, config: EvConfig) -> None:
+        """The settings of the profile that may change while it is used."""
+        self.floor = config.ev_min_active
+        self.probes_to_revive = config.probes_to_revive
 
     # --- choosing ---
 

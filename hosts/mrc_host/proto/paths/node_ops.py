@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import PortChanged, ProbeResult
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.nonces import Nonces
-from mrc_host.proto.paths.route import path_to
+from mrc_host.proto.paths.peer import Peer
+from mrc_host.proto.paths.route import Route, path_to
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import EndpointOp
-
-if TYPE_CHECKING:
-    from mrc_host.proto.paths.ev_profile import EvUniverse
-    from mrc_host.proto.paths.peer import Peer
-    from mrc_host.proto.paths.route import Route
-    from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
+from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
 
 _MAX_PENDING = 16384  # probes under way; identifiers have 16 bits
 
@@ -37,10 +35,12 @@ class NodeProbe(NamedTuple):
 class NodeOperations:
     """Both directions of both operations, for all peers of an endpoint."""
 
-    __slots__ = ("_context", "_next_token", "_nonces", "pending")
+    __slots__ = ("_context", "_next_token", "_nonces", "_peers", "pending")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, peers: Mapping[bytes, Peer]) -> None:
+        """`peers`: those that exist, by source and destination address of what they send."""
         self._context = context
+        self._peers = peers
         self._next_token = 1
         self._nonces = Nonces(context.rng)
         self.pending: dict[int, NodeProbe] = {}
@@ -50,7 +50,7 @@ class NodeOperations:
 
         Port status has a counter of its own (`Peer.newer` orders by it); an answer names 16 bits only.
         """
-        taken = {peer.status_id & 0xFFFF for peer in self._context.peers.values() if not peer.status_acked}
+        taken = {peer.status_id & 0xFFFF for peer in self._peers.values() if not peer.status_acked}
         while True:
             nonce = self._nonces.draw()
             if nonce not in self.pending and nonce not in taken:
@@ -241,7 +241,7 @@ class NodeOperations:
                 rtt = now - probe.sent_ns
                 context.events.append(ProbeResult(probe.token, probe.addresses[16:], probe.ev, probe.plane, rtt))
             return
-        peer = context.peers.get(response.addresses)
+        peer = self._peers.get(response.addresses)
         if peer is None:
             context.drop("unknown_peer", port, now)
         elif request_id == peer.status_id & 0xFFFF and not peer.status_acked:

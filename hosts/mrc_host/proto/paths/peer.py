@@ -7,20 +7,17 @@ A peer exists while a queue pair is connected to it.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Any
 
-from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
-from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.context import Context
+from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.paths.member import Member
 from mrc_host.proto.paths.route import Route
 from mrc_host.proto.timers import TimerKind
-
-if TYPE_CHECKING:
-    from mrc_host.proto.congestion.base import CcConfig
-    from mrc_host.proto.context import Context
-    from mrc_host.proto.paths.ev_profile import EvUniverse
-    from mrc_host.proto.reliability.qp import QueuePair
 
 _FORMER = 16  # lives of a peer that are remembered as over
 _ID_MASK = 0xFFFF
@@ -31,6 +28,7 @@ class Peer:
     """See the module's docstring."""
 
     __slots__ = (
+        "_peers",
         "_turn",
         "addresses",
         "addresses_in",
@@ -48,12 +46,14 @@ class Peer:
         "status_interval",
     )
 
-    def __init__(self, context: Context, address: bytes) -> None:
+    def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer]) -> None:
+        """`peers`: those that exist, by source and destination address of what they send."""
         config = context.config
         self.context = context
+        self._peers = peers
         self.addresses = config.address + address
         self.addresses_in = address + config.address
-        self.qps: list[QueuePair] = []
+        self.qps: list[Member] = []
         self.routes: list[Route] = []
         self.controllers: list[Qpcc] = []
         self.remote_ports = (1 << config.ports.count) - 1
@@ -80,41 +80,46 @@ class Peer:
                 return route
         return Route(self, universe)
 
-    def attach(self, qp: QueuePair, route: Route, config: CcConfig) -> None:
-        """A queue pair connects, with its own EV profile (`route`) and CC profile."""
+    def qpcc_for(self, config: CcConfig) -> Qpcc:
+        """The congestion context of a CC profile, made if need be."""
         for qpcc in self.controllers:
             if qpcc.config == config:
-                break
-        else:
-            qpcc = Qpcc(self, config)
+                return qpcc
+        whole = self.context.config
+        ports = whole.ports
+        return Qpcc(config, whole.wire.mtu, ports.count, ports.balance_slack_packets, ports.balance_patience_ns)
+
+    def attach(self, qp: Member, route: Route) -> None:
+        """A queue pair connects, with its own EV profile (`route`) and CC profile (`qp.qpcc`)."""
+        qpcc = qp.qpcc
+        if qpcc not in self.controllers:
             self.controllers.append(qpcc)
         if route not in self.routes:
             self.routes.append(route)
-        qp.peer, qp.route, qp.qpcc = self, route, qpcc
         self.qps.append(qp)
         route.qps.append(qp)
-        qpcc.qps.append(qp)
-        self.context.peers[self.addresses_in] = self
+        qpcc.senders.append(qp.requestor)
+        self._peers[self.addresses_in] = self
         self.refresh_planes()
 
-    def detach(self, qp: QueuePair) -> None:
+    def detach(self, qp: Member, route: Route) -> None:
         """A queue pair leaves; what only it used goes with it, and the peer with the last one."""
         timers = self.context.timers
-        route, qpcc = qp.route, qp.qpcc
+        qpcc = qp.qpcc
         self.qps.remove(qp)
         route.qps.remove(qp)
-        qpcc.qps.remove(qp)
+        qpcc.senders.remove(qp.requestor)
         if not route.qps:
             self.routes.remove(route)
             timers.cancel_owner(route)
-        if qpcc.qps:
-            qpcc.refresh()
+        if qpcc.senders:
+            self._refresh(qpcc)
         else:
             self.controllers.remove(qpcc)
             timers.cancel_owner(qpcc)
         if not self.qps:
             timers.cancel(TimerKind.PORT_STATUS, self)
-            self.context.peers.pop(self.addresses_in, None)
+            self._peers.pop(self.addresses_in, None)
 
     def denies(self, value: int) -> bool:
         """Whether a controller has denied an EV towards this peer."""
@@ -155,10 +160,7 @@ class Peer:
         Ours to them would try for their whole retry time, and their packets keep the window from the new ones.
         """
         for qp in list(self.qps):
-            if qp.remote_instance not in (None, instance):
-                unacked = qp.requestor.unacked
-                failed = unacked[0].last if unacked else None
-                qp.fail(ErrorReason.PEER_RESTARTED, now, failed_psn=failed, status=CompletionStatus.RETRY_EXC_ERR)
+            qp.peer_restarted(instance, now)
 
     def control_plane(self, arrival: int) -> int:
         """The plane for a control packet: the one that the packet it answers came on, while that is usable."""
@@ -185,7 +187,27 @@ class Peer:
         for qp in self.qps:
             qp.evs.set_usable(self.planes)
         for qpcc in self.controllers:
-            qpcc.refresh()
+            self._refresh(qpcc)
         for qp in self.qps:
-            qp.watch_outage()
+            qp.planes_changed()
         return before & ~self.planes
+
+    def _refresh(self, qpcc: Qpcc) -> None:
+        """Which planes take part: usable ones on which some queue pair has an EV."""
+        carry = 0
+        for qp in self.qps:
+            if qp.qpcc is qpcc:
+                carry |= qp.evs.planes()
+        qpcc.balance.set_mask(self.planes & carry)
+
+    def planes_lost(self, planes: int, now: int) -> None:
+        """Planes became unusable: send again what is in flight there; wake whoever may go on."""
+        if planes:
+            for qp in list(self.qps):
+                qp.planes_lost(planes, now)
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """JSON-serialisable state, one for each congestion context."""
+        address = str(ipaddress.IPv6Address(self.address))
+        planes = [bool(self.planes >> plane & 1) for plane in range(len(self.context.ports.ports))]
+        return [{"address": address, "planes": planes, **qpcc.snapshot()} for qpcc in self.controllers]

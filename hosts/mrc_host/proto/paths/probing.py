@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput
 from mrc_host.proto.paths.nonces import Nonces
+from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.messages import Sack
-
-if TYPE_CHECKING:
-    from mrc_host.proto.reliability.qp import QueuePair
 
 _WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
 _REMEMBERED: Final = 64  # timeouts after which nobody expects an answer any more
@@ -35,56 +35,59 @@ class Prober:
     how long to wait.
     """
 
-    __slots__ = ("_burst_from", "_nonces", "_rtt_ns", "given_up", "pending", "qp")
+    __slots__ = ("_burst_from", "_counters", "_nonces", "_proven", "_rtt_ns", "association", "given_up", "pending")
 
-    def __init__(self, qp: QueuePair) -> None:
-        self.qp = qp
+    def __init__(self, association: Association, counters: RequestorCounters, proven: Callable[[], int]) -> None:
+        """`proven()`: the PSN up to which everything has been acknowledged."""
+        self.association = association
+        self._counters = counters
+        self._proven = proven
         self.pending: dict[int, PendingProbe] = {}
         self.given_up: dict[int, tuple[int, PendingProbe]] = {}  # by EV: (identifier, probe)
         self._rtt_ns = 0  # of probes: the longest lately
-        self._nonces = Nonces(qp.context.rng)
+        self._nonces = Nonces(association.context.rng)
         self._burst_from = 0
 
     def send(self, ev: int, now: int, revival: bool) -> None:
         """Send one probe on an EV (index), over the port of its plane."""
-        qp = self.qp
-        context = qp.context
-        plane = qp.evs.universe.planes[ev]
-        value = qp.evs.universe.values[ev]
+        association = self.association
+        context = association.context
+        plane = association.evs.universe.planes[ev]
+        value = association.evs.universe.values[ev]
         nonce = self._nonces.draw()
         while nonce in self.pending:
             nonce = self._nonces.draw()
-        self.pending[nonce] = PendingProbe(ev, plane, now, revival, qp.requestor.board.proven())
+        self.pending[nonce] = PendingProbe(ev, plane, now, revival, self._proven())
         packet = context.codec.encode_probe(
-            qp.peer.addresses,
+            association.peer.addresses,
             value,
             context.tc_probe,
-            qp.remote_number,
+            association.remote_number,
             nonce,
-            qp.number & 0xFFFF,
-            qp.remote_number & 0xFFFF,
+            association.number & 0xFFFF,
+            association.remote_number & 0xFFFF,
             now >> 7 & 0xFFFF,
         )
-        qp.route.send(packet, value, plane)
-        qp.requestor.counters.probes_sent += 1
+        association.route.send(packet, value, plane)
+        self._counters.probes_sent += 1
         if context.trace is not None:
             why = "revival" if revival else "tail"
-            context.trace(now, "probe:sent", qpn=qp.number, id=nonce, ev=value, port=plane, why=why)
+            context.trace(now, "probe:sent", qpn=association.number, id=nonce, ev=value, port=plane, why=why)
         self.schedule(now)
 
     def schedule(self, now: int, *, soon: bool = False) -> None:
         """Arm the probe timer unless it is; `soon` probes bad EVs at once (their plane came back)."""
-        timers = self.qp.context.timers
+        timers = self.association.context.timers
         if soon:
-            timers.arm(TimerKind.EV_PROBE, self.qp, now)
-        elif not timers.is_armed(TimerKind.EV_PROBE, self.qp):
-            timers.arm(TimerKind.EV_PROBE, self.qp, now + self._interval())
+            timers.arm(TimerKind.EV_PROBE, self, now)
+        elif not timers.is_armed(TimerKind.EV_PROBE, self):
+            timers.arm(TimerKind.EV_PROBE, self, now + self._interval())
 
     def _interval(self) -> int:
         """The probe interval with its jitter."""
-        config = self.qp.ev_config
+        config = self.association.ev_config
         spread = int(config.probe_interval_ns * config.probe_jitter)
-        return max(1, config.probe_interval_ns + self.qp.context.rng.randint(-spread, spread))
+        return max(1, config.probe_interval_ns + self.association.context.rng.randint(-spread, spread))
 
     def answered(self, sack: Sack, now: int) -> PendingProbe | None:
         """A SACK with pr=1: feeds the EV's state; returns the probe, None when it is none of ours."""
@@ -93,37 +96,35 @@ class Prober:
         if probe is not None and self._is_answer(sack, probe):
             del self.pending[probe_id]
         else:
-            ev = self.qp.evs.universe.index.get(sack.entropy, -1)
+            ev = self.association.evs.universe.index.get(sack.entropy, -1)
             known, probe = self.given_up.get(ev, (-1, None))
             if probe is None or known != probe_id or not self._is_answer(sack, probe):
                 return None
             del self.given_up[ev]
         rtt = now - probe.sent_ns
         self._rtt_ns = max(rtt, self._rtt_ns + (rtt - self._rtt_ns >> 3))
-        qp = self.qp
+        association = self.association
         mark = sack.m
-        qp.requestor.counters.probes_answered += 1
-        if qp.context.trace is not None:
-            value = qp.evs.universe.values[probe.ev]
-            qp.context.trace(now, "probe:result", qpn=qp.number, id=probe_id, ev=value, answered=True)
+        self._counters.probes_answered += 1
+        self._trace_result(probe_id, probe.ev, answered=True, now=now)
         if probe.revival:
-            qp.evs.probe_answered(probe.ev, mark)
+            association.evs.probe_answered(probe.ev, mark)
         elif mark == 1:
-            qp.evs.apply(probe.ev, EvInput.SKIP_ONCE)
+            association.evs.apply(probe.ev, EvInput.SKIP_ONCE)
         elif mark == 2:
-            qp.evs.apply(probe.ev, EvInput.ALWAYS_SKIP)
+            association.evs.apply(probe.ev, EvInput.ALWAYS_SKIP)
         return probe
 
     def _is_answer(self, sack: Sack, probe: PendingProbe) -> bool:
         """Whether a SACK with the probe's identifier echoes what the probe said: else it answers an earlier one."""
-        if sack.entropy != self.qp.evs.universe.values[probe.ev]:
+        if sack.entropy != self.association.evs.universe.values[probe.ev]:
             return False
-        return self.qp.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
+        return self.association.attributes.peer_service_time or sack.tx_timestamp == probe.sent_ns >> 7 & 0xFFFF
 
     def on_timer(self, now: int) -> None:
         """Expire probes without answer; probe the ASSUMED_BAD EVs whose plane is up, a burst at most."""
-        qp = self.qp
-        timeout = max(qp.ev_config.probe_timeout_ns, 2 * self._rtt_ns)
+        association = self.association
+        timeout = max(association.ev_config.probe_timeout_ns, 2 * self._rtt_ns)
         for probe_id, probe in list(self.pending.items()):
             if now - probe.sent_ns < timeout:
                 continue
@@ -131,18 +132,20 @@ class Prober:
             _, older = self.given_up.get(probe.ev, (-1, None))
             if older is None or now - older.sent_ns > _REMEMBERED * timeout:
                 self.given_up[probe.ev] = probe_id, probe
-            if qp.context.trace is not None:
-                value = qp.evs.universe.values[probe.ev]
-                qp.context.trace(now, "probe:result", qpn=qp.number, id=probe_id, ev=value, answered=False)
-            if qp.peer.planes >> probe.plane & 1:
-                qp.evs.apply(probe.ev, EvInput.PROBE_TIMEOUT)
-        planes = qp.evs.universe.planes
+            if association.context.trace is not None:
+                value = association.evs.universe.values[probe.ev]
+                association.context.trace(
+                    now, "probe:result", qpn=association.number, id=probe_id, ev=value, answered=False
+                )
+            if association.peer.planes >> probe.plane & 1:
+                association.evs.apply(probe.ev, EvInput.PROBE_TIMEOUT)
+        planes = association.evs.universe.planes
         waiting = {probe.ev for probe in self.pending.values()}
-        usable = qp.peer.planes
+        usable = association.peer.planes
         bad = [
             ev
-            for ev in qp.evs.streak
-            if ev not in waiting and usable >> planes[ev] & 1 and qp.evs.state[ev] == ASSUMED_BAD
+            for ev in association.evs.streak
+            if ev not in waiting and usable >> planes[ev] & 1 and association.evs.state[ev] == ASSUMED_BAD
         ]
         if bad:
             start = self._burst_from % len(bad)
@@ -150,15 +153,25 @@ class Prober:
             self._burst_from = start + len(burst)
             for ev in burst:
                 self.send(ev, now, revival=True)
-        if qp.evs.streak or self.pending:
+        if association.evs.streak or self.pending:
             self.schedule(now)
 
     def _burst(self) -> int:
         """How many probes may leave at once. They are load like any other: where the window has shrunk, so do they."""
-        share = int(self.qp.qpcc.cc.cwnd) // (_WINDOW_SHARE * (_PROBE_BYTES + self.qp.route.outer_bytes))
-        return max(1, min(self.qp.ev_config.probe_burst, share))
+        share = int(self.association.qpcc.cc.cwnd) // (
+            _WINDOW_SHARE * (_PROBE_BYTES + self.association.route.outer_bytes)
+        )
+        return max(1, min(self.association.ev_config.probe_burst, share))
+
+    def _trace_result(self, probe_id: int, ev: int, *, answered: bool, now: int) -> None:
+        association = self.association
+        trace = association.context.trace
+        if trace is not None:
+            value = association.evs.universe.values[ev]
+            trace(now, "probe:result", qpn=association.number, id=probe_id, ev=value, answered=answered)
 
     def clear(self) -> None:
         """Forget all probes."""
+        self.association.context.timers.cancel(TimerKind.EV_PROBE, self)
         self.pending.clear()
         self.given_up.clear()

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mrc_host.proto.config import EvMode, Srv6Path
+from mrc_host.proto.context import Context
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.paths.member import Member
 from mrc_host.proto.wire.encap import encapsulate
-
-if TYPE_CHECKING:
-    from mrc_host.proto.paths.ev_profile import EvUniverse
-    from mrc_host.proto.paths.peer import Peer
-    from mrc_host.proto.reliability.qp import QueuePair
 
 _OUTER_BYTES = 40
 _SRH_BYTES = 8
 _MAX_PATHS = 4096  # cached SRv6 paths; an EV universe is smaller
+
+
+class Destination(Protocol):
+    """Where routes lead: a peer."""
+
+    context: Context
+    addresses: bytes  # ours and its, 16 + 16 bytes
+
+    @property
+    def address(self) -> bytes:
+        """Its IPv6 address."""
+
+    def next_plane(self) -> int:
+        """Another usable plane each time, -1 when there is none."""
+
+    def denies(self, value: int) -> bool:
+        """Whether a controller has denied an EV towards it."""
 
 
 class Route:
@@ -23,11 +38,11 @@ class Route:
 
     __slots__ = ("doubted_ns", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns", "qps", "reverse", "universe")
 
-    def __init__(self, peer: Peer, universe: EvUniverse) -> None:
+    def __init__(self, peer: Destination, universe: EvUniverse) -> None:
         """Raises ConfigError when an EV of the profile has no path to the peer."""
         self.peer = peer
         self.universe = universe
-        self.qps: list[QueuePair] = []
+        self.qps: list[Member] = []
         self.inbound_ns = -1
         self.paths: dict[int, Srv6Path] = {}
         self.outer_bytes = self._outer_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -12,24 +11,19 @@ from mrc_host.proto.config import EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
 from mrc_host.proto.context import Context
-from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
+from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.negotiation import QpAttributes
+from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import STATES, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
-from mrc_host.proto.reliability.requestor import Requestor, WriteRequest
+from mrc_host.proto.reliability.requestor import Requestor
 from mrc_host.proto.reliability.responder import Responder
+from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.timers import TimerKind
-
-DOCUMENT: Final = "mrc-qp/2"
-_FOR_EVER: Final = 25  # exp_cnt
-_LONGEST_TIMEOUT_NS: Final = 1024 << 24
-
-
-class QpError(Exception):
-    """A verb that the queue pair's state or attributes do not allow; the text says which and what would."""
 
 
 class QpInput(Enum):
@@ -60,106 +54,20 @@ _INPUT_FOR: Final = {
     _S.RESET: QpInput.TO_RESET,
     _S.ERROR: QpInput.TO_ERROR,
 }
-# Attributes that a transition needs (`mrc-protocol.md §4`); INIT takes its profiles from `create_qp`.
-REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
-    _S.RTR: ("remote_number", "remote_address", "rq_psn", "mtu", "max_wimm_dest", "mpr_dest"),
-    _S.RTS: ("sq_psn", "max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"),
-}
 POST_RECV_STATES: Final = frozenset({_S.INIT, _S.RTR, _S.RTS})
 RECEIVE_STATES: Final = frozenset({_S.RTR, _S.RTS})
 
 
-class QpAttributes:
-    """Negotiated attributes. Those with `peer_` are the peer's responder's, the rest ours or common."""
-
-    __slots__ = (
-        "always_skip_after",
-        "dynamic_mpr",
-        "exp_cnt",
-        "hole_cycle",
-        "linear_cnt",
-        "max_wimm",
-        "max_wimm_dest",
-        "mpr",
-        "mpr_dest",
-        "mtu",
-        "peer_service_time",
-        "peer_trim_nack",
-        "rack_inference",
-        "sack_delay_ns",
-        "sack_every",
-        "same_ev_inference",
-        "service_time",
-        "tail_probe",
-        "timeout",
-        "trim_nack",
-    )
-
-    def __init__(self, reliability: ReliabilityConfig, mtu: int) -> None:
-        self.mtu = mtu
-        self.peer_trim_nack = True
-        self.peer_service_time = False
-        for name in self.__slots__:
-            if hasattr(reliability, name):
-                setattr(self, name, getattr(reliability, name))
-
-    always_skip_after: int
-    dynamic_mpr: bool
-    exp_cnt: int
-    hole_cycle: int
-    linear_cnt: int
-    max_wimm: int
-    max_wimm_dest: int
-    mpr: int
-    mpr_dest: int
-    rack_inference: bool
-    sack_delay_ns: int
-    sack_every: int
-    same_ev_inference: bool
-    service_time: bool
-    tail_probe: bool
-    timeout: int
-    trim_nack: bool
-
-    def patience_ns(self) -> int | None:
-        """How long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
-        if self.exp_cnt >= _FOR_EVER:
-            return None
-        base = 1024 << self.timeout
-        doubled = (max(base, min(base << step, _LONGEST_TIMEOUT_NS)) for step in range(1, self.exp_cnt + 1))
-        return base * (self.linear_cnt + 1) + sum(doubled)
-
-
 class QueuePair:
-    """A queue pair. Users hold it as a handle: `number`, `state`, `error`; everything else goes through `Endpoint`."""
+    """A queue pair. Users hold it as a handle: `number`, `state`, `error`; everything else goes through `Endpoint`.
+
+    `association` is what its two halves share; it is a `Member` of the peer that it is connected to.
+    """
 
     __slots__ = (
-        "attributes",
-        "cc_config",
-        "connected",
-        "context",
-        "error",
-        "ev_config",
-        "evs",
-        "number",
-        "open_planes",
-        "peer",
-        "prober",
-        "qpcc",
-        "reliability",
-        "remote_instance",
-        "remote_number",
-        "requestor",
-        "responder",
-        "route",
-        "sq_psn",
-        "state",
-        "told_status",
-    )
-    # From RTR on (`connected`).
-    peer: Peer
-    route: Route
-    qpcc: Qpcc
+        "association", "cc_config", "context", "error", "number", "open_planes", "reliability", "remote_instance",
+        "requestor", "responder", "sq_psn", "state", "told_status",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -176,21 +84,58 @@ class QueuePair:
         self.context = context
         self.state = QpState.RESET
         self.error: ErrorReason | None = None
-        self.connected = False
-        self.remote_number = 0
         self.remote_instance: int | None = None  # which life of the peer's endpoint the document was of
-        self.ev_config = ev_config
         self.cc_config = cc_config
         initial = context.config.initial_psn
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
         self.told_status: int | None = None  # the port status that our document told first
         self.open_planes = 0  # usable planes on which we have an EV
         self.reliability = reliability
-        self.attributes = QpAttributes(reliability, context.config.wire.mtu)
-        self.evs = EvSet(universe, context.rng, self._on_ev)
-        self.prober = Prober(self)
-        self.requestor = Requestor(self, send_cq)
-        self.responder = Responder(self, recv_cq)
+        attributes = QpAttributes(reliability, context.config.wire.mtu)
+        evs = EvSet(universe, context.rng, self._on_ev)
+        self.association = Association(number, context, attributes, evs, ev_config, self.fail)
+        self.requestor = Requestor(self.association, send_cq)
+        self.responder = Responder(self.association, recv_cq)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has a peer: from RTR on, until RESET."""
+        return self.association.connected
+
+    @property
+    def peer(self) -> Peer:
+        """Whom it is connected to."""
+        return self.association.peer
+
+    @property
+    def route(self) -> Route:
+        """How its packets travel there."""
+        return self.association.route
+
+    @property
+    def qpcc(self) -> Qpcc:
+        """The congestion context that it shares."""
+        return self.association.qpcc
+
+    @property
+    def evs(self) -> EvSet:
+        """Its EVs."""
+        return self.association.evs
+
+    @property
+    def ev_config(self) -> EvConfig:
+        """Its EV profile."""
+        return self.association.ev_config
+
+    @property
+    def attributes(self) -> QpAttributes:
+        """What was negotiated, or is offered."""
+        return self.association.attributes
+
+    @property
+    def prober(self) -> Prober:
+        """Its reliability probes."""
+        return self.requestor.prober
 
     # --- state ---
 
@@ -224,9 +169,13 @@ class QueuePair:
         except ConfigError as error:
             raise QpError(f"queue pair {self.number}: {error}") from None
         self.transit(QpInput.TO_RTR, now)
-        peer.attach(self, route, self.cc_config)
-        self.connected = True
-        self.remote_number = remote_number
+        association = self.association
+        association.peer = peer
+        association.route = route
+        association.qpcc = peer.qpcc_for(self.cc_config)
+        peer.attach(self, route)
+        association.connected = True
+        association.remote_number = remote_number
         self.responder.start(rq_psn)
         self._take_denials()
         peer.refresh_planes()
@@ -275,7 +224,7 @@ class QueuePair:
         self.leave_peer()
         # Delayed packets of this connection must not fit the next one, and what was negotiated went with it.
         self.sq_psn = self.context.rng.getrandbits(24)
-        self.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
+        self.association.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
         self.told_status = None
         self.remote_instance = None
         self.requestor.start(self.sq_psn)
@@ -283,10 +232,11 @@ class QueuePair:
 
     def leave_peer(self) -> None:
         """Take part no longer in what queue pairs to one peer share."""
-        if self.connected:
-            self.connected = False
+        association = self.association
+        if association.connected:
+            association.connected = False
             self.open_planes = 0
-            self.peer.detach(self)
+            association.peer.detach(self, association.route)
 
     def abandon(self, now: int) -> None:
         """What `fail` does at the least, for a queue pair whose own state is what is broken."""
@@ -296,14 +246,36 @@ class QueuePair:
         self.state = QpState.ERROR
         self.error = ErrorReason.INTERNAL
         context.timers.cancel_owner(self)
-        context.unwake(self.requestor)
-        if self.connected and self.requestor.waiting:
-            self.requestor.waiting = False
-            self.qpcc.waiting.remove(self.requestor)
+        self.requestor.recovery.stop()
+        self.prober.clear()
+        self.responder.stop()
+        if self.connected:
+            context.ring.withdraw(self.requestor)
+
+    # --- what the peer tells its members ---
+
+    def planes_lost(self, planes: int, now: int) -> None:
+        """See `Member`."""
+        if self.state is QpState.RTS:
+            for plane in range(planes.bit_length()):
+                if planes >> plane & 1:
+                    self.requestor.recovery.on_plane_down(plane, now)
+
+    def planes_returned(self, now: int) -> None:
+        """See `Member`."""
+        if self.evs.streak:
+            self.prober.schedule(now, soon=True)
+
+    def peer_restarted(self, instance: int, now: int) -> None:
+        """See `Member`."""
+        if self.remote_instance not in (None, instance):
+            unacked = self.requestor.unacked
+            failed = unacked[0].last if unacked else None
+            self.fail(ErrorReason.PEER_RESTARTED, now, failed_psn=failed, status=CompletionStatus.RETRY_EXC_ERR)
 
     # --- nowhere to send ---
 
-    def watch_outage(self) -> None:
+    def planes_changed(self) -> None:
         """Without a plane to send on nothing is outstanding that could time out: a timer bounds the waiting (`§4`)."""
         timers = self.context.timers
         self.open_planes = self.peer.planes & self.evs.planes()
@@ -335,7 +307,7 @@ class QueuePair:
             "peer": str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
             "outstanding_packets": len(board.outstanding),
             "unacked_requests": len(self.requestor.unacked),
-            "srtt_ns": self.requestor.srtt_ns,
+            "srtt_ns": self.requestor.rtt.srtt_ns,
             "ev_states": {state.name: evs.state.count(state.value) for state in STATES},
             "ev_active": [len(order) for order in evs.order],
             "requestor": self.requestor.counters.snapshot(),
@@ -344,7 +316,6 @@ class QueuePair:
 
     def _stop(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
         self.context.timers.cancel_owner(self)
-        self.prober.clear()
         self.requestor.flush(failed_psn, status, now)
         self.responder.flush(now)
 
@@ -361,7 +332,7 @@ class QueuePair:
                     status=CompletionStatus.LOC_QP_OP_ERR,
                 )
             elif not self.open_planes:
-                self.watch_outage()
+                self.planes_changed()
         elif self.state is QpState.ERROR:
             self.requestor.counters.requests_flushed += 1
             self.requestor.complete(request, CompletionStatus.WR_FLUSH_ERR, now)
@@ -403,66 +374,4 @@ class QueuePair:
         if self.qpcc.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
             self.peer.refresh_planes()
         else:
-            self.watch_outage()
-
-
-def local_document(qp: QueuePair) -> dict[str, Any]:
-    """See `Endpoint.local_attributes`."""
-    context = qp.context
-    attributes = qp.attributes
-    wire = context.config.wire
-    return {
-        "format": DOCUMENT,
-        "address": str(ipaddress.IPv6Address(context.config.address)),
-        "qpn": qp.number,
-        "psn": qp.sq_psn,
-        "mtu": wire.mtu,
-        "p_key": wire.p_key,
-        "udp_port": wire.udp_port,
-        "ports": context.config.ports.count,
-        "ports_up": context.ports.mask,
-        "port_status": context.ports.status,
-        "instance": context.instance,
-        "mpr_dest": attributes.mpr_dest,
-        "max_wimm_dest": attributes.max_wimm_dest,
-        "dynamic_mpr": attributes.dynamic_mpr,
-        "trim_nack": attributes.trim_nack,
-        "service_time": attributes.service_time,
-    }
-
-
-_TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
-    "qpn": (int, 0, 0xFFFFFF),
-    "psn": (int, 0, 0xFFFFFF),
-    "mtu": (int, 64, 9000),
-    "p_key": (int, 0, 0xFFFF),
-    "udp_port": (int, 1, 0xFFFF),
-    "ports": (int, 1, 32),
-    "ports_up": (int, 0, 0xFFFFFFFF),
-    "port_status": (int, 0, (1 << 62) - 1),
-    "instance": (int, 0, (1 << 48) - 1),
-    "mpr_dest": (int, 1, 255),
-    "max_wimm_dest": (int, 1, 32767),
-    "dynamic_mpr": (bool, 0, 1),
-    "trim_nack": (bool, 0, 1),
-    "service_time": (bool, 0, 1),
-}
-
-
-def check_document(qp: QueuePair, remote: Mapping[str, Any]) -> bytes:
-    """Check a peer's document against ours; returns the peer's 16-byte address. Raises QpError."""
-    if remote.get("format") != DOCUMENT:
-        raise QpError(f"remote attributes: format is {remote.get('format')!r}, expected {DOCUMENT!r}")
-    for name, (kind, low, high) in _TYPES.items():
-        value = remote.get(name)
-        if type(value) is not kind or not low <= value <= high:
-            raise QpError(f"remote attributes: {name} is {value!r}, expected {kind.__name__} in {low}..{high}")
-    try:
-        address = ipaddress.IPv6Address(remote.get("address", "")).packed
-    except (ipaddress.AddressValueError, TypeError) as error:
-        raise QpError(f"remote attributes: address: {error}") from None
-    ours = local_document(qp)
-    for name in ("p_key", "udp_port", "ports"):
-        if ours[name] != remote[name]:
-            raise QpError(f"remote attributes: {name} is {remote[name]}, ours is {ours[name]}; they must agree")
-    return address
+            self.planes_changed()

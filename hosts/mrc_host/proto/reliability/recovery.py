@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.congestion.inflight import InflightAccount
 from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import EvInput
-from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Transmission
+from mrc_host.proto.reliability.rtt import Rtt
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Scoreboard, Transmission
+from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import Nack
 from mrc_host.proto.wire.psn import PSN_MASK, extend
-
-if TYPE_CHECKING:
-    from mrc_host.proto.reliability.qp import QpAttributes
-    from mrc_host.proto.reliability.requestor import Requestor
 
 
 class Fate(Enum):
@@ -46,6 +48,12 @@ _NEVER: Final = 1 << 62
 _NO_BUDGET: Final = 1 << 30
 
 
+class Probe(Protocol):
+    """Sends a reliability probe on an EV (`probing.Prober.send`)."""
+
+    def __call__(self, ev: int, now: int, revival: bool) -> None: ...
+
+
 class Recovery:
     """`lost` holds the transmissions to repeat. `hold_ns`: nothing is sent before that time.
 
@@ -55,16 +63,40 @@ class Recovery:
     """
 
     __slots__ = (
-        "_progress", "_rto_armed", "_tail_armed", "alone", "armed", "budget", "heard_ns", "hold_ns", "lost", "refusals",
-        "requestor", "silence",
+        "_account", "_board", "_counters", "_has_data", "_probe", "_progress", "_repeat_last", "_rto_armed", "_rtt",
+        "_tail_armed", "_unacked", "_wake", "alone", "armed", "association", "budget", "heard_ns", "hold_ns", "lost",
+        "refusals", "silence",
     )  # fmt: skip
 
-    def __init__(self, requestor: Requestor) -> None:
-        self.requestor = requestor
+    def __init__(
+        self,
+        association: Association,
+        counters: RequestorCounters,
+        rtt: Rtt,
+        unacked: deque[WriteRequest],
+        *,
+        has_data: Callable[[], bool],
+        wake: Callable[[], None],
+        probe: Probe,
+        repeat_last: Callable[[int, int, int], None],
+    ) -> None:
+        """`unacked`: requests without a transport ACK. `has_data()`: whether something waits to be sent; `wake()`: it
+        may be sent now. `probe` asks the peer what it has; `repeat_last(plane, ev, now)` by sending something again."""
+        self.association = association
+        self._counters = counters
+        self._rtt = rtt
+        self._unacked = unacked
+        self._has_data = has_data
+        self._wake = wake
+        self._probe = probe
+        self._repeat_last = repeat_last
         self.lost: deque[Transmission] = deque()
 
-    def start(self, attributes: QpAttributes) -> None:
+    def start(self, board: Scoreboard, account: InflightAccount) -> None:
         """Begin anew, with the negotiated retry budget."""
+        self._board = board
+        self._account = account
+        attributes = self.association.attributes
         self.budget = attributes.linear_cnt + attributes.exp_cnt if attributes.exp_cnt < _FOR_EVER else _NO_BUDGET
         self._rto_armed = False
         self._tail_armed = False
@@ -79,13 +111,22 @@ class Recovery:
 
     def arm(self, now: int) -> None:
         """Arm the timeout and the tail timer unless they are."""
-        timers = self.requestor.qp.context.timers
-        if not self._rto_armed and self.requestor.board.outstanding:
+        timers = self.association.context.timers
+        if not self._rto_armed and self._board.outstanding:
             self._rto_armed = True
-            timers.arm(TimerKind.RETRANSMIT, self.requestor.qp, now + self.requestor.board.timeout_ns)
+            timers.arm(TimerKind.RETRANSMIT, self, now + self._board.timeout_ns)
         if not self._tail_armed:
             self._arm_tail(now)
         self.armed = self._rto_armed
+
+    def on_timer(self, kind: TimerKind, now: int) -> None:
+        """One of the three is due."""
+        if kind is TimerKind.RETRANSMIT:
+            self.on_timeout(now)
+        elif kind is TimerKind.TAIL:
+            self.on_tail(now)
+        else:
+            self._wake()  # the pause is over
 
     # --- silence ---
 
@@ -95,14 +136,13 @@ class Recovery:
         if self.alone:
             self.alone = False
             self.hold_ns = 0
-            if not self.requestor.waiting and self.requestor.has_data():
-                self.requestor.qp.context.wake(self.requestor)
+            self._wake()
 
-    def next_lost(self, now: int) -> Transmission | None:
-        """The packet to repeat now, None when none may be. It stays in `lost`, as the first."""
+    def next_lost(self, limit: int, now: int) -> Transmission | None:
+        """The packet up to PSN `limit` to repeat now, None when none may be. It stays in `lost`, as the first."""
         lost = self.lost
         if self.alone:
-            oldest = self.requestor.board.oldest()
+            oldest = self._board.oldest()
             if oldest is None or oldest.state != LOST:
                 return None
             lost.remove(oldest)
@@ -110,7 +150,6 @@ class Recovery:
             return oldest
         if now < self.hold_ns:
             return None
-        limit = self.requestor.limit
         for _ in range(len(lost)):
             first = lost[0]
             if first.state == LOST and first.psn <= limit:
@@ -122,14 +161,15 @@ class Recovery:
 
     def on_nack(self, nack: Nack, now: int) -> None:
         """A NACK names a packet (rule (a)); `NACK_FATES` says what becomes of it and of its path."""
-        counters = self.requestor.counters
+        counters = self._counters
         counters.nacks_received += 1
-        qp = self.requestor.qp
-        evs = qp.evs
-        board = self.requestor.board
+        association = self.association
+        evs = association.evs
+        board = self._board
         reason = nack.nack_reason
-        if qp.context.trace is not None:
-            qp.context.trace(now, "nack:received", qpn=qp.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
+        trace = association.context.trace
+        if trace is not None:
+            trace(now, "nack:received", qpn=association.number, psn=nack.nack_psn, ev=nack.entropy, reason=reason)
         ev = evs.universe.index.get(nack.entropy, -1)
         psn = extend(nack.nack_psn, board.una)
         if psn >= board.nxt:
@@ -141,43 +181,37 @@ class Recovery:
         if ev >= 0:
             evs.apply(ev, verdict)
         if fate is Fate.FATAL and sent is not None:  # whichever transmission of it that was
-            qp.fail(ErrorReason.REMOTE_OPERATION, now, failed_psn=sent.psn, status=CompletionStatus.REM_OP_ERR)
+            association.fail(ErrorReason.REMOTE_OPERATION, now, failed_psn=sent.psn, status=CompletionStatus.REM_OP_ERR)
             return
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
             counters.stale_nacks += 1
             return
         self.silence = 0
-        self.requestor.uncount(sent)
+        self._account.drop(sent)
         if fate is Fate.CONGESTED:
-            qp.qpcc.cc.on_trim(now, sent.size)
+            association.qpcc.cc.on_trim(now, sent.size)
         else:
             self._back_off(now)
         self.lose(sent, LossReason.NACK, now)
-        if qp.qpcc.waiting:
-            qp.qpcc.wake_waiting()
+        self._wake_waiting()
 
     def _back_off(self, now: int) -> None:
         """The peer lacked a resource, or its window shrank: pause, longer each time in a row."""
         if now < self.hold_ns:
             return
-        pause = max(self.requestor.srtt_ns, self.requestor.qp.qpcc.cc.base_rtt_ns) << min(self.refusals, 10)
+        pause = max(self._rtt.srtt_ns, self.association.qpcc.cc.base_rtt_ns) << min(self.refusals, 10)
         self.refusals += 1
         self.hold_ns = now + pause
-        self.requestor.qp.context.timers.arm(TimerKind.BACKOFF, self.requestor.qp, self.hold_ns)
-
-    def on_backoff(self) -> None:
-        """The pause is over."""
-        if not self.requestor.waiting and self.requestor.has_data():
-            self.requestor.qp.context.wake(self.requestor)
+        self.association.context.timers.arm(TimerKind.BACKOFF, self, self.hold_ns)
 
     def lose(self, sent: Transmission, reason: LossReason, now: int) -> None:
         """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
-        qp = self.requestor.qp
+        association = self.association
         sent.state = LOST
         counted = sent.counted  # a NACK's packet has left the account before the controller heard of it
-        self.requestor.uncount(sent)
-        counters = self.requestor.counters
-        cc = qp.qpcc.cc
+        self._account.drop(sent)
+        counters = self._counters
+        cc = association.qpcc.cc
         if reason is LossReason.NACK:
             counters.lost_nack += 1
         elif reason is LossReason.PORT_DOWN:
@@ -191,19 +225,19 @@ class Recovery:
                 counters.lost_timeout += 1
             if counted:
                 cc.on_loss(now, sent.size)
-            if qp.peer.planes >> sent.plane & 1:
-                qp.evs.apply(sent.ev, EvInput.LOSS)
-        trace = qp.context.trace
+            if association.peer.planes >> sent.plane & 1:
+                association.evs.apply(sent.ev, EvInput.LOSS)
+        trace = association.context.trace
         if trace is not None:
-            value = qp.evs.universe.values[sent.ev]
+            value = association.evs.universe.values[sent.ev]
             trace(
-                now, "packet:lost", qpn=qp.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
+                now, "packet:lost", qpn=association.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
                 tx=sent.count,
             )  # fmt: skip
         if reason is not LossReason.PORT_DOWN:
             sent.failures += 1
             if sent.failures > self.budget:
-                qp.fail(
+                association.fail(
                     ErrorReason.RETRY_EXCEEDED,
                     now,
                     failed_psn=sent.psn,
@@ -215,76 +249,83 @@ class Recovery:
             self.lost.appendleft(sent)
         else:
             self.lost.append(sent)
-        if not self.requestor.waiting:
-            qp.context.wake(self.requestor)
+        self._wake()
 
     def on_plane_down(self, plane: int, now: int) -> None:
         """A plane is known to be down: what is in flight there is sent again at once, on others."""
-        for sent in self.requestor.board.on_plane(plane):
+        for sent in self._board.on_plane(plane):
             self.lose(sent, LossReason.PORT_DOWN, now)
-        if self.requestor.qp.qpcc.waiting:
-            self.requestor.qp.qpcc.wake_waiting()
+        self._wake_waiting()
 
     def on_timeout(self, now: int) -> None:
         """The local ACK timeout of some packet (rule (d))."""
         self._rto_armed = self.armed = False
-        expired, due = self.requestor.board.timed_out(now)
+        expired, due = self._board.timed_out(now)
         for sent in expired:
             if sent.state == IN_FLIGHT:
                 if self.heard_ns < sent.sent_ns:
                     self.alone = True
                     self.hold_ns = _NEVER
                 self.lose(sent, LossReason.TIMEOUT, now)
-        if due is not None and self.requestor.board.outstanding:
+        if due is not None and self._board.outstanding:
             self._rto_armed = True
             self.armed = self._tail_armed
-            self.requestor.qp.context.timers.arm(TimerKind.RETRANSMIT, self.requestor.qp, due)
-        if self.requestor.qp.qpcc.waiting:
-            self.requestor.qp.qpcc.wake_waiting()
+            self.association.context.timers.arm(TimerKind.RETRANSMIT, self, due)
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        qpcc = self.association.qpcc
+        if qpcc.waiting:
+            self.association.context.ring.wake_waiting(qpcc)
+
+    def stop(self) -> None:
+        """Nothing is sent again."""
+        timers = self.association.context.timers
+        for kind in (TimerKind.RETRANSMIT, TimerKind.TAIL, TimerKind.BACKOFF):
+            timers.cancel(kind, self)
+        self.lost.clear()
 
     # --- the tail: silence while something is unacknowledged ---
 
     def _tail_interval(self) -> int:
         """Two smoothed RTTs of silence, doubling with every probe that brought nothing, but no longer than the
         retry budget would wait for a packet: a transport ACK that never comes must end in that time, too."""
-        rtt = max(self.requestor.srtt_ns + 2 * self.requestor.rttvar_ns, self.requestor.qp.qpcc.cc.base_rtt_ns)
-        board = self.requestor.board
+        rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, self.association.qpcc.cc.base_rtt_ns)
+        board = self._board
         longest = board.timeout_ns << min(max(0, self.silence - board.linear), _MAX_TAIL_DOUBLINGS)
         return max(rtt, min(2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
         """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
-        board = self.requestor.board
-        if not self.requestor.unacked or (
-            self.requestor.has_data() and not board.outstanding and board.una == board.nxt
-        ):
+        board = self._board
+        if not self._unacked or (self._has_data() and not board.outstanding and board.una == board.nxt):
             return  # nothing is unanswered; what waits is sent when it may
-        qp = self.requestor.qp
-        attributes = qp.attributes
-        counters = self.requestor.counters
+        association = self.association
+        attributes = association.attributes
+        counters = self._counters
         progress = counters.sacks_received + counters.packets_sent + counters.acks_received
         if progress != self._progress:
             self._progress = progress
             self._arm_tail(now)
             return
-        everything_sacked = not self.requestor.board.outstanding
+        everything_sacked = not board.outstanding
         if attributes.tail_probe or everything_sacked:
-            plane = qp.peer.next_plane()
-            ev = qp.evs.choose(plane) if plane >= 0 else -1
+            plane = association.peer.next_plane()
+            ev = association.evs.choose(plane) if plane >= 0 else -1
             if ev >= 0:
                 # A probe is always news to the peer. Only what it has already tells it that its answers are lost.
-                if everything_sacked and self.silence & 1 and self.requestor.unacked[0].last < board.nxt:
-                    self.requestor.repeat_last(plane, ev, now)
+                if everything_sacked and self.silence & 1 and self._unacked[0].last < board.nxt:
+                    self._repeat_last(plane, ev, now)
                     self._progress += 1
                 else:
-                    qp.prober.send(ev, now, revival=False)
+                    self._probe(ev, now, revival=False)
         self.silence += 1
         if everything_sacked and self.silence > self.budget:
-            qp.fail(
+            association.fail(
                 ErrorReason.RETRY_EXCEEDED,
                 now,
-                failed_psn=self.requestor.unacked[0].last,
+                failed_psn=self._unacked[0].last,
                 status=CompletionStatus.RETRY_EXC_ERR,
             )
             return
@@ -293,5 +334,5 @@ class Recovery:
     def _arm_tail(self, now: int) -> None:
         self._tail_armed = True
         self.armed = self._rto_armed
-        qp = self.requestor.qp
-        qp.context.timers.arm(TimerKind.TAIL, qp, now + self._tail_interval())
+        association = self.association
+        association.context.timers.arm(TimerKind.TAIL, self, now + self._tail_interval())

@@ -7,18 +7,16 @@ complete in order and completes messages, which is all that the transport ACK an
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.paths.association import Association
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
-
-if TYPE_CHECKING:
-    from mrc_host.proto.reliability.qp import QueuePair
 
 ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
 NAK_INVALID_REQUEST: Final = 0x61
@@ -70,6 +68,7 @@ class Responder:
         "_nak",
         "_since_sack",
         "_start",
+        "association",
         "bits",
         "cack",
         "counters",
@@ -79,7 +78,6 @@ class Responder:
         "mpr",
         "mtu",
         "ooo",
-        "qp",
         "rcvd_bytes",
         "receives",
         "starts",
@@ -88,8 +86,8 @@ class Responder:
         "window",
     )
 
-    def __init__(self, qp: QueuePair, cq: CompletionQueue) -> None:
-        self.qp = qp
+    def __init__(self, association: Association, cq: CompletionQueue) -> None:
+        self.association = association
         self.cq = cq
         self.counters = ResponderCounters()
         self.receives: deque[int] = deque()
@@ -97,7 +95,7 @@ class Responder:
 
     def start(self, first_psn: int) -> None:
         """Enter RTR with the negotiated attributes of the queue pair."""
-        attributes = self.qp.attributes
+        attributes = self.association.attributes
         self.mtu = attributes.mtu
         self.every = attributes.sack_every
         self.trim_nack = attributes.trim_nack
@@ -139,14 +137,14 @@ class Responder:
         bits = self.bits
         if offset < 0 or bits >> offset & 1:
             counters.duplicates += 1
-            if self.qp.context.trace is not None:
+            if self.association.context.trace is not None:
                 self._trace(data, port, now, "duplicate")
-            self.qp.route.doubt(self.qp.peer.control_plane(port), now)
+            self.association.route.doubt(self.association.peer.control_plane(port), now)
             self._sack(psn, data, port, now)
             if data.flags & FLAG_ACK_REQ and psn <= self._acked_psn:
                 self._ack(port)
             return
-        if data.trimmed or offset >= self.window or self.qp.context.refuse:
+        if data.trimmed or offset >= self.window or self.association.context.refuse:
             self._refuse(data, offset, port, now)
             return
 
@@ -164,7 +162,7 @@ class Responder:
             self._violation(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
             return
         if size:
-            region = self.qp.context.memory.regions.get(data.rkey)
+            region = self.association.context.memory.regions.get(data.rkey)
             start = region.offset_of(data.va, size) if region is not None else -1
             if region is None or start < 0 or not region.writable:
                 self._violation(psn, NAK_REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
@@ -198,10 +196,10 @@ class Responder:
             self.bits = bits | 1 << offset
             self.ooo += 1
             counters.out_of_order += 1
-            if self.stashed > self.qp.attributes.max_wimm_dest:
+            if self.stashed > self.association.attributes.max_wimm_dest:
                 self._violation(psn, NAK_REMOTE_OPERATION, ErrorReason.WIMM_LIMIT, data, port, now)
                 return
-        if self.qp.context.trace is not None:
+        if self.association.context.trace is not None:
             self._trace(data, port, now, "placed")
 
         self._since_sack += 1
@@ -215,11 +213,13 @@ class Responder:
     def _refuse(self, data: Data, offset: int, port: int, now: int) -> None:
         """A packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
         counters = self.counters
-        context = self.qp.context
+        context = self.association.context
         if data.trimmed:
             counters.trimmed += 1
             if context.trace is not None:
-                context.trace(now, "packet:trimmed", qpn=self.qp.number, psn=data.psn, ev=data.entropy, port=port)
+                context.trace(
+                    now, "packet:trimmed", qpn=self.association.number, psn=data.psn, ev=data.entropy, port=port
+                )
             if not self.trim_nack:
                 return
             reason = data.trimmed
@@ -235,7 +235,7 @@ class Responder:
 
     def _violation(self, psn: int, syndrome: int, reason: ErrorReason, data: Data, port: int, now: int) -> None:
         """The peer may not do that: SACK the packet (it did arrive), refuse it by a transport NAK, go to ERROR."""
-        if self.qp.context.trace is not None:
+        if self.association.context.trace is not None:
             self._trace(data, port, now, reason.value)
         offset = psn - self.cack - 1
         if offset == 0:
@@ -252,7 +252,7 @@ class Responder:
     def _fail(self, psn: int, syndrome: int, reason: ErrorReason, port: int, now: int) -> None:
         self._nak = (psn, syndrome)
         self.repeat_nak(port)
-        self.qp.fail(reason, now)
+        self.association.fail(reason, now)
 
     def repeat_nak(self, port: int) -> None:
         """Say again why the queue pair is in ERROR, to a peer that still sends."""
@@ -314,19 +314,24 @@ class Responder:
         )
 
     def _complete(self, wr_id: int, status: CompletionStatus, end: MessageEnd | None, now: int) -> None:
-        qp = self.qp
+        association = self.association
         length, immediate = (end.length, end.immediate) if end is not None else (0, None)
-        completion = Completion(wr_id, qp.number, CompletionKind.RECV_IMM, status, length, immediate)
-        qp.context.complete(self.cq, completion)
-        if qp.context.trace is not None:
-            qp.context.trace(now, "wr:completed", qpn=qp.number, wr_id=wr_id, status=status.value)
+        completion = Completion(wr_id, association.number, CompletionKind.RECV_IMM, status, length, immediate)
+        association.context.complete(self.cq, completion)
+        if association.context.trace is not None:
+            association.context.trace(now, "wr:completed", qpn=association.number, wr_id=wr_id, status=status.value)
+
+    def stop(self) -> None:
+        """Nothing is answered later."""
+        self._held = None
+        self.association.context.timers.cancel(TimerKind.SACK_DELAY, self)
 
     def flush(self, now: int) -> None:
         """Complete every posted receive as flushed."""
         receives, self.receives = list(self.receives), deque()
         self.starts.clear()
         self.ends.clear()
-        self._held = None
+        self.stop()
         for wr_id in receives:
             self._complete(wr_id, CompletionStatus.WR_FLUSH_ERR, None, now)
 
@@ -340,7 +345,7 @@ class Responder:
                 runs.pop(entropy, None)
             return 0
         self.counters.ecn_marked += 1
-        after = self.qp.attributes.always_skip_after
+        after = self.association.attributes.always_skip_after
         if after:
             if len(runs) >= _MAX_CE_RUNS:
                 runs.clear()  # no profile has so many EVs: made up
@@ -352,9 +357,9 @@ class Responder:
 
     def _hold(self, psn: int, data: Data, port: int, now: int) -> None:
         """Keep the SACK back (sack_every > 1); the newest packet will have triggered it."""
-        timers = self.qp.context.timers
+        timers = self.association.context.timers
         if self._held is None:
-            timers.arm(TimerKind.SACK_DELAY, self.qp, now + self.qp.attributes.sack_delay_ns)
+            timers.arm(TimerKind.SACK_DELAY, self, now + self.association.attributes.sack_delay_ns)
         self._held = (psn, data.entropy, data.tx_timestamp, data.flags, port, now)
 
     def on_sack_delay(self, now: int) -> None:
@@ -363,7 +368,7 @@ class Responder:
         if held is None:
             return
         psn, entropy, stamp, flags, port, arrived = held
-        if self.qp.attributes.service_time and stamp >= 0:
+        if self.association.attributes.service_time and stamp >= 0:
             stamp = (stamp + (now - arrived >> 7)) & 0xFFFF
         elif now - arrived >= 128:
             stamp = -1  # without service time the echo would measure our own delay
@@ -377,9 +382,9 @@ class Responder:
         """Queue a SACK that `psn` triggered: bitmap, echo of EV, timestamp and rtx, receiver state."""
         self._since_sack = 0
         self._held = None
-        qp = self.qp
-        context = qp.context
-        peer = qp.peer
+        association = self.association
+        context = association.context
+        peer = association.peer
         cack = self.cack
         bits = self.bits
         trigger = psn - cack
@@ -389,21 +394,21 @@ class Responder:
             bitmap = bits >> (offset - 1) & _BITMAP_MASK
         else:
             bitmap = bits
-        attributes = qp.attributes
+        attributes = association.attributes
         plane = port if peer.planes >> port & 1 else peer.control_plane(port)
-        reverse = qp.route.reverse[plane]
+        reverse = association.route.reverse[plane]
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
             context.tc_control,
-            qp.remote_number,
+            association.remote_number,
             flags & FLAG_RTX,
             mark,
             0,
             trigger if trigger > -0x8000 else -0x8000,
             entropy,
-            qp.number & 0xFFFF,
-            qp.remote_number & 0xFFFF,
+            association.number & 0xFFFF,
+            association.remote_number & 0xFFFF,
             cack & PSN_MASK,
             0,
             0,
@@ -416,8 +421,8 @@ class Responder:
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
         )
-        if qp.route.outer_bytes:
-            packet = qp.route.wrap(packet, reverse)
+        if association.route.outer_bytes:
+            packet = association.route.wrap(packet, reverse)
         context.ports.enqueue(plane, packet)
         self.counters.sacks_sent += 1
 
@@ -425,7 +430,7 @@ class Responder:
         """sack_offset when 64 bits cannot show all: around the trigger, and every n-th time older holes in turn."""
         span = bits.bit_length()
         self._cycle += 1
-        if trigger <= 0 or self._cycle >= self.qp.attributes.hole_cycle:
+        if trigger <= 0 or self._cycle >= self.association.attributes.hole_cycle:
             self._cycle = 0
             offset = self._cycle_from
             full = _BITMAP_MASK
@@ -440,29 +445,29 @@ class Responder:
     def on_probe(self, probe: Probe, port: int, now: int) -> None:
         """A reliability probe: a SACK with pr=1, and the last transport ACK again (it may have been lost)."""
         self.counters.probes_answered += 1
-        qp = self.qp
-        context = qp.context
-        peer = qp.peer
+        association = self.association
+        context = association.context
+        peer = association.peer
         bits = self.bits
         offset = self._choose_offset(0, bits) if bits > _BITMAP_MASK else 1
         plane = peer.control_plane(port)
-        reverse = qp.route.reverse[plane]
+        reverse = association.route.reverse[plane]
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
             context.tc_control,
-            qp.remote_number,
+            association.remote_number,
             0,
             _SKIP_ONCE if probe.ce else 0,
             1,
             probe.probe_id,
             probe.packet_entropy,
-            qp.number & 0xFFFF,
-            qp.remote_number & 0xFFFF,
+            association.number & 0xFFFF,
+            association.remote_number & 0xFFFF,
             self.cack & PSN_MASK,
             0,
             0,
-            self.mpr if qp.attributes.dynamic_mpr else 0,
+            self.mpr if association.attributes.dynamic_mpr else 0,
             offset,
             bits >> (offset - 1) & _BITMAP_MASK,
             probe.tx_timestamp,
@@ -471,7 +476,7 @@ class Responder:
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
         )
-        qp.route.send(packet, reverse, plane)
+        association.route.send(packet, reverse, plane)
         self.counters.sacks_sent += 1
         if self.counters.messages_completed:
             self._ack(port)
@@ -479,23 +484,23 @@ class Responder:
     def _nack(self, data: Data, reason: int, port: int) -> None:
         """Refuse one packet, naming its EV and echoing its timestamp."""
         self.counters.nacks_sent += 1
-        qp = self.qp
-        peer = qp.peer
+        association = self.association
+        peer = association.peer
         plane = peer.control_plane(port)
-        reverse = qp.route.reverse[plane]
-        packet = qp.context.codec.encode_nack(
+        reverse = association.route.reverse[plane]
+        packet = association.context.codec.encode_nack(
             peer.addresses,
             reverse,
-            qp.context.tc_control,
-            qp.remote_number,
+            association.context.tc_control,
+            association.remote_number,
             data.psn,
             reason,
             data.entropy,
-            qp.number & 0xFFFF,
-            qp.remote_number & 0xFFFF,
+            association.number & 0xFFFF,
+            association.remote_number & 0xFFFF,
             max(data.tx_timestamp, 0),
         )
-        qp.route.send(packet, reverse, plane)
+        association.route.send(packet, reverse, plane)
 
     def _ack(self, port: int) -> None:
         """Transport ACK of all messages completed so far."""
@@ -503,25 +508,25 @@ class Responder:
         self._send_aeth(self._acked_psn, ACK_SYNDROME, self._acked_msn, port)
 
     def _send_aeth(self, psn: int, syndrome: int, msn: int, port: int) -> None:
-        qp = self.qp
-        peer = qp.peer
+        association = self.association
+        peer = association.peer
         plane = peer.control_plane(port)
-        reverse = qp.route.reverse[plane]
-        packet = qp.context.codec.encode_ack(
+        reverse = association.route.reverse[plane]
+        packet = association.context.codec.encode_ack(
             peer.addresses,
             reverse,
-            qp.context.tc_control,
-            qp.remote_number,
+            association.context.tc_control,
+            association.remote_number,
             psn & PSN_MASK,
             syndrome,
             msn & 0xFFFFFF,
         )
-        qp.route.send(packet, reverse, plane)
+        association.route.send(packet, reverse, plane)
 
     def _trace(self, data: Data, port: int, now: int, verdict: str) -> None:
-        trace = self.qp.context.trace
+        trace = self.association.context.trace
         if trace is not None:
             trace(
-                now, "packet:received", qpn=self.qp.number, psn=data.psn, ev=data.entropy, port=port, ce=data.ce,
-                verdict=verdict,
+                now, "packet:received", qpn=self.association.number, psn=data.psn, ev=data.entropy, port=port,
+                ce=data.ce, verdict=verdict,
             )  # fmt: skip

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from mrc_host.proto.reliability.requestor import WriteRequest
+from mrc_host.proto.reliability.work import WriteRequest
 
 IN_FLIGHT: Final = 0
 ACKED: Final = 1

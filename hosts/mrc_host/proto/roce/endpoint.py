@@ -17,10 +17,9 @@ from typing import Any
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig, WireConfig, check_address
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
-from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpState, QpStateChanged
+from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion, MemoryTable
-from mrc_host.proto.reliability.qp import QpError
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,

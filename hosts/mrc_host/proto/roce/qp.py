@@ -25,6 +25,7 @@ from mrc_host.proto.roce.codec import (
     RoceCodec,
     RoceData,
 )
+from mrc_host.proto.waiting import Waiting, numbers
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 # AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
@@ -315,3 +316,13 @@ class RoceQueuePair:
         else:
             self.region, self.target_offset, self.target_left = region, offset + size, left - size
         return SYNDROME_ACK if data.ack_req else None, length, data if immediate else None
+
+
+def waits_for(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
+    """What a RoCE queue pair waits for; None if it has nothing to do. It only looks."""
+    if qp.state is not QpState.RTS or not qp.messages:
+        return None
+    flying = qp.next_psn - qp.una
+    wire = qp.una & PSN_MASK
+    what = f"ACK of PSN {wire} on {numbers((qp.port,))}" if flying else f"its turn to send PSN {wire}"
+    return Waiting(what, qp.progress_ns, wire, 1 + qp.retries, flying, (qp.port,), patience_ns)

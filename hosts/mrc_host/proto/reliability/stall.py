@@ -1,45 +1,15 @@
-"""What a queue pair with unfinished requests waits for, and since when, for whoever must name the culprit of a stall.
-
-It only looks: nothing here changes the state of a queue pair.
-"""
+"""What an MRC queue pair waits for. It only looks: nothing here changes the state of a queue pair."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from mrc_host.proto.events import QpState
+from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT
+from mrc_host.proto.waiting import Waiting, numbers
 from mrc_host.proto.wire.psn import PSN_MASK
 
-if TYPE_CHECKING:
-    from mrc_host.proto.reliability.qp import QueuePair
-    from mrc_host.proto.roce.qp import RoceQueuePair
 
-
-@dataclass(frozen=True)
-class Waiting:
-    """`what` is waited for since `since_ns` (of the endpoint's clock) by requests of which `psn` is the oldest packet
-    (24 bits, as on the wire), sent `sent` times; `packets` are on their way on `planes`.
-
-    `patience_ns`: how long a packet is retried in a silent network; None: for ever.
-    """
-
-    what: str
-    since_ns: int
-    psn: int
-    sent: int
-    packets: int
-    planes: tuple[int, ...]
-    patience_ns: int | None
-
-
-def numbers(values: tuple[int, ...]) -> str:
-    """As `plane 1`, `planes 0,2`."""
-    return f"plane{'s' if len(values) > 1 else ''} {','.join(map(str, values))}"
-
-
-def of_qp(qp: QueuePair, now: int) -> Waiting | None:
+def waits_for(qp: QueuePair, now: int) -> Waiting | None:
     """What an MRC queue pair waits for; None if it has nothing to do (or is in ERROR, where nothing waits)."""
     requestor = qp.requestor
     if qp.state is not QpState.RTS or not requestor.unacked:
@@ -71,13 +41,3 @@ def of_qp(qp: QueuePair, now: int) -> Waiting | None:
     since = max(board.progress_ns, requestor.unacked[0].posted_ns)
     count = 0 if oldest is None else oldest.count
     return Waiting(what, since, wire, count, len(flying), planes, qp.attributes.patience_ns())
-
-
-def of_roce(qp: RoceQueuePair, patience_ns: int) -> Waiting | None:
-    """What a RoCE queue pair waits for."""
-    if qp.state is not QpState.RTS or not qp.messages:
-        return None
-    flying = qp.next_psn - qp.una
-    wire = qp.una & PSN_MASK
-    what = f"ACK of PSN {wire} on {numbers((qp.port,))}" if flying else f"its turn to send PSN {wire}"
-    return Waiting(what, qp.progress_ns, wire, 1 + qp.retries, flying, (qp.port,), patience_ns)

@@ -1,0 +1,171 @@
+"""What two ends of a queue pair agree on: attributes, and the document that is exchanged out of band
+(`mrc-protocol.md §4`)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mrc_host.proto.config import ReliabilityConfig
+from mrc_host.proto.context import Context
+from mrc_host.proto.events import QpError, QpState
+
+DOCUMENT: Final = "mrc-qp/2"
+_FOR_EVER: Final = 25  # exp_cnt
+_LONGEST_TIMEOUT_NS: Final = 1024 << 24
+# Attributes that a transition needs (`mrc-protocol.md §4`); INIT takes its profiles from `create_qp`.
+REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
+    QpState.RTR: ("remote_number", "remote_address", "rq_psn", "mtu", "max_wimm_dest", "mpr_dest"),
+    QpState.RTS: ("sq_psn", "max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"),
+}
+
+
+class QpAttributes:
+    """Negotiated attributes. Those with `peer_` are the peer's responder's, the rest ours or common."""
+
+    __slots__ = (
+        "always_skip_after",
+        "dynamic_mpr",
+        "exp_cnt",
+        "hole_cycle",
+        "linear_cnt",
+        "max_wimm",
+        "max_wimm_dest",
+        "mpr",
+        "mpr_dest",
+        "mtu",
+        "peer_service_time",
+        "peer_trim_nack",
+        "rack_inference",
+        "sack_delay_ns",
+        "sack_every",
+        "same_ev_inference",
+        "service_time",
+        "tail_probe",
+        "timeout",
+        "trim_nack",
+    )
+
+    def __init__(self, reliability: ReliabilityConfig, mtu: int) -> None:
+        self.mtu = mtu
+        self.peer_trim_nack = True
+        self.peer_service_time = False
+        for name in self.__slots__:
+            if hasattr(reliability, name):
+                setattr(self, name, getattr(reliability, name))
+
+    always_skip_after: int
+    dynamic_mpr: bool
+    exp_cnt: int
+    hole_cycle: int
+    linear_cnt: int
+    max_wimm: int
+    max_wimm_dest: int
+    mpr: int
+    mpr_dest: int
+    rack_inference: bool
+    sack_delay_ns: int
+    sack_every: int
+    same_ev_inference: bool
+    service_time: bool
+    tail_probe: bool
+    timeout: int
+    trim_nack: bool
+
+    def take_capabilities(self, remote: Mapping[str, Any]) -> None:
+        """What the peer's document says it can do."""
+        self.peer_trim_nack = remote["trim_nack"]
+        self.peer_service_time = remote["service_time"]
+        self.dynamic_mpr = self.dynamic_mpr and remote["dynamic_mpr"]
+
+    def for_rtr(self, remote: Mapping[str, Any], address: bytes) -> dict[str, Any]:
+        """The attributes of the transition to RTR that our offer and the peer's document agree on."""
+        return {
+            "remote_number": remote["qpn"],
+            "remote_address": address,
+            "rq_psn": remote["psn"],
+            "mtu": min(self.mtu, remote["mtu"]),
+            "max_wimm_dest": self.max_wimm_dest,
+            "mpr_dest": self.mpr_dest,
+        }
+
+    def for_rts(self, remote: Mapping[str, Any], sq_psn: int) -> dict[str, Any]:
+        """The same for the transition to RTS."""
+        return {
+            "sq_psn": sq_psn,
+            "max_wimm": min(self.max_wimm, remote["max_wimm_dest"]),
+            "mpr": min(self.mpr, remote["mpr_dest"]),
+            "timeout": self.timeout,
+            "linear_cnt": self.linear_cnt,
+            "exp_cnt": self.exp_cnt,
+        }
+
+    def patience_ns(self) -> int | None:
+        """How long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
+        if self.exp_cnt >= _FOR_EVER:
+            return None
+        base = 1024 << self.timeout
+        doubled = (max(base, min(base << step, _LONGEST_TIMEOUT_NS)) for step in range(1, self.exp_cnt + 1))
+        return base * (self.linear_cnt + 1) + sum(doubled)
+
+
+def local_document(context: Context, number: int, sq_psn: int, attributes: QpAttributes) -> dict[str, Any]:
+    """See `Endpoint.local_attributes`."""
+    wire = context.config.wire
+    return {
+        "format": DOCUMENT,
+        "address": str(ipaddress.IPv6Address(context.config.address)),
+        "qpn": number,
+        "psn": sq_psn,
+        "mtu": wire.mtu,
+        "p_key": wire.p_key,
+        "udp_port": wire.udp_port,
+        "ports": context.config.ports.count,
+        "ports_up": context.ports.mask,
+        "port_status": context.ports.status,
+        "instance": context.instance,
+        "mpr_dest": attributes.mpr_dest,
+        "max_wimm_dest": attributes.max_wimm_dest,
+        "dynamic_mpr": attributes.dynamic_mpr,
+        "trim_nack": attributes.trim_nack,
+        "service_time": attributes.service_time,
+    }
+
+
+_TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
+    "qpn": (int, 0, 0xFFFFFF),
+    "psn": (int, 0, 0xFFFFFF),
+    "mtu": (int, 64, 9000),
+    "p_key": (int, 0, 0xFFFF),
+    "udp_port": (int, 1, 0xFFFF),
+    "ports": (int, 1, 32),
+    "ports_up": (int, 0, 0xFFFFFFFF),
+    "port_status": (int, 0, (1 << 62) - 1),
+    "instance": (int, 0, (1 << 48) - 1),
+    "mpr_dest": (int, 1, 255),
+    "max_wimm_dest": (int, 1, 32767),
+    "dynamic_mpr": (bool, 0, 1),
+    "trim_nack": (bool, 0, 1),
+    "service_time": (bool, 0, 1),
+}
+
+
+def check_document(context: Context, remote: Mapping[str, Any]) -> bytes:
+    """Check a peer's document against our configuration; returns the peer's 16-byte address. Raises QpError."""
+    if remote.get("format") != DOCUMENT:
+        raise QpError(f"remote attributes: format is {remote.get('format')!r}, expected {DOCUMENT!r}")
+    for name, (kind, low, high) in _TYPES.items():
+        value = remote.get(name)
+        if type(value) is not kind or not low <= value <= high:
+            raise QpError(f"remote attributes: {name} is {value!r}, expected {kind.__name__} in {low}..{high}")
+    try:
+        address = ipaddress.IPv6Address(remote.get("address", "")).packed
+    except (ipaddress.AddressValueError, TypeError) as error:
+        raise QpError(f"remote attributes: address: {error}") from None
+    config = context.config
+    ours = {"p_key": config.wire.p_key, "udp_port": config.wire.udp_port, "ports": config.ports.count}
+    for name, value in ours.items():
+        if value != remote[name]:
+            raise QpError(f"remote attributes: {name} is {remote[name]}, ours is {value}; they must agree")
+    return address

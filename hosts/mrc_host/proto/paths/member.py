@@ -1,0 +1,51 @@
+"""A queue pair, as the peer, the route and the congestion context see it that it is connected by."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.congestion.qpcc import Qpcc, Sender
+from mrc_host.proto.events import ErrorReason
+from mrc_host.proto.paths.ev import EvSet
+
+
+class Member(Protocol):
+    """See the module's docstring."""
+
+    @property
+    def evs(self) -> EvSet:
+        """Its EVs."""
+
+    @property
+    def qpcc(self) -> Qpcc:
+        """The congestion context that it uses."""
+
+    @property
+    def requestor(self) -> Sender:
+        """Its sending half."""
+
+    def planes_changed(self) -> None:
+        """Which planes are usable towards the peer, or on which it has EVs, has changed."""
+
+    def planes_lost(self, planes: int, now: int) -> None:
+        """These planes (a bit mask) ceased to be usable: what is in flight there is lost."""
+
+    def planes_returned(self, now: int) -> None:
+        """A port of ours came back: do not wait to probe EVs that look bad."""
+
+    def peer_restarted(self, instance: int, now: int) -> None:
+        """The peer's endpoint is `instance` now: a queue pair of another life of it is gone."""
+
+    def fail(
+        self,
+        reason: ErrorReason,
+        now: int,
+        *,
+        failed_psn: int | None = None,
+        status: CompletionStatus = CompletionStatus.WR_FLUSH_ERR,
+    ) -> None:
+        """Go to ERROR."""
+
+    def abandon(self, now: int) -> None:
+        """Go to ERROR though its own state may be what is broken."""

@@ -1,0 +1,23 @@
+"""The smoothed round-trip time of one queue pair and its variation (RFC 6298), ns."""
+
+from __future__ import annotations
+
+
+class Rtt:
+    """Both are 0 until the first sample."""
+
+    __slots__ = ("srtt_ns", "var_ns")
+
+    def __init__(self) -> None:
+        self.srtt_ns = 0
+        self.var_ns = 0
+
+    def sample(self, rtt: int) -> None:
+        """Take in an unambiguous sample."""
+        if self.srtt_ns:
+            error = rtt - self.srtt_ns
+            self.srtt_ns += error >> 3
+            self.var_ns += (abs(error) - self.var_ns) >> 2
+        else:
+            self.srtt_ns = rtt
+            self.var_ns = rtt >> 1

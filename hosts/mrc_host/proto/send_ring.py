@@ -1,0 +1,114 @@
+"""Who may send next: the requestors that have something to send, in turn, and those that wait for their window."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mrc_host.proto.congestion.qpcc import Qpcc, Sender
+from mrc_host.proto.timers import TimerKind, TimerQueue
+
+# What `Sender.emit` returns when it sends nothing.
+IDLE: Final = 0  # nothing that may go before a SACK, a post or a timer
+WINDOW: Final = 1  # the congestion window is closed
+PORT: Final = 2  # not on this port now; perhaps on another one
+AHEAD: Final = 3  # this port has carried more to the peer than the others: let them catch up
+BUDGET: Final = 4  # the packet does not fit the port's room
+
+Faulty = Callable[[Sender, Exception], None]
+
+
+class SendRing:
+    """A sender is in the ring, or waits for its window (`Qpcc.waiting`), or has nothing that may be sent now."""
+
+    __slots__ = ("_timers", "senders")
+
+    def __init__(self, timers: TimerQueue) -> None:
+        self._timers = timers
+        self.senders: deque[Sender] = deque()
+
+    def wake(self, sender: Sender) -> None:
+        """It may have something to send: put it into the ring unless it is there."""
+        if not sender.in_ring:
+            sender.in_ring = True
+            sender.qpcc.in_ring += 1
+            self.senders.append(sender)
+
+    def wake_waiting(self, qpcc: Qpcc) -> None:
+        """The window may have opened: put as many that wait into the ring as it has room for full packets."""
+        cc = qpcc.cc
+        mtu = cc.mtu
+        room = cc.cwnd - cc.inflight
+        if room < mtu and cc.inflight <= 0:
+            room = mtu  # with nothing in flight one packet may always leave
+        waiting = qpcc.waiting
+        while waiting and room >= mtu:
+            sender = waiting.popleft()
+            sender.waiting = False
+            self.wake(sender)
+            room -= mtu
+
+    def withdraw(self, sender: Sender) -> None:
+        """It sends no more."""
+        if sender.in_ring:
+            sender.in_ring = False
+            sender.qpcc.in_ring -= 1
+            self.senders.remove(sender)
+        if sender.waiting:
+            sender.waiting = False
+            sender.qpcc.waiting.remove(sender)
+
+    def fill(self, port: int, now: int, room: int, packets: list[bytes], faulty: Faulty) -> int:
+        """Append packets for `port`, at most `room` bytes together, in turn; returns the room that is left.
+
+        An exception of a sender goes to `faulty`, and the sender out of the ring.
+        """
+        ring = self.senders
+        stuck = 0  # senders seen in a row that have nothing for this port
+        blocked: list[Qpcc] = []  # window closed, or this port has run ahead of the others
+        held = 0  # their senders in the ring
+        while stuck + held < len(ring):
+            sender = ring[0]
+            qpcc = sender.qpcc
+            if blocked and qpcc in blocked:
+                ring.rotate(-1)
+                continue
+            try:
+                sent = sender.emit(port, now, room)
+            except Exception as error:  # noqa: BLE001 - whose fault it is, and what to do, the endpoint knows
+                faulty(sender, error)
+                if ring and ring[0] is sender:
+                    ring.popleft()
+                    sender.in_ring = False
+                continue
+            if isinstance(sent, bytes):
+                packets.append(sent)
+                room -= len(sent)
+                ring.rotate(-1)
+                stuck = 0
+            elif sent == PORT:
+                ring.rotate(-1)
+                stuck += 1
+            elif sent == AHEAD:
+                blocked.append(qpcc)
+                held += qpcc.in_ring
+                stuck = 0
+            elif sent == BUDGET:
+                break
+            else:
+                ring.popleft()
+                sender.in_ring = False
+                qpcc.in_ring -= 1
+                if qpcc.balance.waiting and (sent == WINDOW or not qpcc.in_ring):
+                    qpcc.balance.pause()
+                    self._timers.cancel(TimerKind.BALANCE, qpcc)
+                if sent == WINDOW:
+                    sender.waiting = True
+                    qpcc.waiting.append(sender)
+                    blocked.append(qpcc)
+                    held += qpcc.in_ring
+                    stuck = 0
+                elif qpcc.waiting:
+                    self.wake_waiting(qpcc)  # it leaves the room that it was woken for to another
+        return room

@@ -1,0 +1,27 @@
+"""What a queue pair with unfinished requests waits for, and since when: for whoever names the culprit of a stall."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """`what` is waited for since `since_ns` (of the endpoint's clock) by requests of which `psn` is the oldest packet
+    (24 bits, as on the wire), sent `sent` times; `packets` are on their way on `planes`.
+
+    `patience_ns`: how long a packet is retried in a silent network; None: for ever.
+    """
+
+    what: str
+    since_ns: int
+    psn: int
+    sent: int
+    packets: int
+    planes: tuple[int, ...]
+    patience_ns: int | None
+
+
+def numbers(values: tuple[int, ...]) -> str:
+    """As `plane 1`, `planes 0,2`."""
+    return f"plane{'s' if len(values) > 1 else ''} {','.join(map(str, values))}"
