@@ -10,6 +10,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -242,6 +243,42 @@ def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
                 assert [death.role for death in made.deaths()] == roles
     finally:
         subprocess.run([*users.MRCLAB, "down", "tiny"], capture_output=True, timeout=HANGS_S, check=True)
+
+
+def test_a_signal_ends_whoever_waits_for_it_at_any_moment(tmp_path: pathlib.Path) -> None:
+    """Found by the test of deaths: a handler that sets an Event waits for ever when the main thread has its lock."""
+    daemon = f"""
+import pathlib, signal
+from mrc_control.lab import daemon as module
+from mrc_control.lab.record import LabFolder
+from mrc_topo.labfile import load_lab
+module.WATCH_S = 0.0
+for _ in range(20):
+    made = module.Daemon(LabFolder(pathlib.Path({str(tmp_path)!r})), load_lab("tiny"), "mrc", "memory")
+    made.write()
+    made.bury = bool
+    made.starting = False
+    signal.signal(signal.SIGALRM, lambda got, _: made.end(got))
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    made.wait()
+"""
+    server = """
+import os, signal
+from p4lite.switch import server as module
+module.SIGNAL_POLL_S = 0.0
+class Server:
+    tls = None
+    def start(self):
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        return "unix:/nowhere"
+    def stop(self):
+        pass
+signal.SIGTERM = signal.SIGALRM
+for _ in range(20):
+    module.serve_until_signal(Server(), "test")
+"""
+    for code in (daemon, server):
+        subprocess.run([sys.executable, "-c", code], timeout=HANGS_S, check=True, stdout=subprocess.DEVNULL)
 
 
 def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -> None:

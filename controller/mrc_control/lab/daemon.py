@@ -18,7 +18,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import IO
@@ -88,7 +87,8 @@ class Daemon:
         self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
         self.record = Record(roles={"labd": os.getpid()})
-        self.ended = threading.Event()
+        #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
+        self.ended = False
         self.starting = True
         # Limits on priorities are what an ordinary user may have been given; the soft ones go as far as the hard ones.
         for limit in (resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
@@ -127,9 +127,9 @@ class Daemon:
 
     def end(self, number: int) -> None:
         """What SIGTERM and SIGINT do: end a running lab, or give up starting one at once."""
-        if not self.ended.is_set():
+        if not self.ended:
             self.record.deaths.append(Death.now("labd", f"was told to end by {signal.Signals(number).name}"))
-        self.ended.set()
+        self.ended = True
         if self.starting:
             self.starting = False
             raise Stopped
@@ -227,9 +227,10 @@ class Daemon:
 
         A child that dies is left dead: an experiment must see that.
         """
-        while not self.ended.wait(WATCH_S) and self.folder.record_file.exists():
+        while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
                 self.bury()
+            time.sleep(WATCH_S)
 
     def stop(self) -> None:
         """Lets everything end by itself that has files to finish; the rest ends with the namespace."""

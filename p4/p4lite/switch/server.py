@@ -15,7 +15,7 @@ import json
 import logging
 import signal
 import sys
-import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,7 +40,7 @@ from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants
 from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
-SIGNAL_POLL_S = 0.5
+SIGNAL_POLL_S = 0.1
 
 #: Keys of a fabric description, by object.
 DESCRIPTION = {
@@ -322,8 +322,11 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
 
     Says on standard error, in the name of `program`, who else can command the server.
     """
-    stop = threading.Event()
-    previous = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    # No `Event`: this thread may hold its lock when the signal comes.
+    signals: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda got, _: signals.append(got)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         address = server.start()
         warning = listen.warning(address, server.tls)
@@ -331,9 +334,9 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
             print(f"{program}: warning: {warning}", file=sys.stderr, flush=True)
         _tune_gc()
         print(f"ready {address}", flush=True)
-        # A signal that one of gRPC's threads takes does not wake this one: look again now and then.
-        while not stop.wait(SIGNAL_POLL_S):
-            pass
+        # A signal does not wake this thread: look again now and then.
+        while not signals:
+            time.sleep(SIGNAL_POLL_S)
     finally:
         server.stop()
         for number, handler in previous.items():
