@@ -1,1 +1,1 @@
-"""The lab as a thing on a machine: its namespaces and the program that starts it in them."""
+"""A lab on this machine: described, brought up, recorded and watched, entered; and the clients of its parts."""
