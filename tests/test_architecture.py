@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import grimp
+import networkx as nx
 import pytest
 from importlinter.cli import lint_imports
 
@@ -38,6 +40,23 @@ def imports(path: pathlib.Path, package: str) -> set[str]:
 
 def test_layers() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+@pytest.mark.parametrize("package", ROOTS.values())
+def test_no_module_imports_itself_through_others(package: str) -> None:
+    """Also packages and what is in them, of which the contract "No circle" says nothing; imports for types count."""
+    graph = grimp.build_graph(package, cache_dir=None)
+    imports = nx.DiGraph(
+        (one, other) for one in graph.modules for other in graph.find_modules_directly_imported_by(one)
+    )
+    circles = [sorted(each) for each in nx.strongly_connected_components(imports) if len(each) > 1]
+    assert not circles
+
+
+def test_picture_is_of_this_tree() -> None:
+    """`python docs/house.py` makes it."""
+    command = [sys.executable, "docs/house.py", "--check"]
+    assert not subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "hosts/mrc_host/proto").rglob("*.py")), ids=lambda p: p.name)
