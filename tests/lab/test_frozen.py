@@ -172,12 +172,13 @@ def failures_of_a_short_run(made: RealSession, harm: Callable[[], None]) -> list
 
 def test_one_signal_waits_for_patience_and_two_do_not() -> None:
     made = Interruption()
-    with made.patience():
-        made.heard(signal.SIGTERM)
-        with pytest.raises(Interrupted) as first:
-            made.check()
-        with pytest.raises(Interrupted) as second:
-            made.heard(signal.SIGINT)
+    made.check()
+    made.patient = True
+    made.heard(signal.SIGTERM)
+    with pytest.raises(Interrupted) as first:
+        made.check()
+    with pytest.raises(Interrupted) as second:
+        made.heard(signal.SIGINT)
     assert (first.value.exit_code, second.value.exit_code, made.number) == (143, 130, signal.SIGTERM)
     with pytest.raises(Interrupted):
         Interruption().heard(signal.SIGINT)

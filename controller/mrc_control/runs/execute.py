@@ -223,16 +223,16 @@ def execute(
         try:
             with session_for(experiment.lab, clock, experiment.transport, progress) as session:
                 progress("running")
-                with interruption.patience():
-                    with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-                        result = run_on(session, experiment, view, recording, interruption.check)
-                    document = result.document() | {"program_counters": _counters(session)}
+                # From here on whatever comes is brought to its end: the run, the lab, the report.
+                interruption.patient = True
+                with LiveView(topology) if live else contextlib.nullcontext(None) as view:
+                    result = run_on(session, experiment, view, recording, interruption.check)
+                document = result.document() | {"program_counters": _counters(session)}
         except (LabDied, Interrupted) as error:
             if document is None:
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 document = result.document() | {"program_counters": {}}
-        with interruption.patience():
-            judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
-            resultdir.write(folder, document, topology, judged, experiment.title, recording)
+        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+        resultdir.write(folder, document, topology, judged, experiment.title, recording)
     return Outcome(experiment, topology, document, judged, folder, interruption.number)

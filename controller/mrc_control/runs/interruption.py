@@ -28,33 +28,25 @@ class Interrupted(BaseException):
 class Interruption:
     """What has become of the signals: `number` is the first that came (0: none).
 
-    One is raised at once, but within `patience` the first is only noted, for `check` to raise at a better moment.
+    One is raised at once; but from when it is `patient`, the first is only noted, for `check` to raise at a better
+    moment.
     """
 
     def __init__(self) -> None:
         self.number = 0
-        self._patient = False
+        self.patient = False
 
     def heard(self, number: int, frame: FrameType | None = None) -> None:
         """The handler."""
         first = not self.number
         self.number = self.number or number
-        if not (first and self._patient):
+        if not (first and self.patient):
             raise Interrupted(number)
 
     def check(self) -> None:
         """Raises Interrupted if a signal has come."""
         if self.number:
             raise Interrupted(self.number)
-
-    @contextlib.contextmanager
-    def patience(self) -> Iterator[None]:
-        """Notes the first signal and goes on."""
-        before, self._patient = self._patient, True
-        try:
-            yield
-        finally:
-            self._patient = before
 
 
 @contextlib.contextmanager
