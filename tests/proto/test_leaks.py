@@ -104,7 +104,7 @@ def test_nothing_is_left_of_what_was_destroyed() -> None:
     live(core, 1)
     context = core.context
     assert (core.peers, context.denied, core._qps, core._cqs) == ({}, {}, {}, {})
-    assert list(core._universes) == [id(core.config.ev)]
+    assert list(core._universes.by_profile) == [id(core.config.ev)]
     assert not context.memory.regions
     assert not context.ring.senders
     assert context.counters.faults == 0

@@ -17,8 +17,6 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import random
-import traceback
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,16 +25,17 @@ from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
 from mrc_host.proto.context import EVERYBODY, Context
-from mrc_host.proto.events import ErrorReason, Event, EvState, Fault, PortChanged, QpError, QpState
+from mrc_host.proto.events import ErrorReason, Event, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
-from mrc_host.proto.paths.ev import STATES, EvInput
-from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
+from mrc_host.proto.paths.universes import Universes
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.responder import Responder
@@ -48,7 +47,6 @@ from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointRes
 from mrc_host.proto.wire.packet import WireError
 
 ENDPOINT_QP = 2  # endpoint operations go to this queue pair number
-_MAX_FAULTS = 64  # kinds of faults that are told; more are only counted
 _REFUSALS = (
     NackReason.NO_BITMAP,
     NackReason.NO_PKT_BUFFER,
@@ -61,7 +59,7 @@ class Endpoint:
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
     __slots__ = (
-        "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universe_users", "_universes", "config", "context", "peers",
+        "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universes", "config", "context", "peers",
     )  # fmt: skip
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
@@ -73,11 +71,9 @@ class Endpoint:
         self._qps: dict[int, QueuePair] = {}
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
-        self._universes: dict[int, EvUniverse] = {}  # by identity of the profile, while a queue pair uses it
-        self._universe_users: Counter[int] = Counter()
-        self._faults: set[tuple[str, str, int]] = set()  # those already told
-        # The endpoint's own profile serves strangers, too, and stays.
-        self._take_universe(config.ev)
+        self._faults = Faults(self.context)
+        self._universes = Universes(config.ports.count, rng)
+        self._universes.take(config.ev)  # the endpoint's own profile serves strangers, too, and stays
 
     # --- the driver's five methods ---
 
@@ -91,9 +87,9 @@ class Endpoint:
             message = self._decode(port, packet, now)
             if message is not None:
                 self._take(message, port, now)
-        except Exception as error:  # noqa: BLE001 - no packet may end the endpoint; see `_fault`
+        except Exception as error:  # noqa: BLE001 - no packet may end the endpoint; see `Faults`
             peer = self.peers.get(message.addresses) if message is not None else None
-            self._fault("a packet", error, peer, now)
+            self._faults.contain("a packet", error, peer, now)
 
     def _decode(self, port: int, packet: bytes, now: int) -> Message | None:
         """The message in a packet, None when it is none for us."""
@@ -170,29 +166,9 @@ class Endpoint:
         if peer is not None:
             peer.planes_lost(self._node.on_request(peer, message, port, now), now)
         elif message.addresses[16:] == self.config.address:
-            self._node.on_stranger(message, self._universes[id(self.config.ev)], port, now)
+            self._node.on_stranger(message, self._universes.of(self.config.ev), port, now)
         else:
             context.drop("unknown_peer", port, now)
-
-    def _fault(self, where: str, error: Exception, peer: Peer | None, now: int) -> None:
-        """An error of ours: close the peer it concerns, count it, tell each kind once; everything else goes on."""
-        context = self.context
-        context.counters.faults += 1
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        kind = (type(error).__name__, frame.filename, frame.lineno or 0)
-        if kind not in self._faults and len(self._faults) < _MAX_FAULTS:
-            self._faults.add(kind)
-            text = f"{type(error).__name__}: {error}"
-            detail = "".join(traceback.format_exception(error))
-            context.events.append(Fault(where, peer.address if peer is not None else None, text, detail))
-        if peer is None:
-            return
-        for qp in list(peer.qps):
-            try:
-                qp.fail(ErrorReason.INTERNAL, now)
-            except Exception:  # noqa: BLE001 - its state is what is broken
-                qp.abandon(now)
-        context.timers.cancel(TimerKind.PORT_STATUS, peer)
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """IPv6 packets to put on `port` now, in order, together at most `budget_bytes` long.
@@ -222,7 +198,7 @@ class Endpoint:
 
     def _sender_failed(self, sender: Sender, error: Exception) -> None:
         peer = next((peer for peer in self.peers.values() if sender.qpcc in peer.controllers), None)
-        self._fault("sending", error, peer, self.context.now)
+        self._faults.contain("sending", error, peer, self.context.now)
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called (ns), or None."""
@@ -236,8 +212,8 @@ class Endpoint:
             kind, owner = due
             try:
                 self._timer(kind, owner, now)
-            except Exception as error:  # noqa: BLE001 - see `_fault`
-                self._fault(f"timer {kind.name}", error, self._peer_of(owner), now)
+            except Exception as error:  # noqa: BLE001 - see `Faults`
+                self._faults.contain(f"timer {kind.name}", error, self._peer_of(owner), now)
 
     def _peer_of(self, owner: object) -> Peer | None:
         """Whom a timer concerns."""
@@ -305,22 +281,6 @@ class Endpoint:
 
     # --- queue pairs ---
 
-    def _take_universe(self, config: EvConfig) -> EvUniverse:
-        """The universe of a profile for one more user; it keeps the profile alive, so that the id stays unique."""
-        universe = self._universes.get(id(config))
-        if universe is None:
-            universe = EvUniverse(config, self.config.ports.count, self.context.rng)
-            self._universes[id(config)] = universe
-        self._universe_users[id(config)] += 1
-        return universe
-
-    def _drop_universe(self, universe: EvUniverse) -> None:
-        """One user less; the last one takes the universe with it."""
-        key = id(universe.config)
-        self._universe_users[key] -= 1
-        if not self._universe_users[key]:
-            del self._universe_users[key], self._universes[key]
-
     def create_qp(
         self,
         send_cq: CompletionQueue,
@@ -345,7 +305,7 @@ class Endpoint:
         qp = QueuePair(
             number,
             self.context,
-            self._take_universe(ev_config),
+            self._universes.take(ev_config),
             send_cq,
             recv_cq or send_cq,
             reliability or self.config.reliability,
@@ -364,7 +324,7 @@ class Endpoint:
         qp.reset(now)
         for cq in {qp.requestor.cq, qp.responder.cq}:
             cq.users.remove(qp)
-        self._drop_universe(qp.evs.universe)
+        self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> dict[str, Any]:
         """What the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
@@ -515,18 +475,7 @@ class Endpoint:
 
     def query_evs(self, qp: QueuePair) -> list[dict[str, Any]]:
         """One dict per EV: ev, plane, state, active, losses."""
-        evs = qp.evs
-        active = {ev for order in evs.order for ev in order}
-        return [
-            {
-                "ev": value,
-                "plane": evs.universe.planes[ev],
-                "state": STATES[evs.state[ev]].name,
-                "active": ev in active,
-                "losses": evs.losses.get(ev, 0),
-            }
-            for ev, value in enumerate(evs.universe.values)
-        ]
+        return qp.evs.rows()
 
     def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:
         """The controller's word: DENIED, or anything else to undo it. Raises KeyError for an unknown EV.
@@ -599,7 +548,7 @@ class Endpoint:
         self.context.now = now
         check_range("plane", plane, 0, self.config.ports.count - 1)
         timeout = self.config.ev.probe_timeout_ns if timeout_ns is None else timeout_ns
-        return self._node.probe(peer, self._universes[id(self.config.ev)], ev, plane, now, timeout)
+        return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout)
 
     def set_receive_pressure(self, penalty: int, *, restore: bool = False, refuse: NackReason | None = None) -> None:
         """Responder flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK;
@@ -620,19 +569,7 @@ class Endpoint:
         return {
             "endpoint": context.counters.snapshot(),
             "drops": dict(context.drops),
-            "ports": [
-                {
-                    "port": port.number,
-                    "up": port.up,
-                    "carrier": port.carrier,
-                    "enabled": port.enabled,
-                    "sent_packets": port.sent_packets,
-                    "sent_bytes": port.sent_bytes,
-                    "received_packets": port.received_packets,
-                    "received_bytes": port.received_bytes,
-                }
-                for port in context.ports.ports
-            ],
+            "ports": [port.snapshot() for port in context.ports.ports],
             "peers": [row for peer in self.peers.values() for row in peer.snapshots()],
             "qps": [qp.snapshot() for qp in self._qps.values()],
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 
 class Port:
@@ -24,6 +25,19 @@ class Port:
         self.sent_bytes = 0
         self.received_packets = 0
         self.received_bytes = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-serialisable state and counters."""
+        return {
+            "port": self.number,
+            "up": self.up,
+            "carrier": self.carrier,
+            "enabled": self.enabled,
+            "sent_packets": self.sent_packets,
+            "sent_bytes": self.sent_bytes,
+            "received_packets": self.received_packets,
+            "received_bytes": self.received_bytes,
+        }
 
 
 class PortTable:

@@ -50,8 +50,12 @@ class InflightAccount:
 
     def send(self, size: int) -> None:
         """A packet of nominal `size` bytes left."""
-        self._sent += size
-        self._update()
+        self._sent = sent = self._sent + size
+        owed = sent - self._lost - self._units * RCVD_UNIT  # as in `_update`, without its call: the data path
+        if owed > 0:
+            if self._cc is not None:
+                self._cc.inflight += owed - self.in_flight
+            self.in_flight = owed
 
     def lose(self, size: int) -> None:
         """A packet in flight was taken for lost, was trimmed, or was refused."""

@@ -15,7 +15,7 @@ import random
 from array import array
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.events import EvState
@@ -165,6 +165,21 @@ class EvSet:
     def planes(self) -> int:
         """Bit mask of the planes that have an active EV."""
         return sum(1 << plane for plane, order in enumerate(self.order) if order)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict per EV: ev, plane, state, active, losses."""
+        universe = self.universe
+        active = {ev for order in self.order for ev in order}
+        return [
+            {
+                "ev": value,
+                "plane": universe.planes[ev],
+                "state": STATES[self.state[ev]].name,
+                "active": ev in active,
+                "losses": self.losses.get(ev, 0),
+            }
+            for ev, value in enumerate(universe.values)
+        ]
 
     # --- state ---
 
