@@ -73,5 +73,5 @@ soak: setup
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 
 clean:
-	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

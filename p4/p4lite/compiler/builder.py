@@ -9,6 +9,7 @@ import lark
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, parse_number
+from p4lite.compiler.literals import annotation_of, unquote
 from p4lite.compiler.position import Pos
 
 Children = list[Any]
@@ -18,11 +19,6 @@ _LEVELS = (
     ("+", "-", "++", "|+|", "|-|"), ("*", "/", "%"),
 )  # fmt: skip
 PRECEDENCE = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
-
-
-def unquote(text: str) -> str:
-    """The value of a string literal: without quotes, `\\"` and `\\\\` resolved."""
-    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if "\\" in text else text[1:-1]
 
 
 def _nodes(ch: Children) -> Children:
@@ -50,24 +46,6 @@ def _span(first: Pos, last: Pos, extra: int = 0) -> Pos:
     if first.line != last.line or first.file != last.file or last.col < first.col:
         return first
     return first._replace(length=last.col + last.length + extra - first.col)
-
-
-def annotation_of(token: Token) -> ast.Annotation:
-    """The annotation of an ANNO token."""
-    if token.body is None:
-        return ast.Annotation(token.pos, token.value)
-    texts = [t.value for t in token.body]
-    args: list[str | int] = []
-    for t in token.body:
-        if t.type == "STRING":
-            args.append(unquote(t.value))
-        elif t.type == "INT":
-            number = parse_number(t.value)
-            args.append(number[0] if number else 0)
-        elif t.type != "_COMMA":
-            args = []
-            break
-    return ast.Annotation(token.pos, token.value, " ".join(texts), tokens=texts, args=args)
 
 
 class Builder(lark.Transformer[Any, Any]):
