@@ -206,8 +206,8 @@ def test_psn_wrap_with_losses() -> None:
 def test_msn_and_rqmsn_wrap() -> None:
     s = story()
     requestor, responder = s.qp.requestor, s.connection.peer.responder
-    requestor.msn = responder._acked_msn = 0xFFFD  # as after 65533 messages
-    requestor.rqmsn, responder._expected_rqmsn = 0xFFFE, 0xFFFF
+    requestor.work.msn = responder._acked_msn = 0xFFFD  # as after 65533 messages
+    requestor.work.rqmsn, responder._expected_rqmsn = 0xFFFE, 0xFFFF
     for number in range(6):
         s.bench.post(s.connection, 10, immediate=number)
     s.until(lambda: s.bench.outstanding == 0)

@@ -91,9 +91,10 @@ class InflightAccount:
         newly = (rcvd_bytes - self._units) & _RCVD_MASK
         if newly >= _RCVD_MASK >> 1:
             return 0
-        newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
-        self._units += newly
-        self._update()
+        if newly:
+            newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
+            self._units += newly
+            self._update()
         return newly * RCVD_UNIT
 
     def settle(self) -> None:

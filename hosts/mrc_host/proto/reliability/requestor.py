@@ -6,7 +6,6 @@ the common case (a new packet on a GOOD EV; a SACK for one packet in order) take
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue, CompletionStatus
@@ -19,7 +18,7 @@ from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
-from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.reliability.work import FIRST, MIDDLE, WorkQueue, WriteRequest
 from mrc_host.proto.send_ring import AHEAD, BUDGET, IDLE, PORT, WINDOW
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
@@ -39,9 +38,9 @@ class Requestor:
     """The sending half of a queue pair, from RTS on."""
 
     __slots__ = (
-        "_current", "_next_psn", "_offset", "_queue", "_small_window", "_stamps", "account", "association", "board",
-        "counters", "cq", "full_size", "in_ring", "limit", "lost", "mpr", "msn", "mtu", "prober", "qpcc", "recovery",
-        "rqmsn", "rtt", "tc_data", "tc_retx", "unacked", "waiting", "wimm_in_flight",
+        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "full_size", "in_ring",
+        "limit", "lost", "mpr", "mtu", "prober", "qpcc", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "waiting",
+        "work",
     )  # fmt: skip
     qpcc: Qpcc  # from RTS on
 
@@ -49,10 +48,8 @@ class Requestor:
         self.association = association
         self.cq = cq
         self.counters = RequestorCounters()
-        self.unacked: deque[WriteRequest] = deque()
-        self._queue: deque[WriteRequest] = deque()
-        self._current: WriteRequest | None = None
-        self._offset = 0
+        self.work = WorkQueue()
+        self.unacked = self.work.unacked
         self.rtt = Rtt()
         self.prober = Prober(association, self.counters, lambda: self.board.proven())
         self.recovery = Recovery(
@@ -80,14 +77,11 @@ class Requestor:
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
         self._small_window = _SMALL_WINDOW_PACKETS * self.full_size
         self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
-        self._next_psn = first_psn  # of the next request to be posted
+        self.work.start(first_psn, self.mtu)
         self.mpr = attributes.mpr
         self.limit = first_psn - 1 + MPR_UNIT * self.mpr
         self.tc_data = context.tc_data if attributes.peer_trim_nack else context.tc_no_trim
         self.tc_retx = context.tc_retx if attributes.peer_trim_nack else context.tc_no_trim
-        self.msn = 0
-        self.rqmsn = 0
-        self.wimm_in_flight = 0
         self.rtt.srtt_ns = self.rtt.var_ns = 0
         if association.connected:
             self.qpcc = association.qpcc
@@ -98,7 +92,7 @@ class Requestor:
 
     def has_data(self) -> bool:
         """Whether something waits to be sent."""
-        return self._current is not None or bool(self.lost)
+        return self.work.current is not None or bool(self.lost)
 
     def has_outstanding(self) -> bool:
         """Whether something that was sent is not acknowledged."""
@@ -106,29 +100,14 @@ class Requestor:
 
     def wake(self) -> None:
         """Something may be sent that could not before."""
-        if not self.in_ring and not self.waiting and (self._current is not None or self.lost):
+        if not self.in_ring and not self.waiting and (self.work.current is not None or self.lost):
             self.association.context.ring.wake(self)
 
     def post(self, request: WriteRequest) -> bool:
         """Number a request and queue it; False when it exceeds max_wimm."""
-        packets = -(-request.length // self.mtu) or 1
-        self.msn += 1
-        if request.is_imm:
-            self.rqmsn += 1
-            self.wimm_in_flight += 1
-        request.msn = self.msn & 0xFFFF
-        request.rqmsn = self.rqmsn & 0xFFFF
-        request.posted_ns = self.association.context.now
-        request.first = self._next_psn
-        request.last = request.first + packets - 1
-        self._next_psn = request.last + 1
-        self.unacked.append(request)
-        if self._current is None:
-            self._current = request
-            self._offset = 0
-        else:
-            self._queue.append(request)
-        if request.is_imm and self.wimm_in_flight > self.association.attributes.max_wimm:
+        work = self.work
+        work.post(request, self.association.context.now)
+        if request.is_imm and work.wimm_in_flight > self.association.attributes.max_wimm:
             return False
         self.wake()
         return True
@@ -139,22 +118,25 @@ class Requestor:
         """The next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ... `BUDGET`)."""
         if self.lost:
             return self._emit_again(port, now, room)
-        request = self._current
+        work = self.work
+        request = work.current
         if request is None:
             return IDLE
         board = self.board
         psn = board.nxt
         if psn > self.limit:
             return IDLE
-        offset = self._offset
+        offset = work.offset
         left = request.length - offset
         mtu = self.mtu
         if left > mtu:
             end = offset + mtu
+            opcode = MIDDLE if offset else FIRST
             flags = 0
             size = self.full_size
         else:
             end = request.length
+            opcode = request.last_opcode if offset else request.only_opcode
             flags = FLAG_ACK_REQ
             size = self.full_size + left + (-left & 3) - mtu
             if request.is_imm:
@@ -176,15 +158,20 @@ class Requestor:
             ev = evs.choose(port)
             if ev < 0:
                 return PORT
-        sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, board.last_on_ev.get(ev))
+        last_on_ev = board.last_on_ev
+        sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev.get(ev))
+        last_on_ev[ev] = sent
+        board.outstanding[psn] = sent
+        board.order.append(sent)
         board.nxt = psn + 1
+        self.account.send(size)
+        self.qpcc.balance.sent[port] += size
         self.counters.payload_bytes_sent += end - offset
         if end < request.length:
-            self._offset = end
+            work.offset = end
         else:
-            self._current = self._queue.popleft() if self._queue else None
-            self._offset = 0
-        return self._put_out(sent, end, self.tc_data, flags, now)
+            work.next_request()
+        return self._put_out(sent, opcode, end, self.tc_data, flags, now)
 
     def _shut(self, size: int, port: int, now: int, room: int) -> int:
         """The gate that a packet of nominal `size` does not pass now, 0 when all are open."""
@@ -206,32 +193,27 @@ class Requestor:
             return AHEAD
         return 0
 
-    def _put_out(self, sent: Transmission, end: int, tc: int, flags: int, now: int) -> bytes:
-        """The packet of a transmission, up to byte `end` of its request; it is recorded as in flight."""
-        port, size = sent.plane, sent.size
-        packet = self._encode(sent.request, sent.offset, end, sent.psn, sent.ev, tc, flags, now)
-        self.board.add(sent)
-        self.account.send(size)
-        self.qpcc.balance.sent[port] += size
+    def _put_out(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
+        """The packet of a transmission, up to byte `end` of its request, in its encapsulation; somebody will ask for it
+        when it is lost."""
         self.counters.packets_sent += 1
         if not self.recovery.armed:
             self.recovery.arm(now)
-        if self.association.context.trace is not None:
-            self._trace_sent(sent.psn, sent.ev, port, size, sent.count, now)
-        return packet
-
-    def _encode(
-        self, request: WriteRequest, offset: int, end: int, psn: int, ev: int, tc: int, flags: int, now: int
-    ) -> bytes:
-        """A packet with the bytes of a request from `offset` to `end`, in its encapsulation."""
         association = self.association
-        route = association.route
-        value = association.evs.universe.values[ev]
-        packet = association.context.codec.encode_data(
-            association.peer.addresses, value, tc, request.opcode_at(offset, end), association.remote_number,
-            psn & PSN_MASK, flags, request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
+        context = association.context
+        request, offset, psn = sent.request, sent.offset, sent.psn
+        value = association.evs.universe.values[sent.ev]
+        packet = context.codec.encode_data(
+            association.peer.addresses, value, tc, opcode, association.remote_number, psn & PSN_MASK, flags,
+            request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
             request.va + offset, request.rkey, request.length, request.view[offset:end], request.immediate,
         )  # fmt: skip
+        if context.trace is not None:
+            context.trace(
+                now, "packet:sent", qpn=association.number, psn=psn & PSN_MASK, ev=value, port=sent.plane,
+                size=sent.size, tx=sent.count, new=sent.count == 1,
+            )  # fmt: skip
+        route = association.route
         return route.wrap(packet, value) if route.outer_bytes else packet
 
     def _emit_again(self, port: int, now: int, room: int) -> bytes | int:
@@ -262,8 +244,11 @@ class Requestor:
             failed.psn, now, ev, port, failed.size, request, offset, failed.count + 1, failed.failures,
             self.board.last_on_ev.get(ev),
         )  # fmt: skip
+        self.board.add(sent)
+        self.account.send(sent.size)
+        self.qpcc.balance.sent[port] += sent.size
         end = min(offset + self.mtu, request.length)
-        packet = self._put_out(sent, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
+        packet = self._put_out(sent, request.opcode_at(offset, end), end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
         if self.recovery.alone:
             self.account.drop(sent)
         self.counters.retransmissions += 1
@@ -276,27 +261,13 @@ class Requestor:
         duplicate does not count as received, so it is on no account.
         """
         request = self.unacked[0]
-        psn = request.last
-        offset = (psn - request.first) * self.mtu
-        packet = self._encode(
-            request, offset, request.length, psn, ev, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now
-        )  # fmt: skip
+        end, offset = request.length, (request.last - request.first) * self.mtu
+        size = nominal_size(end - offset, self.full_size - nominal_size(self.mtu, 0))
+        again = Transmission(request.last, now, ev, plane, size, request, offset, 2, 0, None)
+        opcode = request.opcode_at(offset, end)
+        packet = self._put_out(again, opcode, end, self.tc_retx, FLAG_RTX | FLAG_ACK_REQ, now)
         self.association.context.ports.enqueue(plane, packet)
-        self.counters.packets_sent += 1
         self.counters.retransmissions += 1
-        if self.association.context.trace is not None:
-            size = nominal_size(request.length - offset, self.full_size - nominal_size(self.mtu, 0))
-            self._trace_sent(psn, ev, plane, size, 2, now)
-
-    def _trace_sent(self, psn: int, ev: int, port: int, size: int, count: int, now: int) -> None:
-        association = self.association
-        trace = association.context.trace
-        if trace is not None:
-            value = association.evs.universe.values[ev]
-            trace(
-                now, "packet:sent", qpn=association.number, psn=psn & PSN_MASK, ev=value, port=port, size=size,
-                tx=count, new=count == 1,
-            )  # fmt: skip
 
     # --- acknowledgement ---
 
@@ -355,7 +326,7 @@ class Requestor:
 
         if self.association.context.trace is not None:
             self._trace_sack(sack, cack, trigger, rtt, now)
-        if not self.in_ring:
+        if not self.in_ring and not self.waiting:
             self.wake()
         qpcc = self.qpcc
         if qpcc.waiting:
@@ -406,9 +377,8 @@ class Requestor:
         one of its units, `cack_psn` never go back. What it says of one packet (RTT, mark) holds in any case.
         """
         account = self.account
-        older = account.overtaken(sack.rcvd_bytes)
         newly = account.receive(sack.rcvd_bytes)
-        current = newly > 0 or (covers and not older)
+        current = newly > 0 or (covers and not account.overtaken(sack.rcvd_bytes))
         whole = rtt == 0 or (triggered is not None and triggered.size >= self.full_size)
         marked = sack.m == 1 or sack.m == 2
         cc = self.qpcc.cc
@@ -503,12 +473,13 @@ class Requestor:
         if psn >= board.nxt:
             self.counters.bogus_sacks += 1
             return
-        if not self._fits(ack, psn):
+        nak = ack.syndrome & 0x60 == 0x60
+        if not self.work.fits(psn, ack.msn, nak, board.una):
             self.counters.bogus_acks += 1
             return
         self.counters.acks_received += 1
         self.recovery.heard(now)
-        if ack.syndrome & 0x60 == 0x60:
+        if nak:
             reason, status = _NAK_REASONS.get(ack.syndrome & 0x1F, _NAK_REASONS[3])
             self.association.fail(reason, now, failed_psn=psn, status=status)
             return
@@ -519,30 +490,11 @@ class Requestor:
             self.limit = board.una - 1 + MPR_UNIT * self.mpr
             if not board.outstanding:
                 self._settle()
-        unacked = self.unacked
-        while unacked and unacked[0].last <= psn:
-            request = unacked.popleft()
+        while (request := self.work.take_complete(psn)) is not None:
             self.recovery.silence = 0
             self.counters.requests_completed += 1
-            if request.is_imm:
-                self.wimm_in_flight -= 1
             self.complete(request, CompletionStatus.SUCCESS, now)
         self.wake()
-
-    def _fits(self, ack: Ack, psn: int) -> bool:
-        """Whether a transport answer can be true: the MSN of an ACK counts the messages up to its PSN, and a NAK is of
-        a message that is not complete."""
-        unacked = self.unacked
-        if ack.syndrome & 0x60 == 0x60:
-            return bool(unacked) and psn >= unacked[0].first
-        complete = (unacked[0].msn if unacked else self.msn + 1) - 1
-        if not unacked or psn < unacked[0].last:
-            return psn < self.board.una or ack.msn & 0xFFFF == complete & 0xFFFF
-        for request in unacked:
-            if request.last > psn:
-                break
-            complete = request.msn
-        return ack.msn & 0xFFFF == complete & 0xFFFF
 
     def _prove(self, sent: Transmission) -> None:
         """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""
@@ -580,12 +532,7 @@ class Requestor:
         for sent in self.board.outstanding.values():
             sent.state = REPLACED
         self.board.clear()
-        self._queue.clear()
-        self._current = None
-        requests = list(self.unacked)
-        self.unacked.clear()
-        self.wimm_in_flight = 0
-        for request in requests:
+        for request in self.work.flush():
             failed = failed_psn is not None and request.first <= failed_psn <= request.last
             self.counters.requests_flushed += 1
             self.complete(request, status if failed else CompletionStatus.WR_FLUSH_ERR, now)

@@ -1,13 +1,15 @@
-"""Work requests: what a user asks a queue pair to write (`mrc-protocol.md §4, §5`)."""
+"""Work requests: what a user asks a queue pair to write, numbered and in order (`mrc-protocol.md §4, §5`)."""
 
 from __future__ import annotations
+
+from collections import deque
 
 from mrc_host.proto.completion import CompletionKind
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.wire.fields import Opcode
 
-_FIRST = int(Opcode.WRITE_FIRST)
-_MIDDLE = int(Opcode.WRITE_MIDDLE)
+FIRST = int(Opcode.WRITE_FIRST)
+MIDDLE = int(Opcode.WRITE_MIDDLE)
 
 
 class WriteRequest:
@@ -34,13 +36,95 @@ class WriteRequest:
     def opcode_at(self, offset: int, end: int) -> int:
         """Opcode of the packet that carries the bytes from `offset` to `end`."""
         if end < self.length:
-            return _MIDDLE if offset else _FIRST
+            return MIDDLE if offset else FIRST
         return self.last_opcode if offset else self.only_opcode
 
     @property
     def kind(self) -> CompletionKind:
         """What its completion says."""
         return CompletionKind.WRITE_IMM if self.is_imm else CompletionKind.WRITE
+
+
+class WorkQueue:
+    """The requests of one queue pair in posting order: those to be cut into packets, and those without a transport ACK.
+
+    `current` is being sent, from byte `offset` on; `unacked` are all that have not completed, the current one among
+    them.
+    """
+
+    __slots__ = ("_mtu", "_next_psn", "_queue", "current", "msn", "offset", "rqmsn", "unacked", "wimm_in_flight")
+
+    def __init__(self) -> None:
+        self.unacked: deque[WriteRequest] = deque()
+        self._queue: deque[WriteRequest] = deque()
+        self.current: WriteRequest | None = None
+        self.offset = 0
+
+    def start(self, first_psn: int, mtu: int) -> None:
+        """Number from here on; `mtu` is that of the path."""
+        self._next_psn = first_psn  # of the next request to be posted
+        self._mtu = mtu
+        self.msn = self.rqmsn = 0
+        self.wimm_in_flight = 0
+
+    def post(self, request: WriteRequest, now: int) -> None:
+        """Number a request and queue it."""
+        packets = -(-request.length // self._mtu) or 1
+        self.msn += 1
+        if request.is_imm:
+            self.rqmsn += 1
+            self.wimm_in_flight += 1
+        request.msn = self.msn & 0xFFFF
+        request.rqmsn = self.rqmsn & 0xFFFF
+        request.posted_ns = now
+        request.first = self._next_psn
+        request.last = request.first + packets - 1
+        self._next_psn = request.last + 1
+        self.unacked.append(request)
+        if self.current is None:
+            self.current = request
+            self.offset = 0
+        else:
+            self._queue.append(request)
+
+    def next_request(self) -> None:
+        """All of the current request has been sent."""
+        self.current = self._queue.popleft() if self._queue else None
+        self.offset = 0
+
+    def fits(self, psn: int, msn: int, nak: bool, una: int) -> bool:
+        """Whether a transport answer can be true: the MSN of an ACK counts the messages up to its PSN, and a NAK is of
+        a message that is not complete. `una`: everything before has been acknowledged."""
+        unacked = self.unacked
+        if nak:
+            return bool(unacked) and psn >= unacked[0].first
+        complete = (unacked[0].msn if unacked else self.msn + 1) - 1
+        if not unacked or psn < unacked[0].last:
+            return psn < una or msn & 0xFFFF == complete & 0xFFFF
+        for request in unacked:
+            if request.last > psn:
+                break
+            complete = request.msn
+        return msn & 0xFFFF == complete & 0xFFFF
+
+    def take_complete(self, psn: int) -> WriteRequest | None:
+        """The oldest request, if a transport ACK of `psn` completes it; call until there is none."""
+        unacked = self.unacked
+        if not unacked or unacked[0].last > psn:
+            return None
+        request = unacked.popleft()
+        if request.is_imm:
+            self.wimm_in_flight -= 1
+        return request
+
+    def flush(self) -> list[WriteRequest]:
+        """Forget and return all that have not completed."""
+        self._queue.clear()
+        self.current = None
+        requests = list(self.unacked)
+        self.unacked.clear()
+        self.wimm_in_flight = 0
+        return requests
 
 
 def bytes_of(local: bytes | bytearray | memoryview | MemoryRegion, offset: int, length: int | None) -> memoryview:
