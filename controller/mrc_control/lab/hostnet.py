@@ -7,6 +7,7 @@ routes are there so that `ping` between host ports works. Nothing is taken away 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import pathlib
 import shutil
@@ -148,9 +149,6 @@ class HostNet:
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
-            # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not
-            # answer each that it has no route. What is for the kernel, like pings, comes by earlier rules.
-            lines.append(f"rule add pref {LAST_RULE} iif {port.interface} blackhole")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
             mac = addressing.mac_text(port.gateway_mac)
             lines.append(f"neighbour replace {ROUTER} lladdr {mac} dev {port.interface} nud permanent")
@@ -158,7 +156,13 @@ class HostNet:
                 if peer.index != host.index:
                     there = addressing.text(peer.ports[port.plane].address)
                     lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
-        self._batch(self.command(host.name), lines, "-6")
+        self._batch(self.command(host.name), lines)
+        # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not answer
+        # each that it has no route. What is for the kernel, like pings, comes by earlier rules. A kernel that has no
+        # rules answers.
+        rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
+        with contextlib.suppress(HostNetError):
+            self._batch(self.command(host.name), rules, "-6")
 
     def pid(self, host: str) -> int:
         """A process in the host's namespace, as long as the lab is up."""
