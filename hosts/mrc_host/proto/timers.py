@@ -13,7 +13,8 @@ _SWEEP_FLOOR = 256
 
 
 class TimerKind(IntEnum):
-    """What a timer is for. Its owner is a queue pair, a peer, one of its routes or QPCCs, or the endpoint."""
+    """What a timer is for. Its owner is the part that acts when it is due: a queue pair's recovery, prober, responder
+    or itself; a peer, one of its routes or QPCCs; or the endpoint's node operations."""
 
     RETRANSMIT = 0  # QP: the local ACK timeout of the packet that has waited longest
     TAIL = 1  # QP: silence while something is unacknowledged: ask by a reliability probe
