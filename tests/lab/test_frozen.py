@@ -256,3 +256,18 @@ def test_a_run_that_is_interrupted_before_it_begins(tmp_path: pathlib.Path) -> N
     assert (output / "report.html").exists()
     assert not RunDir("tiny").exists()
     assert left_behind(before, tmp_path) == []
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_an_agent_that_was_started_again_and_frozen_ends_with_its_lab(tmp_path: pathlib.Path) -> None:
+    """Found by chaos: what had started it was stopped with it, and never buried it, so the lab never ended."""
+    before = machine()
+    with session(lab_file(tmp_path, "tiny", **SMALL), "real") as made:
+        made.kill_agent("h1")
+        made.restart_agent("h1")
+        made.freeze_agent("h1")
+        time.sleep(0.5)
+        made.thaw_agent("h1")
+        assert made.hosts["h1"].request("summary")
+    assert left_behind(before, tmp_path) == []

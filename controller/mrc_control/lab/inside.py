@@ -41,10 +41,14 @@ def run(
     return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
 
 
-def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest."""
-    options |= {"stdin": subprocess.DEVNULL, "start_new_session": True}
-    return subprocess.Popen(command(state, words, host=host), **options)
+def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:
+    """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest.
+
+    It becomes a child of the lab's first process: as one of nsenter's it would outlive the lab unburied, were nsenter
+    stopped, as it is together with its child.
+    """
+    left = ["sh", "-c", '"$@" &', "sh", *words]
+    run(state, left, host=host, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
 def _as_user(state: State) -> list[str]:

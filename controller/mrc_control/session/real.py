@@ -6,7 +6,6 @@ import contextlib
 import os
 import pathlib
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -87,8 +86,6 @@ class RealSession(Session):
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
-        #: Agents that we started again; the lab's end is theirs, too.
-        self._started: list[subprocess.Popen[bytes]] = []
 
     def deaths(self) -> list[Death]:
         found = self.run.deaths(self.first)
@@ -159,8 +156,7 @@ class RealSession(Session):
     def restart_agent(self, host: str) -> None:
         words = describe.agent_command(self._inside.path / f"{host}.json", self._inside.socket(host))
         with self.run.folder.log(host).open("ab") as log:
-            started = inside.start(self.state, words, host=host, stdout=log, stderr=log)
-        self._started.append(started)
+            inside.start(self.state, words, host=host, stdout=log, stderr=log)
         try:
             self.clients[host].connect(wait_s=AGENT_S)
         except HostError as error:
