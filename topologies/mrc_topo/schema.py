@@ -140,6 +140,12 @@ class ReliabilitySpec(Model):
     sack_every: Annotated[int, Field(ge=1, le=1024)] = 1
 
 
+class NicSpec(Model):
+    """How the hosts' agents behave as NICs, on the real clock: they look at what has arrived once in `rx_usecs`."""
+
+    rx_usecs: Annotated[int, Field(ge=0, le=100_000)] = 1000
+
+
 class Override(Model):
     """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
 
@@ -170,6 +176,7 @@ class Lab(Model):
     ev: EvSpec = EvSpec()
     cc: CcSpec = CcSpec()
     reliability: ReliabilitySpec = ReliabilitySpec()
+    nic: NicSpec = NicSpec()
     overrides: dict[str, Override] = {}
     clock: Literal["real", "virtual"] = "real"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1

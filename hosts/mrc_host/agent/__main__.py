@@ -18,7 +18,7 @@ import time
 
 from mrc_host.agent.control import ControlServer
 from mrc_host.drivers.packet_ring import PacketRing
-from mrc_host.drivers.raw import RawDriver
+from mrc_host.drivers.raw import RawDriver, Station
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.limits import ConfigError
@@ -62,12 +62,13 @@ def main(argv: list[str]) -> int:
         return 2
     mtu = node.packet_bytes
     try:
-        driver = RawDriver(node, open_rings(config, mtu), config.rate_bps, mtu)
+        station = Station(node, open_rings(config, mtu), config.rate_bps, mtu)
     except OSError as error:
         print(f"mrc_host.agent: {config.name}: {error}", file=sys.stderr)
         return 1
-    node.providers["fidelity"] = driver.fidelity
-    node.providers["reset_fidelity"] = driver.reset_fidelity
+    driver = RawDriver([station], config.moderation_ns)
+    node.providers["fidelity"] = lambda: driver.fidelity(station)
+    node.providers["reset_fidelity"] = lambda: driver.reset_fidelity(station)
     control = ControlServer(pathlib.Path(argv[1]), driver, node.command)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())

@@ -1,7 +1,8 @@
 """Ethernet frames through AF_PACKET rings shared with the kernel: no system call per packet.
 
 `PacketRing` maps a receive and a transmit ring (TPACKET_V2) of one interface. A frame here is an IPv6 or
-IPv4 packet; the Ethernet header is added on transmission and stripped on reception.
+IPv4 packet; the Ethernet header is added on transmission and stripped on reception. The kernel notes in the ring
+when each frame came, on the clock of `time.time_ns()`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import errno
 import mmap
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
@@ -33,7 +34,7 @@ TP_STATUS_SEND_REQUEST = 1
 # struct tpacket2_hdr is 32 bytes; a frame to send starts right behind it.
 HEADER_BYTES = 32
 STATUS = struct.Struct("=I")
-LENGTHS = struct.Struct("=IIIHH")  # status, len, snaplen, mac offset, net offset
+FRAME = struct.Struct("=IIIHHII")  # status, len, snaplen, mac offset, net offset, sec, nsec
 
 # What an interface that is down, gone or full answers; the endpoint's timers repair what it loses.
 TRANSIENT = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV, errno.ENOBUFS, errno.EAGAIN, errno.ENETUNREACH}
@@ -106,18 +107,24 @@ class PacketRing:
             self._map.close()
         self.sock.close()
 
-    def receive(self, handle: Callable[[memoryview], None], limit: int) -> int:
-        """Hands up to `limit` packets to `handle`; a view is valid only during the call. Returns how many."""
+    def readable(self) -> bool:
+        """Whether a packet waits; no system call."""
+        return bool(STATUS.unpack_from(self._view, self._rx * self.frame_bytes)[0] & TP_STATUS_USER)
+
+    def take(self, limit: int) -> list[tuple[int, bytes]]:
+        """Up to `limit` packets, each with the time at which it came: ns of the realtime clock."""
         view, size, index = self._view, self.frame_bytes, self._rx
+        taken: list[tuple[int, bytes]] = []
         done = 0
         while done < limit:
             base = index * size
-            status, _length, captured, mac, _net = LENGTHS.unpack_from(view, base)
+            status, _length, captured, mac, _net, seconds, nanoseconds = FRAME.unpack_from(view, base)
             if not status & TP_STATUS_USER:
                 break
             start = base + mac
             if captured > ETH_HEADER_BYTES and bytes(view[start + 12 : start + 14]) in IP_TYPES:
-                handle(view[start + ETH_HEADER_BYTES : start + captured])
+                packet = bytes(view[start + ETH_HEADER_BYTES : start + captured])
+                taken.append((seconds * 1_000_000_000 + nanoseconds, packet))
             else:
                 self.not_ip += 1
             STATUS.pack_into(view, base, TP_STATUS_AVAILABLE)
@@ -127,7 +134,7 @@ class PacketRing:
         self.rx_packets += done
         if done == 0:
             self._clear_error()
-        return done
+        return taken
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
         """Queues packets and starts transmission; returns how many the ring took.

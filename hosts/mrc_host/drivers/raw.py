@@ -1,4 +1,8 @@
-"""The real clock: one node on AF_PACKET rings, with its control socket in the same loop."""
+"""The real clock: nodes on AF_PACKET rings, with their control sockets in the same loop.
+
+As a NIC moderates its interrupts, the loop looks at its rings at most once per interval, takes all that is there,
+decides, and sends all, with one system call per port.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,16 @@ IFF_RUNNING = 0x40
 RTMGRP_LINK = 1
 NETLINK_BYTES = 1 << 16
 IDLE_NS = 100_000_000
-RX_BATCH = 64
+RX_BATCH = 128
+#: A busy loop looks after its control sockets once in this time.
+CONTROL_NS = 5_000_000
 
 
-class RawDriver:
-    """Drives a node between its rings and the clock until `stop` is called.
+class Station:
+    """One node on its rings.
+
+    What arrives counts from when it was readable, not from when this program looked: a late process neither measures
+    its own lateness as round-trip time nor times out what is there already.
 
     Args:
         node: what is driven.
@@ -49,68 +58,53 @@ class RawDriver:
             PortPacer(rate, max(burst_ns, int(2 * mtu_bytes * 8e9 / rate)), ETH_HEADER_BYTES) for rate in rate_bps
         ]
         self.lag = LagHistogram()
-        self.readers: dict[int, Callable[[int], None]] = {}
+        self.wake_ns = 0
+        self._told_ns = 0
         self._carrier = [True] * len(self.rings)
         # The kernel tells of changes of links, so nobody has to ask again and again.
-        self._changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        self._changes.bind((0, RTMGRP_LINK))
-        self._changes.setblocking(False)
+        self.changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self.changes.bind((0, RTMGRP_LINK))
+        self.changes.setblocking(False)
         self._flags = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._running = True
-        self._started_ns = time.monotonic_ns()
-        self._started_cpu_ns = time.process_time_ns()
 
-    def watch(self, fd: int, ready: Callable[[int], None]) -> None:
-        """Calls `ready(now)` whenever `fd` is readable."""
-        self.readers[fd] = ready
+    def act_from(self, now: int) -> None:
+        """The node was called at this time from elsewhere, and may have something to do."""
+        self._told_ns = max(self._told_ns, now)
+        self.wake_ns = 0
 
-    def unwatch(self, fd: int) -> None:
-        """Ends `watch`."""
-        del self.readers[fd]
+    def readable(self) -> bool:
+        """Whether a packet waits in one of the rings."""
+        return any(ring.readable() for ring in self.rings)
 
-    def stop(self) -> None:
-        """Makes `run` return after the present round."""
-        self._running = False
+    def round(self) -> None:
+        """Takes what has arrived, does what is due, sends what may go; `wake_ns` says when to come again."""
+        node = self.node
+        now = self._receive()
+        due = node.next_timer()
+        if due is not None and due <= now:
+            self.lag.add(now - due)
+            node.handle_timer(now)
+        node.settle(now)
+        wake = self._send(now)
+        due = node.next_timer()
+        self.wake_ns = wake if due is None else min(wake, due)
 
-    def run(self) -> None:
-        """The loop: receive, timers, application, send, sleep until the next of these."""
-        clock = time.monotonic_ns
-        node, rings = self.node, self.rings
-        self.watch(self._changes.fileno(), self._links_changed)
-        self._poll_carrier(clock())
-        sockets = [ring.fileno() for ring in rings]
-        ports = {fd: port for port, fd in enumerate(sockets)}
-        active = list(ports.values())
-        receivers = [self._receiver(port) for port in range(len(rings))]
-        while self._running:
-            for port in active:
-                rings[port].receive(receivers[port], RX_BATCH)
-            due = node.next_timer()
-            now = clock()
-            if due is not None and due <= now:
-                self.lag.add(now - due)
-                node.handle_timer(now)
-            node.settle(now)
-            wake = self._send(now)
-            due = node.next_timer()
-            if due is not None:
-                wake = min(wake, due)
-            # What is left in a ring makes select return at once.
-            timeout = max(min(wake, now + IDLE_NS) - clock(), 0) / 1e9
-            ready, _, _ = select.select([*sockets, *self.readers], [], [], timeout)
-            active = [ports[fd] for fd in ready if fd in ports]
-            if len(active) < len(ready):
-                for fd in ready:
-                    if fd in self.readers:
-                        self.readers[fd](clock())
+    def _receive(self) -> int:
+        """Hands over what has arrived, in that order; returns the time that the node may act at.
 
-    def _receiver(self, port: int) -> Callable[[memoryview], None]:
-        receive, clock = self.node.receive, time.monotonic_ns
-
-        def handle(view: memoryview) -> None:
-            receive(port, bytes(view), clock())
-
-        return handle
+        With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
+        """
+        batches = [(port, ring.take(RX_BATCH)) for port, ring in enumerate(self.rings)]
+        now = time.monotonic_ns()
+        since = time.time_ns() - now
+        arrived = sorted((stamp, port, number) for port, batch in batches for number, (stamp, _) in enumerate(batch))
+        told, receive = self._told_ns, self.node.receive
+        for stamp, port, number in arrived:
+            told = min(max(stamp - since, told), now)
+            receive(port, batches[port][1][number][1], told)
+        left = any(len(batch) == RX_BATCH and self.rings[port].readable() for port, batch in batches)
+        self._told_ns = told if left else now
+        return self._told_ns
 
     def _send(self, now: int) -> int:
         """Sends what may go on every port; returns when a port that had too little room has enough."""
@@ -129,13 +123,15 @@ class RawDriver:
                 wake = min(wake, max(pacer.ready_ns(self.mtu_bytes), now))
         return wake
 
-    def _links_changed(self, now: int) -> None:
+    def links_changed(self, now: int) -> None:
+        """Looks at the carriers: the kernel says that one of them has changed."""
         with contextlib.suppress(BlockingIOError, OSError):
-            while self._changes.recv(NETLINK_BYTES):
+            while self.changes.recv(NETLINK_BYTES):
                 pass
-        self._poll_carrier(now)
+        self.poll_carrier(now)
 
-    def _poll_carrier(self, now: int) -> None:
+    def poll_carrier(self, now: int) -> None:
+        """Tells the node which of its links went down or came up since the last time."""
         for port, ring in enumerate(self.rings):
             up = self._has_carrier(ring.interface)
             if up != self._carrier[port]:
@@ -150,26 +146,103 @@ class RawDriver:
             return False
         return bool(struct.unpack("16sH14x", answer)[1] & IFF_RUNNING)
 
-    def fidelity(self) -> dict[str, Any]:
+    def close(self) -> None:
+        """Closes rings and sockets."""
+        for ring in self.rings:
+            ring.close()
+        self._flags.close()
+        self.changes.close()
+
+
+class RawDriver:
+    """Drives stations between their rings and the clock until `stop` is called.
+
+    Args:
+        stations: all that this process drives.
+        moderation_ns: the rings are looked at no more often than once in this time.
+    """
+
+    def __init__(self, stations: Sequence[Station], moderation_ns: int = 0) -> None:
+        self.stations = list(stations)
+        self.moderation_ns = moderation_ns
+        self.readers: dict[int, Callable[[int], None]] = {}
+        self._running = True
+        self._started_ns = time.monotonic_ns()
+        self._started_cpu_ns = time.process_time_ns()
+
+    def watch(self, fd: int, ready: Callable[[int], None]) -> None:
+        """Calls `ready(now)` whenever `fd` is readable."""
+        self.readers[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """Ends `watch`."""
+        del self.readers[fd]
+
+    def stop(self) -> None:
+        """Makes `run` return after the present round."""
+        self._running = False
+
+    def run(self) -> None:
+        """The loop: all stations that have something to do, then rest until the next has."""
+        clock = time.monotonic_ns
+        stations = self.stations
+        for station in stations:
+            self.watch(station.changes.fileno(), station.links_changed)
+            station.poll_carrier(clock())
+        asked = 0
+        while self._running:
+            began = clock()
+            for station in stations:
+                if station.wake_ns <= began or station.readable():
+                    station.round()
+            now = clock()
+            hold = began + self.moderation_ns - now
+            if hold > 0:
+                time.sleep(hold / 1e9)
+                now = clock()
+            wake = min(station.wake_ns for station in stations)
+            if wake <= now or any(station.readable() for station in stations):
+                if now - asked < CONTROL_NS:
+                    continue
+                wake = now
+            asked = now
+            self._listen((wake - now) / 1e9)
+
+    def _listen(self, timeout: float) -> None:
+        """Waits for packets and for what is watched, and serves the latter."""
+        rings = [ring.fileno() for station in self.stations for ring in station.rings]
+        ready, _, _ = select.select([*rings, *self.readers], [], [], timeout)
+        handlers = [self.readers[fd] for fd in ready if fd in self.readers]
+        if not handlers:
+            return
+        # A command takes the time of now; what was readable before goes first.
+        for station in self.stations:
+            if station.readable():
+                station.round()
+        now = time.monotonic_ns()
+        for handler in handlers:
+            handler(now)
+        for station in self.stations:
+            station.act_from(now)
+
+    def fidelity(self, station: Station) -> dict[str, Any]:
         """How well this process kept up since its start: loop lag, CPU share, frames the kernel dropped."""
         wall = time.monotonic_ns() - self._started_ns
         return {
-            "loop_lag": self.lag.summary(),
+            "loop_lag": station.lag.summary(),
             "cpu_share": (time.process_time_ns() - self._started_cpu_ns) / max(wall, 1),
-            "rx_ring_drops": sum(ring.kernel_drops() for ring in self.rings),
-            "tx_errors": sum(ring.tx_errors for ring in self.rings),
+            "rx_ring_drops": sum(ring.kernel_drops() for ring in station.rings),
+            "tx_errors": sum(ring.tx_errors for ring in station.rings),
         }
 
-    def reset_fidelity(self) -> dict[str, Any]:
+    def reset_fidelity(self, station: Station) -> dict[str, Any]:
         """Starts the measurement anew; an empty answer, since this is a verb."""
-        self.lag = LagHistogram()
+        station.lag = LagHistogram()
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
         return {}
 
     def close(self) -> None:
-        """Closes the rings."""
-        for ring in self.rings:
-            ring.close()
-        self._flags.close()
-        self._changes.close()
+        """Closes all stations."""
+        for station in self.stations:
+            station.close()

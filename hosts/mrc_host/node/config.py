@@ -30,6 +30,7 @@ from mrc_host.proto.roce.endpoint import RoceConfig
 TRANSPORTS = ("mrc", "roce")
 #: Outer IPv6 and SRH, IPv6, UDP, BTH, extension headers, ICRC: 152 bytes at most, rounded up.
 HEADERS_BYTES = 160
+MAX_MODERATION_NS = 100_000_000
 T = TypeVar("T")
 
 
@@ -40,6 +41,7 @@ class NodeConfig:
     `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
     `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
     `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
+    `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
 
@@ -60,12 +62,15 @@ class NodeConfig:
     probes: list[dict[str, Any]] = field(default_factory=list)
     probe_interval_ns: int = 100_000_000
     probe_timeout_ns: int = 200_000_000
+    moderation_ns: int = 0
 
     def __post_init__(self) -> None:
         if self.transport not in TRANSPORTS:
             raise ConfigError(f"transport is '{self.transport}'; known: {', '.join(TRANSPORTS)}")
         if len(self.rate_bps) != self.ports:
             raise ConfigError(f"rate_bps has {len(self.rate_bps)} entries for {self.ports} ports")
+        if not 0 <= self.moderation_ns <= MAX_MODERATION_NS:
+            raise ConfigError(f"moderation_ns is {self.moderation_ns}; 0 to {MAX_MODERATION_NS}")
         for name in ("interfaces", "macs", "gateways"):
             if len(getattr(self, name)) not in (0, self.ports):
                 raise ConfigError(f"{name} has {len(getattr(self, name))} entries for {self.ports} ports")

@@ -1,0 +1,143 @@
+"""A node on its rings: what was readable goes before what fell due meanwhile, however late this program is."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from mrc_host.drivers.packet_ring import PacketRing
+from mrc_host.drivers.raw import RX_BATCH, RawDriver, Station
+
+MS = 1_000_000
+RATE = 10**9
+
+
+class Ring:
+    """A ring whose frames the test puts there, each as old as it says."""
+
+    interface = "no-such-if"
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+        self.sent: list[bytes] = []
+        self.signal = socket.socketpair()
+
+    def put(self, packet: bytes, age_ns: int) -> None:
+        self.frames.append((time.time_ns() - age_ns, packet))
+
+    def fileno(self) -> int:
+        return self.signal[0].fileno()
+
+    def readable(self) -> bool:
+        return bool(self.frames)
+
+    def take(self, limit: int) -> list[tuple[int, bytes]]:
+        taken, self.frames = self.frames[:limit], self.frames[limit:]
+        return taken
+
+    def send(self, packets: list[bytes]) -> int:
+        self.sent += packets
+        return len(packets)
+
+    def close(self) -> None:
+        for end in self.signal:
+            end.close()
+
+
+class Node:
+    """Writes down what happens to it."""
+
+    def __init__(self, ports: int) -> None:
+        self.ports = ports
+        self.log: list[tuple[str, int, Any]] = []
+        self.due: int | None = None
+
+    def receive(self, port: int, packet: bytes, now: int) -> None:
+        self.log.append(("packet", now, packet))
+
+    def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        return []
+
+    def next_timer(self) -> int | None:
+        return self.due
+
+    def handle_timer(self, now: int) -> None:
+        self.log.append(("timer", now, self.due))
+        if self.due is not None and self.due <= now:
+            self.due = None
+
+    def settle(self, now: int) -> None:
+        """Has no application."""
+
+    def set_carrier(self, port: int, up: bool, now: int) -> None:
+        """Has no interest."""
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[Node, list[Ring], Station]]:
+    node, rings = Node(2), [Ring(), Ring()]
+    station = Station(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    yield node, rings, station
+    station.close()
+
+
+def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    for age, ring, packet in ((40, 0, b"a"), (30, 1, b"b"), (20, 0, b"c"), (10, 1, b"d")):
+        rings[ring].put(packet, age * MS)
+    before = time.monotonic_ns()
+    station.round()
+    assert [packet for _, _, packet in node.log] == [b"a", b"b", b"c", b"d"]
+    for (_, at, _), age in zip(node.log, (40, 30, 20, 10), strict=True):
+        assert abs(before - age * MS - at) < 5 * MS
+
+
+def test_a_late_program_reads_the_answer_before_it_times_out(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    rings[1].put(b"answer", 50 * MS)
+    node.due = time.monotonic_ns() - 20 * MS
+    station.round()
+    assert [kind for kind, _, _ in node.log] == ["packet", "timer"]
+    assert station.lag.count == 1
+    assert station.lag.max_ns >= 20 * MS
+
+
+def test_no_timer_overtakes_packets_that_are_not_yet_read(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    for number in range(RX_BATCH + 5):
+        rings[0].put(b"%d" % number, 100 * MS - number * MS // 10)
+    due = node.due = time.monotonic_ns() - 50 * MS
+    station.round()
+    assert len(node.log) == RX_BATCH
+    assert station.wake_ns <= due, "it has more to do at once"
+    station.round()
+    assert [kind for kind, _, _ in node.log[RX_BATCH:]] == ["packet"] * 5 + ["timer"]
+
+
+def test_time_never_goes_back(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    station.round()
+    rings[0].put(b"old", 3000 * MS)
+    rings[1].put(b"of the future", -3000 * MS)
+    node.due = 0
+    station.round()
+    times = [at for _, at, _ in node.log]
+    assert times == sorted(times)
+    assert times[-1] <= time.monotonic_ns()
+
+
+def test_a_command_does_not_overtake_packets(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    inner, outer = socket.socketpair()
+    with inner, outer:
+        driver = RawDriver([station])
+        outer.send(b"x")
+        driver.watch(inner.fileno(), lambda now: node.log.append(("command", now, inner.recv(1))))
+        rings[0].put(b"packet", 10 * MS)
+        driver._listen(0)
+    assert [kind for kind, _, _ in node.log] == ["packet", "command"]
+    assert station.wake_ns == 0
