@@ -40,14 +40,19 @@ class ProbeTarget:
 class _Track:
     target: ProbeTarget
     packet: bytearray
-    history: deque[bool] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    #: Answered or not, by the probes' numbers.
+    history: deque[tuple[int, bool]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     sent: int = 0
     lost: int = 0
+    late: int = 0
     rtt_ns: int = 0
 
 
 class Mapper:
     """Probes every target once per interval, evenly spread.
+
+    A probe counts as lost after the timeout, until it comes back after all: then its way is slow, or this program, and
+    nothing is broken.
 
     Args:
         address: the host's address, inner source and destination.
@@ -65,6 +70,7 @@ class Mapper:
         self._next = 0
         self._sequence = 0
         self._outstanding: dict[int, tuple[int, int]] = {}
+        self._given_up: dict[int, tuple[int, int]] = {}
         self._queues: dict[int, list[bytes]] = {}
 
     @staticmethod
@@ -105,8 +111,10 @@ class Mapper:
             sequence, (index, sent_ns) = next(iter(self._outstanding.items()))
             if now - sent_ns < self.timeout_ns:
                 return
-            del self._outstanding[sequence]
-            self.tracks[index].history.append(False)
+            self._given_up[sequence] = self._outstanding.pop(sequence)
+            if len(self._given_up) > HISTORY * len(self.tracks):
+                del self._given_up[next(iter(self._given_up))]
+            self.tracks[index].history.append((sequence, False))
             self.tracks[index].lost += 1
 
     def to_send(self, port: int) -> list[bytes]:
@@ -116,11 +124,21 @@ class Mapper:
     def receive(self, packet: bytes, now: int) -> None:
         """One of our probes is back; anything else that looks like one is ignored."""
         _magic, index, sequence, sent_ns = BODY.unpack_from(packet, BODY_AT)
-        if self._outstanding.get(sequence) == (index, sent_ns):
+        known = (index, sent_ns)
+        if self._outstanding.get(sequence) == known:
             del self._outstanding[sequence]
+            self.tracks[index].history.append((sequence, True))
+        elif self._given_up.get(sequence) == known:
+            del self._given_up[sequence]
             track = self.tracks[index]
-            track.history.append(True)
-            track.rtt_ns = now - sent_ns
+            track.lost -= 1
+            track.late += 1
+            for place, (number, _) in enumerate(track.history):
+                if number == sequence:
+                    track.history[place] = (sequence, True)
+        else:
+            return
+        self.tracks[index].rtt_ns = now - sent_ns
 
     def view(self) -> list[dict[str, Any]]:
         """What this host knows: per target the latest answers (newest last), counts and RTT."""
@@ -128,9 +146,10 @@ class Mapper:
             {
                 "target": track.target.name,
                 "port": track.target.port,
-                "history": [int(answered) for answered in track.history],
+                "history": [int(answered) for _, answered in track.history],
                 "sent": track.sent,
                 "lost": track.lost,
+                "late": track.late,
                 "rtt_ns": track.rtt_ns,
             }
             for track in self.tracks

@@ -58,7 +58,7 @@ class Echo:
     ports=st.integers(1, 4),
     fates=st.lists(st.one_of(st.none(), st.integers(0, 40 * MS)), min_size=1, max_size=120),
 )
-def test_the_mapper_tells_what_came_back_in_time(count: int, ports: int, fates: list[int | None]) -> None:
+def test_the_mapper_tells_what_came_back_and_what_came_late(count: int, ports: int, fates: list[int | None]) -> None:
     timeout = 25 * MS
     echo = Echo(count, ports, 10 * MS * count, timeout)
     times = []
@@ -70,14 +70,17 @@ def test_the_mapper_tells_what_came_back_in_time(count: int, ports: int, fates: 
         times.append(now)
     echo.deliver(times[-1] + 1000 * MS)
     expected: dict[int, list[int]] = {index: [] for index in range(count)}
+    late = dict.fromkeys(range(count), 0)
     outcomes = []
     for number, (sent, fate) in enumerate(zip(times, fates, strict=True)):
-        # Given up at the first timer at which the probe is older than the timeout, if it is not back by then.
+        # Given up at the first timer at which the probe is older than the timeout, if it is not back by then; what
+        # comes back later takes that place.
         given_up = next((time for time in times[number + 1 :] if time - sent >= timeout), None)
         if fate is not None and (given_up is None or sent + fate <= given_up):
             outcomes.append((sent + fate, number, 1))
         elif given_up is not None:
-            outcomes.append((given_up, number, 0))
+            outcomes.append((given_up, number, int(fate is not None)))
+            late[number % count] += fate is not None
     for _, number, answered in sorted(outcomes):
         expected[number % count].append(answered)
     for index, row in enumerate(echo.mapper.view()):
@@ -85,6 +88,7 @@ def test_the_mapper_tells_what_came_back_in_time(count: int, ports: int, fates: 
         assert row["port"] == index % ports
         assert sorted(row["history"]) == sorted(expected[index][-HISTORY:])
         assert row["lost"] == expected[index].count(0)
+        assert row["late"] == late[index]
         assert row["sent"] == len(range(index, len(fates), count))
     assert [port for _, port, _ in echo.sent] == [number % count % ports for number in range(len(fates))]
 
