@@ -1,16 +1,22 @@
-"""`mrclab demo`: a ring all-reduce goes on while a link and a NIC port die and return."""
+"""`mrclab demo`: MRC goes on while links, ports and switches die."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
+from mrc_control.cli.common import need_namespaces
+from mrc_control.cli.outcome import Clock, Folder, clock_of, show
 from mrc_control.lab import lifecycle
-from mrc_control.runs.experiment import load_experiment
+from mrc_control.results import resultdir
+from mrc_control.runs.demo import Demo
+
+Rate = Annotated[int | None, typer.Option(min=1, max=1000, help="Mb/s of each link; measured and chosen if left out")]
 
 
-def verb(clock: Clock = None, output: Folder = None) -> None:
-    """The demonstration: a ring all-reduce goes on while a link and a NIC port die and return.
+def verb(clock: Clock = None, rate: Rate = None, output: Folder = None) -> None:
+    """The demonstration: MRC goes on while links, ports and switches die; exit code 1 if what must hold does not.
 
     On the real clock where that is possible, else in simulated time.
     """
@@ -20,11 +26,13 @@ def verb(clock: Clock = None, output: Folder = None) -> None:
         if problem is not None:
             typer.echo(f"{problem}\nthe demonstration runs in simulated time instead", err=True)
         clock = "real" if problem is None else "virtual"
-    try:
-        run_and_show(load_experiment("demo"), clock, output, as_json=False)
-    except SystemExit:  # the run went to its end, whatever the verdict
-        typer.echo(
-            "open the report in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break "
-            "a switch: `mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
-        )
-        raise
+    if clock == "real":
+        need_namespaces()
+    folder = output or resultdir.default_folder("demo", clock)
+    good = Demo(folder, lambda text: typer.echo(text, err=True), show).go(clock, rate)
+    typer.echo(
+        f"{'all that must hold held' if good else 'failed'}; reports: {folder}/*/report.html\n"
+        "open one in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break a switch: "
+        "`mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
+    )
+    raise SystemExit(0 if good else 1)

@@ -29,6 +29,7 @@ class Finding:
     expected: str
     measured: str
     passed: bool
+    timed: bool = False
 
 
 def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
@@ -51,7 +52,7 @@ def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[E
             if key in ("carried", "goodput"):
                 shown = "nothing before" if value is None else f"{value:.1%} of before"
                 passed = value is not None and value <= wanted
-                yield Finding(what, f"at most {wanted:.1%} of before", shown, passed)
+                yield Finding(what, f"at most {wanted:.1%} of before", shown, passed, timed=True)
             else:
                 yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
 

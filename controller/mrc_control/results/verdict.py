@@ -16,12 +16,14 @@ from mrc_topo.topology import Topology
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the verdict."""
+    """One line of the verdict. `timed`: a matter of times and rates, which count when the machine kept up; the others
+    must hold on any machine."""
 
     what: str
     expected: str
     measured: str
     passed: bool
+    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Verdict:
         return all(check.passed for check in self.checks)
 
     @property
+    def holds(self) -> bool:
+        """Whether every check holds that must hold however slow the machine was."""
+        return all(check.passed for check in self.checks if not check.timed)
+
+    @property
     def status(self) -> str:
         """In one word: passed, failed or interrupted."""
         return "interrupted" if self.interrupted else "passed" if self.passed else "failed"
@@ -51,6 +58,7 @@ class Verdict:
         return {
             "status": self.status,
             "passed": self.passed,
+            "holds": self.holds,
             "valid": self.valid,
             "reasons": self.reasons,
             "deaths": self.deaths,
@@ -97,7 +105,7 @@ def judge(
     valid = bool(fidelity.get("valid", False))
     reasons = list(fidelity.get("reasons", [] if fidelity else ["fidelity was not measured"]))
     if expect.valid and not valid:
-        checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False))
+        checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False, timed=True))
     deaths, interrupted = list(document.get("deaths", ())), document.get("interrupted", "")
     return Verdict(checks, recoveries, valid, reasons, deaths, interrupted)
 
@@ -119,7 +127,7 @@ def _counts(document: Mapping[str, Any], expect: Expectation, checks: list[Check
         wanted.append(("timeouts", f"at most {expect.timeouts}", totals["timeouts"] <= expect.timeouts))
     for key, text, passed in wanted:
         measured = f"no samples of {', '.join(silent)}" if silent else str(totals[key])
-        checks.append(Check(key, text, measured, passed and not silent))
+        checks.append(Check(key, text, measured, passed and not silent, timed=key == "timeouts"))
 
 
 def _failures(document: Mapping[str, Any], checks: list[Check]) -> None:
@@ -147,6 +155,7 @@ def _recovered(recovery: Recovery, bound: float) -> Check:
         f"within {bound * 1e3:.0f} ms",
         measured,
         passed,
+        timed=True,
     )
 
 
@@ -157,14 +166,14 @@ def _settled(recovery: Recovery, share: float) -> Check:
         f"at least {wanted:.1%}",
         f"{recovery.after:.1%}",
         recovery.after >= wanted,
+        timed=True,
     )
 
 
 def _dip(recovery: Recovery, dip: float) -> Check:
     lowest = (1 - dip) * min(recovery.expected, 1.0)
-    return Check(
-        f"lowest after {recovery.text}", f"at least {lowest:.1%}", f"{recovery.dip:.1%}", recovery.dip >= lowest
-    )
+    what = f"lowest after {recovery.text}"
+    return Check(what, f"at least {lowest:.1%}", f"{recovery.dip:.1%}", recovery.dip >= lowest, timed=True)
 
 
 def goodput_share(document: Mapping[str, Any], topology: Topology) -> float:
@@ -178,10 +187,10 @@ def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectatio
     share = goodput_share(document, topology)
     if expect.goodput_share is not None:
         text = f"at least {expect.goodput_share:.0%} of link capacity"
-        checks.append(Check("goodput", text, f"{share:.1%}", share >= expect.goodput_share))
+        checks.append(Check("goodput", text, f"{share:.1%}", share >= expect.goodput_share, timed=True))
     if expect.max_goodput_share is not None:
         text = f"at most {expect.max_goodput_share:.0%} of link capacity"
-        checks.append(Check("goodput", text, f"{share:.1%}", share <= expect.max_goodput_share))
+        checks.append(Check("goodput", text, f"{share:.1%}", share <= expect.max_goodput_share, timed=True))
 
 
 def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks: list[Check]) -> None:
@@ -192,9 +201,8 @@ def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks
             loads[plane] += samples.last[f"tx_bytes.{plane}"] - samples.first[f"tx_bytes.{plane}"]
     mean = sum(loads) / len(loads)
     spread = (max(loads) - min(loads)) / mean if mean else math.inf
-    checks.append(
-        Check("spread of the planes' load", f"at most {most:.1%} of the mean", f"{spread:.1%}", spread <= most)
-    )
+    text = f"at most {most:.1%} of the mean"
+    checks.append(Check("spread of the planes' load", text, f"{spread:.1%}", spread <= most, timed=True))
 
 
 def stream_rates(document: Mapping[str, Any], source: str | None, destination: str | None) -> dict[str, float]:
@@ -230,11 +238,11 @@ def _streams(document: Mapping[str, Any], topology: Topology, wanted: StreamExpe
         share = rates[worst] / capacity
         passed = share >= bound if name == "at least" else share <= bound
         text = f"each {name} {bound:.1%} of a host's capacity"
-        checks.append(Check(what, text, f"{share:.1%} ({worst})", passed))
+        checks.append(Check(what, text, f"{share:.1%} ({worst})", passed, timed=True))
     if wanted.jain is not None:
         index = jain(list(rates.values()))
         text = f"Jain's index of {len(rates)} rates at least {wanted.jain:g}"
-        checks.append(Check(what, text, f"{index:.3f}", len(rates) > 1 and index >= wanted.jain))
+        checks.append(Check(what, text, f"{index:.3f}", len(rates) > 1 and index >= wanted.jain, timed=True))
 
 
 def _localised(document: Mapping[str, Any], checks: list[Check]) -> None:

@@ -11,6 +11,8 @@ from p4lite.switch.fabric.values import Lateness
 #: A loop that is this late in one of a hundred rounds distorts round-trip times (share of the base RTT).
 HOST_LAG_SHARE = 1.0
 FABRIC_LAG_SHARE = 0.25
+#: One round that is this late (base RTTs) is a stall of its own, which recoveries and rates show as if it were MRC's.
+HOST_STALL_RTTS = 10
 #: Beyond this share of one core a process has no room left to catch up.
 CPU_LIMIT = 0.95
 
@@ -36,6 +38,8 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
         late = host["loop_lag"]["p99_ns"]
         if late > HOST_LAG_SHARE * base_rtt_ns:
             reasons.append(f"{name}'s loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
+        elif (stall := host["loop_lag"]["max_ns"]) > HOST_STALL_RTTS * base_rtt_ns:
+            reasons.append(f"{name}'s loop was {stall / 1e6:.0f} ms late once; base RTT {base_rtt_ns / 1e6:.2f} ms")
         if host["cpu_share"] > CPU_LIMIT:
             reasons.append(f"{name} took {host['cpu_share']:.0%} of a core")
         if host["rx_ring_drops"]:

@@ -1,0 +1,175 @@
+"""The demonstration: its rate, its lab, what decides, and what the parts show in simulated time."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mrc_control.lab.rundir import RunError
+from mrc_control.paths import clustermapper
+from mrc_control.results.verdict import Check, Verdict
+from mrc_control.runs import demo, execute
+from mrc_control.runs.demo import LAB_MBPS, LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, part
+from mrc_control.runs.experiment import Experiment
+from mrc_control.session import fidelity
+from mrc_topo.labfile import load_lab
+
+
+def test_the_rate_follows_what_is_free_within_bounds() -> None:
+    fast = Machine(cores=64, decodings=1e6)
+    assert fast.rate_mbps(32) == MOST_MBPS
+    assert Machine(cores=0.01, decodings=1e5).rate_mbps(32) == LEAST_MBPS
+    one, two = Machine(1.5, 500_000), Machine(2.5, 500_000)
+    assert LEAST_MBPS < one.rate_mbps(32) < two.rate_mbps(32) < MOST_MBPS
+
+
+def test_a_measurement_is_of_this_machine() -> None:
+    machine = demo.measure(0.1)
+    assert machine.decodings > 1000
+    assert 0 < machine.cores <= 1.2 * (demo.os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("rate", [3, LEAST_MBPS, LAB_MBPS, MOST_MBPS, 200])
+def test_the_lab_scales_its_queues_with_the_rate(tmp_path: pathlib.Path, rate: int) -> None:
+    lab = load_lab(str(lab_at(rate, tmp_path))).lab
+    assert lab.links.host.rate == lab.links.fabric.rate == rate * 10**6
+    trim, ecn = lab.queues.trim, lab.queues.ecn
+    assert trim is not None
+    assert ecn is not None
+    assert ecn.kmin < ecn.kmax <= trim.threshold < lab.queues.limit
+    assert ecn.kmin >= lab.path_mtu
+    experiment = part("ring", tmp_path / "demo.yaml", rate)
+    assert experiment.workload.params["size_bytes"] % 4096 == 0
+
+
+class Scripted(Demo):
+    """A demonstration whose runs end as the test says."""
+
+    def __init__(self, folder: pathlib.Path, endings: dict[str, Verdict]) -> None:
+        super().__init__(folder, lambda text: None, lambda outcome: None, live=False)
+        self.endings = endings
+        self.ran: list[str] = []
+
+    def _run(self, name: str, experiment: Experiment, clock: str) -> Any:
+        self.ran.append(name)
+        verdict = self.endings.get(name, verdict_of())
+        failures = [] if verdict.holds else ["x"] if "failed" in verdict.reasons else []
+        progress = {"h0": {"iterations": 1}}
+        return SimpleNamespace(
+            verdict=verdict, signal=0, document={"failures": failures, "progress": progress}, experiment=experiment
+        )
+
+
+def verdict_of(*, holds: bool = True, times: bool = True, valid: bool = True, failed: bool = False) -> Verdict:
+    checks = [Check("bytes", "", "", holds and not failed), Check("recovery", "", "", times, timed=True)]
+    return Verdict(checks, [], valid, ["failed"] if failed else [] if valid else ["late"])
+
+
+LATE = verdict_of(times=False, valid=False)
+WRONG = verdict_of(holds=False, valid=False)
+ROCE = {"link-roce": verdict_of(failed=True)}
+STORIES = [
+    ("all good", {}, True, ["ring", "incast"]),
+    ("times missed on a machine that kept up", {"ring": verdict_of(times=False)}, False, ["ring", "incast"]),
+    ("late once", {"ring": LATE}, True, ["ring", "incast", "ring-half-rate", "incast-half-rate"]),
+    (
+        "late twice",
+        {"ring": LATE, "incast-half-rate": LATE},
+        True,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate", "ring-simulated"],
+    ),
+    (
+        "what must hold did not, late twice",
+        {"ring": LATE, "ring-half-rate": WRONG},
+        False,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate", "ring-simulated"],
+    ),
+    (
+        "simulated times missed",
+        {"ring": LATE, "ring-half-rate": LATE, "ring-simulated": verdict_of(times=False)},
+        False,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate", "ring-simulated"],
+    ),
+    (
+        "times missed again, on a machine that seemed to keep up",
+        {"ring": LATE, "ring-half-rate": verdict_of(times=False)},
+        True,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate", "ring-simulated"],
+    ),
+    ("a failure", {"ring": verdict_of(failed=True, valid=False)}, False, ["ring"]),
+    ("RoCE does not fail", {"link-roce": verdict_of()}, False, ["ring", "incast"]),
+]
+
+
+@pytest.mark.parametrize(("endings", "good", "ran"), [each[1:] for each in STORIES], ids=[each[0] for each in STORIES])
+def test_what_must_hold_decides_and_times_count_when_the_machine_kept_up(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    endings: dict[str, Verdict],
+    good: bool,
+    ran: list[str],
+) -> None:
+    ups: list[str] = []
+
+    def up(lab: str, transport: str, progress: object) -> None:
+        ups.append(lab)
+
+    def down(name: str) -> None:
+        if len(ups) == 2:
+            raise RunError("it is gone already")
+
+    monkeypatch.setattr(demo.lifecycle, "up", up)
+    monkeypatch.setattr(demo.lifecycle, "down", down)
+    scripted = Scripted(tmp_path, ROCE | endings)
+    assert scripted.go("real", 10) is good
+    assert [name for name in scripted.ran if not name.startswith("link")] == ran
+
+
+def test_a_single_stall_makes_a_run_not_valid() -> None:
+    host = {"loop_lag": {"p99_ns": 10**6, "max_ns": 10**8}, "cpu_share": 0.1, "rx_ring_drops": 0}
+    quiet = {**host, "loop_lag": {"p99_ns": 10**6, "max_ns": 10**7}}
+    assert fidelity.judge({"hosts": {"h0": quiet}}, 5 * 10**6) == []
+    (reason,) = fidelity.judge({"hosts": {"h0": host}}, 5 * 10**6)
+    assert "100 ms late once" in reason
+
+
+def test_what_two_looks_name_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[dict[str, str]] = []
+    monkeypatch.setattr(clustermapper, "view_of", lambda topology, hosts: looks.pop(0))
+    findings = execute.Findings(SimpleNamespace(topology=None, hosts={}))  # type: ignore[arg-type]
+    happening = SimpleNamespace(localised=[])
+    result: Any = SimpleNamespace(happenings=[happening])
+    broken, late = {"p0-t1.0": "dead"}, {"h3:1": "lossy"}
+    looks += [{}, broken, broken | late, broken, {}, late]
+    named = []
+    while looks:
+        findings.note(result)
+        named.append(happening.localised)
+    assert named == [[], [], ["p0-t1.0"], ["p0-t1.0"], [], []]
+    another = SimpleNamespace(localised=[])
+    result.happenings.append(another)
+    looks.append(late)
+    findings.note(result)
+    assert another.localised == ["h3:1"], "what was seen before another happening says nothing of it"
+
+
+@pytest.mark.slow
+def test_the_same_failure_ends_a_job_on_roce_and_not_on_mrc(tmp_path: pathlib.Path) -> None:
+    said: list[str] = []
+    shown = Demo(tmp_path, said.append, lambda outcome: None, live=False)
+    assert shown._beside()
+    rows = [text for text in said if text.startswith((" MRC", "RoCE"))]
+    assert "the job went on" in rows[0]
+    assert "the job failed: " in rows[1]
+
+
+def test_timed_checks_are_told_apart() -> None:
+    verdict = verdict_of(times=False)
+    assert verdict.holds
+    assert not verdict.passed
+    assert dataclasses.replace(verdict, checks=[*verdict.checks, Check("x", "", "", False)]).holds is False
+    assert verdict.document()["holds"] is True
