@@ -282,7 +282,7 @@ def test_the_command_prints_a_schedule_that_does_it_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "mrc_control.cli.chaos.schedules.generate", lambda *_: Schedule(duration=0.6, steps=steps(*BUSY))
+        "mrc_control.cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY))
     )
     corrupt_a_byte(monkeypatch)
     file = tmp_path / "least.yaml"

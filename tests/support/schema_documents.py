@@ -140,7 +140,8 @@ def wrong(draw: st.DrawFn, document: Any, free: set[str]) -> Wrong:
         path = draw(st.sampled_from([path for path, value in strict if not isinstance(value, list)]))
         changed = put(document, path, [[draw(st.sampled_from([1, "x"]))]])
     elif kind == "truth":
-        path = draw(st.sampled_from([path for path, value in strict if not isinstance(value, bool)]))
+        # What is null may be a truth value that was left out.
+        path = draw(st.sampled_from([path for path, value in strict if not isinstance(value, bool | None)]))
         changed = put(document, path, draw(st.booleans()))
     else:
         mappings = [path for path, value in [((), document), *strict] if isinstance(value, dict)]

@@ -123,7 +123,7 @@ def test_readers_that_take_nothing(bench: Bench) -> None:
         for start in range(0, len(entries), 200):
             with contextlib.suppress(grpc.RpcError):  # the table may be smaller
                 controller.write(*entries[start : start + 200])
-        request = p4runtime_pb2.ReadRequest(device_id=1, entities=[controller.entry("l2")] * 40)
+        request = p4runtime_pb2.ReadRequest(device_id=1, entities=[controller.entry("l2")] * 8)
     with Crowd(bench.address, 4) as crowd:
         crowd.open("/p4.v1.P4Runtime/Read", 150, request.SerializeToString())
         eventually(lambda: len(bench.server.service.unread) > 0, "they wait")

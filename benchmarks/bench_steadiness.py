@@ -1,0 +1,63 @@
+"""Whether `mrclab demo` is green: runs on an idle machine, and with a busy loop beside it on every core.
+
+`MRCLAB_RUNS` (2) of each; 20 of each take half an hour.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from mrc_control.lab import lifecycle
+
+RUNS = int(os.environ.get("MRCLAB_RUNS", "2"))
+LIMIT_S = 600
+
+
+def spin() -> None:
+    """Takes a core until it is ended."""
+    while True:
+        pass
+
+
+def demo(folder: pathlib.Path) -> tuple[int, float, str]:
+    """Exit code, seconds, and the rate that was chosen with whether it was repeated."""
+    began = time.monotonic()
+    command = [sys.executable, "-c", "from mrc_control.cli import main; main()", "demo", "-o", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    rate = re.search(r"links of (\d+) Mb/s", done.stderr)
+    again = ", again at half" if "once more" in done.stderr else ""
+    simulated = ", then in simulated time" if "too busy" in done.stderr else ""
+    return done.returncode, time.monotonic() - began, f"{rate[1] if rate else '?'} Mb/s{again}{simulated}"
+
+
+def run() -> None:
+    """Prints a row for every run, and how many were green."""
+    problem = lifecycle.problem()
+    if problem is not None:
+        print(f"steadiness: not run: {problem}")
+        return
+    cores = os.cpu_count() or 1
+    for load in (0, cores):
+        loops = [multiprocessing.Process(target=spin, daemon=True) for _ in range(load)]
+        for loop in loops:
+            loop.start()
+        green = 0
+        try:
+            for number in range(RUNS):
+                with tempfile.TemporaryDirectory(prefix="mrclab-steadiness-") as folder:
+                    code, seconds, text = demo(pathlib.Path(folder) / "demo")
+                green += code == 0
+                print(
+                    f"{load} busy loops, run {number + 1}: exit code {code} after {seconds:.0f} s; {text}", flush=True
+                )
+        finally:
+            for loop in loops:
+                loop.terminate()
+        print(f"{load} busy loops: {green} of {RUNS} green", flush=True)
