@@ -37,7 +37,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
         "period": st.floats(0.1, 9),
         "count": st.integers(1, 3),
     }
-    for key in draw(st.sets(st.sampled_from(sorted(known & set(values))))):
+    for key in sorted(draw(st.sets(st.sampled_from(sorted(known & set(values)))))):
         step[key] = draw(values[key])
     return step
 
@@ -55,7 +55,7 @@ def workloads(draw: st.DrawFn) -> dict[str, Any]:
         "ev_profile": st.just("few"),
     }
     assert set(values) | {"name", "cc_profile"} == set(Workload.model_fields)
-    for key in draw(st.sets(st.sampled_from(sorted(values)))):
+    for key in sorted(draw(st.sets(st.sampled_from(sorted(values))))):
         made[key] = draw(values[key])
     return made
 

@@ -20,12 +20,12 @@ def labs(draw: st.DrawFn) -> dict[str, Any]:
     lab = draw(topologies()).lab
     document: dict[str, Any] = lab.model_dump(mode="json")
     parts = {"links": LinkRates, "queues": QueueSpec, "reliability": ReliabilitySpec}
-    for key in draw(st.sets(st.sampled_from(sorted(parts)))):
+    for key in sorted(draw(st.sets(st.sampled_from(sorted(parts))))):
         document[key] = draw(documents(parts[key], {}))
     links = sorted(Topology(lab).links)
     document["overrides"] = draw(st.dictionaries(st.sampled_from(links), documents(Override, {}), max_size=2))
     document["description"] = draw(st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20))
-    for key in draw(st.sets(st.sampled_from(["links", "queues", "cc", "reliability", "overrides", "clock"]))):
+    for key in sorted(draw(st.sets(st.sampled_from(["links", "queues", "cc", "reliability", "overrides", "clock"])))):
         del document[key]
     return document
 

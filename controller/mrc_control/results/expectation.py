@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from mrc_topo.document import Model
 
@@ -12,7 +12,7 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Evidence(BaseModel):
+class Evidence(Model):
     """What must be seen of one failure; each key that is given is a check of the verdict.
 
     `dropped`: packets that the fabric lost at the element's ports because of a failure (not of a full queue), at
@@ -21,8 +21,6 @@ class Evidence(BaseModel):
     least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
     of all hosts, as a share of that before, at most.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dropped: Count | None = None
     carried: Share | None = None
