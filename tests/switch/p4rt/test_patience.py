@@ -112,21 +112,18 @@ def test_calls_whose_request_never_comes(bench: Bench, method: str) -> None:
 
 
 def test_readers_that_take_nothing(bench: Bench) -> None:
-    """Answers larger than what gRPC buffers for a client that does not read them."""
+    """Others are served, and none of them keeps a thread. Whether an answer waits for its client is up to gRPC, which
+    takes megabytes for one that does not read; what happens to those that do wait is `Waiting`'s own test."""
     with Controller(bench.address) as controller:
         controller.arbitrate()
         controller.set_pipeline(control_config())
-        entries = [
-            (INSERT, controller.entry("l2", {"hdr.ethernet.dst": k.to_bytes(6, "big")}, "flood", [b"\1"]))
-            for k in range(1, 900)
-        ]
-        for start in range(0, len(entries), 200):
-            with contextlib.suppress(grpc.RpcError):  # the table may be smaller
-                controller.write(*entries[start : start + 200])
-        request = p4runtime_pb2.ReadRequest(device_id=1, entities=[controller.entry("l2")] * 8)
+        macs = [k.to_bytes(6, "big") for k in range(1, 5)]
+        controller.write(
+            *((INSERT, controller.entry("l2", {"hdr.ethernet.dst": mac}, "flood", [b"\1"])) for mac in macs)
+        )
+        request = p4runtime_pb2.ReadRequest(device_id=1, entities=[controller.entry("l2")] * 200)
     with Crowd(bench.address, 4) as crowd:
         crowd.open("/p4.v1.P4Runtime/Read", 150, request.SerializeToString())
-        eventually(lambda: len(bench.server.service.unread) > 0, "they wait")
         for _ in range(3):
             served(bench)
         hurry(bench)
