@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from mrc_control.lab.rundir import RunError
-from mrc_control.paths import clustermapper
 from mrc_control.results.verdict import Check, Verdict
-from mrc_control.runs import demo, execute
+from mrc_control.runs import demo
 from mrc_control.runs.demo import LAB_MBPS, LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, part
 from mrc_control.runs.experiment import Experiment
 from mrc_control.session import fidelity
@@ -135,26 +134,6 @@ def test_a_single_stall_makes_a_run_not_valid() -> None:
     assert fidelity.judge({"hosts": {"h0": quiet}}, 5 * 10**6) == []
     (reason,) = fidelity.judge({"hosts": {"h0": host}}, 5 * 10**6)
     assert "100 ms late once" in reason
-
-
-def test_what_two_looks_name_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[dict[str, str]] = []
-    monkeypatch.setattr(clustermapper, "view_of", lambda topology, hosts: looks.pop(0))
-    findings = execute.Findings(SimpleNamespace(topology=None, hosts={}))  # type: ignore[arg-type]
-    happening = SimpleNamespace(localised=[])
-    result: Any = SimpleNamespace(happenings=[happening])
-    broken, late = {"p0-t1.0": "dead"}, {"h3:1": "lossy"}
-    looks += [{}, broken, broken | late, broken, {}, late]
-    named = []
-    while looks:
-        findings.note(result)
-        named.append(happening.localised)
-    assert named == [[], [], ["p0-t1.0"], ["p0-t1.0"], [], []]
-    another = SimpleNamespace(localised=[])
-    result.happenings.append(another)
-    looks.append(late)
-    findings.note(result)
-    assert another.localised == ["h3:1"], "what was seen before another happening says nothing of it"
 
 
 @pytest.mark.slow

@@ -132,10 +132,8 @@ def run_on(
 ) -> RunResult:
     """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
-    findings = Findings(session)
-
     def watch(result: RunResult) -> None:
-        findings.note(result)
+        _note_findings(session, result)
         if observe is not None:
             observe(result)
 
@@ -168,26 +166,13 @@ def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
                 host.request("profile_delete", **which)
 
 
-class Findings:
-    """What the hosts' probes say is broken, noted beside the latest happening until the next one.
-
-    An element is named when the latest two looks name it: a host that was late for a moment names nothing.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self._last: set[str] = set()
-        self._since = 0
-
-    def note(self, result: RunResult) -> None:
-        """One look more."""
-        if not result.happenings:
-            return
-        found = set(clustermapper.view_of(self.session.topology, self.session.hosts))
-        if len(result.happenings) != self._since:
-            self._since, self._last = len(result.happenings), found
-        result.happenings[-1].localised = sorted(found & self._last)
-        self._last = found
+def _note_findings(session: Session, result: RunResult) -> None:
+    """What the hosts' probes say is broken, noted beside the latest happening until the next one."""
+    if not result.happenings:
+        return
+    latest = result.happenings[-1]
+    found = clustermapper.view_of(session.topology, session.hosts)
+    latest.localised = sorted(found)
 
 
 def _counters(session: Session) -> dict[str, int]:
