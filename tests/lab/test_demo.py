@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
+import signal
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +17,10 @@ from mrc_control.results.verdict import Check, Verdict
 from mrc_control.runs import demo
 from mrc_control.runs.demo import LAB_MBPS, LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, part
 from mrc_control.runs.experiment import Experiment
+from mrc_control.runs.interruption import Interrupted
 from mrc_control.session import fidelity
 from mrc_topo.labfile import load_lab
+from support.lab import users
 
 
 def test_the_rate_follows_what_is_free_within_bounds() -> None:
@@ -126,6 +131,39 @@ def test_what_must_hold_decides_and_times_count_when_the_machine_kept_up(
     scripted = Scripted(tmp_path, ROCE | endings)
     assert scripted.go("real", 10) is good
     assert [name for name in scripted.ran if not name.startswith("link")] == ran
+
+
+def test_an_interrupted_demonstration_runs_nothing_more_and_takes_its_lab_down(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downs: list[str] = []
+    monkeypatch.setattr(demo.lifecycle, "up", lambda *_: None)
+    monkeypatch.setattr(demo.lifecycle, "down", downs.append)
+    runs: list[str] = []
+
+    def execute(experiment: Experiment, *_: object, **__: object) -> Any:
+        runs.append(experiment.name)
+        return SimpleNamespace(verdict=verdict_of(), signal=signal.SIGTERM, document={"failures": []})
+
+    monkeypatch.setattr(demo, "execute", execute)
+    with pytest.raises(Interrupted) as caught:
+        Demo(tmp_path, lambda text: None, lambda outcome: None, live=False).go("real", 10)
+    assert caught.value.exit_code == 143
+    assert (runs, downs) == (["demo"], ["demo"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_command_that_is_interrupted_says_so(tmp_path: pathlib.Path, number: int, code: int) -> None:
+    command = [*users.MRCLAB, "demo", "--clock", "virtual", "--rate", "20", "-o", str(tmp_path / "demo")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as shown:
+        assert shown.stderr is not None
+        next(line for line in shown.stderr if line.startswith("running"))
+        shown.send_signal(number)
+        said = shown.stderr.read()
+        assert shown.wait(60) == code
+    assert "under MRC" not in said, "no part after it"
+    assert json.loads((tmp_path / "demo" / "ring" / "verdict.json").read_text())["status"] == "interrupted"
 
 
 def test_a_single_stall_makes_a_run_not_valid() -> None:

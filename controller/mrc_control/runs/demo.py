@@ -23,6 +23,7 @@ from mrc_control.lab.rundir import RunError
 from mrc_control.results import resultdir
 from mrc_control.runs.execute import Outcome, execute
 from mrc_control.runs.experiment import FOLDER, Experiment, load_experiment
+from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_host.proto.wire.codec import Codec
 from mrc_topo.labfile import builtin_labs, load_lab
 from p4lite.files import write_whole
@@ -146,11 +147,19 @@ class Demo:
 
     def _run(self, name: str, experiment: Experiment, clock: str) -> Outcome:
         self.say(f"{experiment.title} ({'simulated time' if clock == 'virtual' else 'real clock'})")
-        return execute(experiment, clock, folder=self.folder / name, live=self.live, progress=self.say)
+        outcome = execute(experiment, clock, folder=self.folder / name, live=self.live, progress=self.say)
+        if outcome.signal:
+            self.show(outcome)
+            raise Interrupted(outcome.signal)
+        return outcome
 
     def go(self, clock: str, rate_mbps: int | None = None) -> bool:
-        """All parts; whether all that must hold held (and, where times count, they too)."""
-        with resultdir.prepared(self.folder, 0.0):
+        """All parts; whether all that must hold held (and, where times count, they too).
+
+        Raises:
+            Interrupted: by a signal; what was started has been taken down.
+        """
+        with interruptible(), resultdir.prepared(self.folder, 0.0):
             good = self._real(rate_mbps) if clock == "real" else self._virtual("ring", rate_mbps or LAB_MBPS)
             return self._beside() and good
 
@@ -187,7 +196,7 @@ class Demo:
                 outcome = self._run(f"{name}{suffix}", part(name, lab, rate_mbps), "real")
                 self.show(outcome)
                 verdicts.append(outcome.verdict)
-                self.failed |= bool(outcome.signal or outcome.verdict.deaths or outcome.document["failures"])
+                self.failed |= bool(outcome.verdict.deaths or outcome.document["failures"])
                 if self.failed:
                     break
         finally:
