@@ -11,7 +11,7 @@ import typer
 from mrc_control.cli import app
 from mrc_control.faults.kinds import IMPAIRMENTS, KINDS
 from mrc_control.lab.hostclient import HostError
-from mrc_control.results.expectation import Expectation
+from mrc_control.results.expectation import Evidence, Expectation
 from mrc_control.runs import execute
 from mrc_control.runs.experiment import FOLDER, Experiment, Step, Workload, known_experiments, load_experiment
 from mrc_control.session.virtual import VirtualSession
@@ -62,6 +62,30 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
         bad = experiment.model_copy(update={"profiles": []})
         with pytest.raises(HostError, match="no ev profile 'few'"):
             execute.run_on(session, bad)
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
+    clock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VirtualSession, "clock", clock)
+    link = "p0-t0.0--p0-t1.0"
+    experiment = Experiment(
+        name="x",
+        title="y",
+        lab="tiny",
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
+        schedule=[Step(at=0.2, fail=link, evidence=Evidence(losses=1)), Step(at=1.1, restore=link)],
+        expect=Expectation(localised=True),
+    )
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        result = execute.run_on(session, experiment)
+        assert [each.broken for each in result.happenings] == [[link], []]
+        # Half a second after it is mended, a link looks lossy: most of the ten latest probes were lost.
+        assert [each.localised for each in result.happenings] == [[link], [] if clock == "real" else [link]]
     finally:
         session.close()
 
