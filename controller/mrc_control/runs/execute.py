@@ -33,7 +33,6 @@ from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 
-
 #: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
 FINDINGS_S = 30.0
 LOOK_S = 0.2
