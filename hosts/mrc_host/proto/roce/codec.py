@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from zlib import crc32
 
 from mrc_host.proto.wire.codec import SMALL, Codec
 from mrc_host.proto.wire.compiled import (
@@ -23,6 +22,7 @@ from mrc_host.proto.wire.compiled import (
     decoder,
     encoder,
 )  # fmt: skip
+from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.fields import NEXT_UDP, ROCE_LAYOUTS, Bth, ImmDt, Ipv6, Reth, RoceOpcode, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ
 from mrc_host.proto.wire.packet import Drop, WireError, icrc

@@ -13,7 +13,6 @@ import dataclasses
 import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
-from zlib import crc32
 
 from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.compiled import (
@@ -32,6 +31,7 @@ from mrc_host.proto.wire.compiled import (
     encoder,
     trimmed_decoder,
 )  # fmt: skip
+from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.encap import encapsulation_length
 from mrc_host.proto.wire.fields import (
     MRC_LAYOUTS,

@@ -15,8 +15,8 @@ import linecache
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
-from zlib import crc32
 
+from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.encap import to_ipv4
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_TS, NO_TIMESTAMP

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
-from zlib import crc32
 
+from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.fields import (
     EXTENSIONS,
     MRC_LAYOUTS,
