@@ -90,6 +90,35 @@ def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
         session.close()
 
 
+def test_a_busy_machine_does_not_shorten_a_failure() -> None:
+    class Slow(VirtualSession):
+        stalled = False
+
+        def advance(self, seconds: float) -> None:
+            # Once, when the first step is nearly due, nobody gets a turn for three seconds.
+            if self.now_ns() > 0.15e9 and not self.stalled:
+                self.stalled, seconds = True, 3.0
+            super().advance(seconds)
+
+    link = "p0-t0.0--p0-t1.0"
+    experiment = Experiment(
+        name="x",
+        title="y",
+        lab="tiny",
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
+        schedule=[Step(at=0.3, fail=link, evidence=Evidence(losses=1)), Step(at=0.9, restore=link)],
+    )
+    session = Slow(load_lab("tiny"))
+    try:
+        result = execute.run_on(session, experiment)
+    finally:
+        session.close()
+    down, up = (each.at_ns for each in result.happenings)
+    assert down - result.started_ns > 3e9
+    assert 0.6e9 <= up - down < 0.7e9
+    assert result.happenings[0].localised == [link]
+
+
 def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:
     block = MANUAL.split("## Experiments")[1].split("    name: ", 1)[1].split("\n\n")[0]
     path = tmp_path / "experiment.yaml"

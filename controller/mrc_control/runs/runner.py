@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 from mrc_control.faults.action import Action
@@ -18,6 +19,8 @@ from mrc_control.session.base import Session
 from p4lite.switch.targetapi.client import TargetError
 
 POLL_S = 0.1
+#: A step that comes later than this (the machine was busy) moves what follows: a failure lasts as long as it shall.
+LATE_S = 0.25
 
 Observer = Callable[[RunResult], None]
 _numbers = itertools.count(1)
@@ -146,11 +149,19 @@ class Run:
         session, result, spec = self.session, self.result, self.spec
         start = result.started_ns
         waiting = list(self.schedule)
-        stopping = spec.duration_s is None
+        lasts = math.inf if spec.duration_s is None else spec.duration_s
+        stopping = False
+        moved = 0.0
         while True:
-            elapsed = (session.now_ns() - start) / 1e9
+            elapsed = (session.now_ns() - start) / 1e9 - moved
             while waiting and waiting[0][0] <= elapsed:
-                self._act(waiting.pop(0)[1])
+                at, action = waiting.pop(0)
+                self._act(action)
+                # Both count: that its turn came late, and that it took long.
+                late = (session.now_ns() - start) / 1e9 - moved - at
+                if late > LATE_S:
+                    moved += late
+                    elapsed = at
                 self.endings.moved()
             pause = POLL_S if not waiting else min(POLL_S, max(waiting[0][0] - elapsed, 0.0005))
             session.advance(pause)
@@ -158,9 +169,10 @@ class Run:
             self._collect()
             self.observe(result)
             self.interrupted()
-            elapsed = (session.now_ns() - start) / 1e9
+            elapsed = (session.now_ns() - start) / 1e9 - moved
             running = [name for name in result.ranks if not self._finished(name)]
-            if not stopping and spec.duration_s is not None and elapsed >= spec.duration_s:
+            overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
+            if not stopping and not overdue and elapsed >= lasts:
                 stopping = True
                 stop_together(self.losses.ask, self.job, result.ranks)
             if not running:
