@@ -146,6 +146,17 @@ class NicSpec(Model):
     rx_usecs: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
+class AgentsSpec(Model):
+    """Agents of the real clock: processes that carry the hosts. `auto`: one per core; `per-host`; or so many."""
+
+    processes: Annotated[int, Field(ge=1)] | Literal["auto", "per-host"] = "auto"
+
+    def groups(self, hosts: int, cores: int) -> int:
+        """How many processes that makes."""
+        wanted = {"auto": cores, "per-host": hosts}.get(str(self.processes), self.processes)
+        return max(1, min(int(wanted), hosts))
+
+
 class Override(Model):
     """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
 
@@ -177,6 +188,7 @@ class Lab(Model):
     cc: CcSpec = CcSpec()
     reliability: ReliabilitySpec = ReliabilitySpec()
     nic: NicSpec = NicSpec()
+    agents: AgentsSpec = AgentsSpec()
     overrides: dict[str, Override] = {}
     clock: Literal["real", "virtual"] = "real"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1

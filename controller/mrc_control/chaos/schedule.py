@@ -27,6 +27,8 @@ VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave"
 
 #: What ends a lab with it, and not merely a host.
 PARTS = ("fabric", "labd")
+#: Steps that concern one host's agent and no other.
+OF_AGENTS = ("freeze", "thaw", "kill", "revive")
 #: Ways to end a lab, and the signals.
 ENDS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 
@@ -97,7 +99,7 @@ class Step(Model):
         if self.end is not None:
             return f"{self.kind or 'kill'} the process of {self.end}, which ends the lab"
         words = {"enter": "controller enters", "leave": "controller leaves"}
-        what = " agent of" if self.verb in ("freeze", "thaw", "kill", "revive") else ""
+        what = " agent of" if self.verb in OF_AGENTS else ""
         return f"{words.get(self.verb, self.verb)}{what} {self.target}"
 
 
@@ -167,12 +169,19 @@ MOST_RANKS = 8
 
 
 def generate(
-    lab: str, seed: int, duration: float, transport: Literal["mrc", "roce"] = "mrc", *, ends: bool = False
+    lab: str,
+    seed: int,
+    duration: float,
+    transport: Literal["mrc", "roce"] = "mrc",
+    *,
+    ends: bool = False,
+    agents: bool = True,
 ) -> Schedule:
     """A schedule of so many seconds. Episodes come at random; each has workloads, and failures while they run.
 
     Args:
         ends: in half of them the lab comes to an end by itself in the second half.
+        agents: single hosts are frozen and killed.
     """
     topology = load_lab(lab)
     rng = random.Random(f"chaos {seed}")
@@ -185,7 +194,8 @@ def generate(
     if ends and last.random() < 0.5:
         when = round(last.uniform(duration / 2, duration), 6)
         steps.append(Step.model_validate({"at": when, "end": last.choice(PARTS), "kind": last.choice(list(ENDS))}))
-    steps = sorted((step for step in steps if step.at <= duration), key=lambda step: step.at)
+    steps = [step for step in steps if step.at <= duration and (agents or step.verb not in OF_AGENTS)]
+    steps.sort(key=lambda step: step.at)
     return Schedule(lab=lab, transport=transport, seed=seed, duration=duration, steps=steps)
 
 

@@ -19,6 +19,7 @@ from mrc_control.chaos.shrink import shrink
 from mrc_control.cli.common import need_namespaces, seconds, the_lab
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
+from mrc_control.lab import describe
 from mrc_control.lab.rundir import RunDir, all_runs
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import interruptible
@@ -59,9 +60,14 @@ def verb(
         first = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         length = DURATION_S if duration is None else duration
         ends = is_ours(load_lab(name).lab.name, chosen)
-        todo = [schedules.generate(name, each, length, transport, ends=ends) for each in range(first, first + seeds)]
+        # Where hosts share a process there is no killing one of them.
+        agents = chosen == "virtual" or not describe.sharing(load_lab(name))
+        todo = [
+            schedules.generate(name, each, length, transport, ends=ends, agents=agents)
+            for each in range(first, first + seeds)
+        ]
     for each in todo:
-        _check(each, f"chaos schedule {file}" if file is not None else "chaos")
+        _check(each, chosen, f"chaos schedule {file}" if file is not None else "chaos")
     if chosen == "real":
         need_namespaces()
     with interruptible():
@@ -83,7 +89,7 @@ def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tup
     return clock, "tiny" if lab is None else lab, "mrc"
 
 
-def _check(schedule: Schedule, where: str) -> None:
+def _check(schedule: Schedule, clock: str, where: str) -> None:
     """That every step can be done to the lab.
 
     Raises:
@@ -100,8 +106,13 @@ def _check(schedule: Schedule, where: str) -> None:
                 raise ExperimentError(f"{place}: {error}") from error
         elif step.verb in ("enter", "leave") and step.target not in switches:
             raise ExperimentError(f"{place}: no such switch in lab '{topology.lab.name}'")
-        elif step.verb in ("freeze", "thaw", "kill", "revive") and step.target not in hosts:
+        elif step.verb in schedules.OF_AGENTS and step.target not in hosts:
             raise ExperimentError(f"{place}: no such host in lab '{topology.lab.name}'")
+        elif step.verb in schedules.OF_AGENTS and clock == "real" and (others := describe.sharing(topology)):
+            raise ExperimentError(
+                f"{place}: in lab '{topology.lab.name}' {', '.join(others)} share an agent's process, and its fate; "
+                f"give its file {describe.PER_HOST}"
+            )
         elif step.workload is not None:
             check_workload(step.workload, topology, schedule.transport, (), place)
 

@@ -139,7 +139,9 @@ class Daemon:
         processes = self.children | self.shells
         dead = {role: process for role, process in processes.items() if process.poll() is not None}
         fresh = [
-            Death.now(role, cause(process.returncode)) for role, process in dead.items() if process not in self._buried
+            Death.now(role, cause(process.returncode, [each for each in dead if dead[each] is process and each != role]))
+            for role, process in dead.items()
+            if process not in self._buried
         ]
         self._buried = list(dead.values())
         now = time.time()
@@ -171,9 +173,10 @@ class Daemon:
 
         return check
 
-    def _spawn(self, role: str, process: subprocess.Popen[bytes]) -> None:
-        self.children[role] = process
-        self.record.roles[role] = process.pid
+    def _spawn(self, process: subprocess.Popen[bytes], *roles: str) -> None:
+        for role in roles:
+            self.children[role] = process
+            self.record.roles[role] = process.pid
         self.write()
 
     def _log(self, role: str) -> IO[bytes]:
@@ -191,7 +194,7 @@ class Daemon:
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        self._spawn(role, process)
+        self._spawn(process, role)
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], READY_S)
         words = process.stdout.readline().decode().split() if ready else []
@@ -208,12 +211,17 @@ class Daemon:
 
     def _start_agents(self) -> None:
         for host in self.topology.hosts:
-            config = self.folder.path / f"{host.name}.json"
-            write_whole(config, json.dumps(describe.host_config(self.topology, host, "real", self.transport)))
-            agent = describe.agent_command(config, self.folder.socket(host.name))
+            config = describe.host_config(self.topology, host, "real", self.transport)
+            config["netns"] = f"/proc/{self.net.pid(host.name)}/ns/net"
+            write_whole(self.folder.config(host.name), json.dumps(config))
+        for names in describe.agent_groups(self.topology):
+            agent = describe.agent_command(self.folder, names)
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
-            with self._log(host.name) as log:
-                self._spawn(host.name, self.net.popen(host.name, command, stdout=log, stderr=log))
+            with self._log(names[0]) as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log)
+            for name in names[1:]:
+                os.link(self.folder.log(names[0]), self.folder.log(name))
+            self._spawn(process, *names)
         for host in self.topology.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:

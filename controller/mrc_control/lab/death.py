@@ -11,6 +11,7 @@ import json
 import pathlib
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -89,13 +90,13 @@ class Frozen:
         return f"{named(self.role)} is frozen: a signal has stopped it{when}"
 
 
-def cause(code: int) -> str:
-    """How a process died, of its exit code as `subprocess` gives it (negative: the signal)."""
-    if code >= 0:
-        return f"ended by itself with exit code {code}"
+def cause(code: int, others: Sequence[str] = ()) -> str:
+    """How a process died, of its exit code as `subprocess` gives it (negative: the signal), and with whom."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended by itself with exit code {code}"
     with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+    return f"{how}, in one process with {', '.join(others)}" if others else how
 
 
 def leave_word(folder: pathlib.Path, code: int) -> None:

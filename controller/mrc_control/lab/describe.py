@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.lab.record import CAPTURES
+from mrc_control.lab.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.ev import generated_fields, make_ev
@@ -27,6 +27,8 @@ ETHERNET_BYTES = 14
 ROUND_US = 100
 #: Clustermapper: between two probes of one target.
 PROBE_INTERVAL_NS = 100_000_000
+#: What a lab file needs for hosts that can be frozen and killed one by one.
+PER_HOST = "`agents: {processes: per-host}`"
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
 
@@ -45,9 +47,22 @@ class FabricPlan:
     realtime: bool = False
 
 
-def agent_command(config: pathlib.Path, socket: pathlib.Path) -> list[str]:
-    """What runs a host's agent."""
-    return [sys.executable, "-P", "-m", "mrc_host.agent", str(config), str(socket)]
+def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
+    """What runs the agent of these hosts."""
+    places = [str(path) for host in hosts for path in (folder.config(host), folder.socket(host))]
+    return [sys.executable, "-P", "-m", "mrc_host.agent", *places]
+
+
+def agent_groups(topology: Topology) -> list[list[str]]:
+    """Which hosts share an agent's process. Neighbours do not if they need not: they often work at the same time."""
+    names = [host.name for host in topology.hosts]
+    count = topology.lab.agents.groups(len(names), len(os.sched_getaffinity(0)))
+    return [names[first::count] for first in range(count)]
+
+
+def sharing(topology: Topology) -> list[str]:
+    """The hosts of the first process that carries more than one; none where each has its own."""
+    return next((names for names in agent_groups(topology) if len(names) > 1), [])
 
 
 def frame_bytes(topology: Topology) -> int:

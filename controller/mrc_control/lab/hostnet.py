@@ -175,7 +175,3 @@ class HostNet:
     def command(self, host: str) -> list[str]:
         """The words to put before a command that shall run in the host."""
         return ["mnexec", "-a", str(self.pid(host))]
-
-    def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a program in the host's namespace."""
-        return subprocess.Popen([*self.command(host), *command], **options)

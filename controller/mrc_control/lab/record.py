@@ -77,12 +77,16 @@ class LabFolder:
         """The socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""
         return self.path / f"{role}.sock"
 
+    def config(self, host: str) -> pathlib.Path:
+        """The configuration of a host's agent."""
+        return self.path / f"{host}.json"
+
     def address(self, role: str) -> str:
         """The gRPC address of a fabric process."""
         return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
 
     def log(self, role: str) -> pathlib.Path:
-        """The log of a process."""
+        """The log of a process; hosts in one process have one, under the name of each."""
         return self.path / f"{role}.log"
 
     def read(self) -> Record:

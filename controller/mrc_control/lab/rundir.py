@@ -190,18 +190,22 @@ class RunDir:
         return self.folder.socket(role)
 
     def processes(self) -> list[Process]:
-        """The lab's processes by role, as we see them; those that are dead are not among them."""
+        """The lab's processes by role, as we see them; those that are dead are not among them.
+
+        A process that carries several hosts is there once for each.
+        """
         state = self.read()
         if state.first is None or not state.first.alive():
             return []
-        roles = {pid: role for role, pid in state.roles.items()}
+        roles: dict[int, list[str]] = {}
+        for role, pid in state.roles.items():
+            roles.setdefault(pid, []).append(role)
         found = [state.first]
         for each in psutil.Process(state.first.pid).children(recursive=True):
             with contextlib.suppress(OSError, StopIteration, psutil.Error):
                 status = pathlib.Path(f"/proc/{each.pid}/status").read_text().splitlines()
                 inner = next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
-                if inner in roles:
-                    found.append(Process.of(roles[inner], each.pid))
+                found += [Process.of(role, each.pid) for role in roles.get(inner, ())]
         return found
 
     def deaths(self, first: Process) -> list[Death]:

@@ -124,15 +124,26 @@ class RealSession(Session):
     def p4runtime_address(self, switch: str) -> str:
         return self.target.address(self.topology.switch(switch).device_id)
 
-    def _agent(self, host: str) -> Process:
-        """The agent that serves a host's socket, whoever started it."""
+    def _agent(self, host: str, *, alone: bool = False) -> Process:
+        """The agent that serves a host's socket, whoever started it; `alone`: it must serve no other.
+
+        Raises:
+            HostError: there is none, or it is not alone.
+        """
         first = self.state.first
         assert first is not None
-        lab, socket = os.readlink(f"/proc/{first.pid}/ns/pid"), self._inside.socket(host)
+        lab = os.readlink(f"/proc/{first.pid}/ns/pid")
+        sockets = {str(self._inside.socket(name)): name for name in self.clients}
         for each in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
                 words = each.cmdline()
-                if words[-1:] == [str(socket)] and "mrc_host.agent" in words and self._lives_in(each.pid, lab):
+                names = [sockets[word] for word in words if word in sockets] if "mrc_host.agent" in words else []
+                if host in names and self._lives_in(each.pid, lab):
+                    if alone and len(names) > 1:
+                        raise HostError(
+                            f"host {host}: its agent's process carries {', '.join(names)}, which would share its fate; "
+                            f"bring the lab up with {describe.PER_HOST} in its file"
+                        )
                     return Process.of(host, each.pid)
         raise HostError(f"host {host}: its agent is gone")
 
@@ -142,19 +153,19 @@ class RealSession(Session):
         return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
     def freeze_agent(self, host: str) -> None:
-        self._agent(host).signal(signal.SIGSTOP)
+        self._agent(host, alone=True).signal(signal.SIGSTOP)
 
     def thaw_agent(self, host: str) -> None:
-        self._agent(host).signal(signal.SIGCONT)
+        self._agent(host, alone=True).signal(signal.SIGCONT)
 
     def kill_agent(self, host: str) -> None:
-        agent = self._agent(host)
+        agent = self._agent(host, alone=True)
         agent.signal(signal.SIGKILL)
         wait_dead(agent, AGENT_S)
         self.clients[host].close()
 
     def restart_agent(self, host: str) -> None:
-        words = describe.agent_command(self._inside.path / f"{host}.json", self._inside.socket(host))
+        words = describe.agent_command(self._inside, [host])
         with self.run.folder.log(host).open("ab") as log:
             inside.start(self.state, words, host=host, stdout=log, stderr=log)
         try:

@@ -1,9 +1,9 @@
-"""The host agent: one process per host, in the host's network namespace.
+"""The host agent: one or several hosts in a process, each on the rings of its own network namespace.
 
-    python -m mrc_host.agent CONFIG.json SOCKET
+    python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...
 
-It reads its configuration, opens a ring on every port, serves its control socket, and runs until SIGTERM or
-SIGINT. Exit code 2: unusable configuration; 1: a port could not be opened.
+It reads each host's configuration, opens a ring on every port, serves a control socket for each host, and runs until
+SIGTERM or SIGINT. Exit code 2: unusable configuration; 1: a port could not be opened.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from mrc_host.agent.control import ControlServer
+from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, Station
 from mrc_host.node.config import NodeConfig, load
@@ -40,36 +42,50 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
     """
     frame = RING_FRAME if packet_bytes + 64 <= RING_FRAME else JUMBO_RING_FRAME
     rings: list[PacketRing] = []
-    for interface, own, gateway in zip(config.interfaces, config.macs, config.gateways, strict=True):
-        try:
-            rings.append(PacketRing(interface, mac(own), mac(gateway), frame_bytes=frame))
-        except OSError as error:
-            raise OSError(f"interface {interface}: {error.strerror}") from error
+    try:
+        for interface, own, gateway in zip(config.interfaces, config.macs, config.gateways, strict=True):
+            try:
+                rings.append(PacketRing(interface, mac(own), mac(gateway), frame_bytes=frame))
+            except OSError as error:
+                raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
+    except OSError:
+        for ring in rings:
+            ring.close()
+        raise
     return rings
 
 
-def main(argv: list[str]) -> int:
-    """Entry point; returns the exit code."""
-    if len(argv) != 2:
-        print("usage: python -m mrc_host.agent CONFIG.json SOCKET", file=sys.stderr)
-        return 2
-    try:
-        config = load(json.loads(pathlib.Path(argv[0]).read_text()))
-        # One that starts again must be another to its peers: instance, queue pair and packet numbers of its own.
-        node = HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
-    except (OSError, ValueError, ConfigError) as error:
-        print(f"mrc_host.agent: {argv[0]}: {error}", file=sys.stderr)
-        return 2
-    mtu = node.packet_bytes
-    try:
-        station = Station(node, open_rings(config, mtu), config.rate_bps, mtu)
-    except OSError as error:
-        print(f"mrc_host.agent: {config.name}: {error}", file=sys.stderr)
-        return 1
-    driver = RawDriver([station], config.moderation_ns)
-    node.providers["fidelity"] = lambda: driver.fidelity(station)
-    node.providers["reset_fidelity"] = lambda: driver.reset_fidelity(station)
-    control = ControlServer(pathlib.Path(argv[1]), driver, node.command)
+def open_station(node: HostNode) -> Station:
+    """A host on its rings, in its network namespace.
+
+    Raises:
+        OSError: a namespace or an interface cannot be opened.
+    """
+    config = node.config
+    with netns.inside(config.netns):
+        return Station(node, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
+
+
+def read(path: str) -> HostNode:
+    """The host of a configuration file.
+
+    Raises:
+        OSError, ValueError, ConfigError: it cannot be read or used.
+    """
+    config = load(json.loads(pathlib.Path(path).read_text()))
+    # One that starts again must be another to its peers: instance, queue pair and packet numbers of its own.
+    return HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
+
+
+def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:
+    """Drives the hosts until a signal ends it."""
+    driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
+    names = [node.name for node in nodes]
+    servers = []
+    for node, station, path in zip(nodes, stations, sockets, strict=True):
+        node.providers["fidelity"] = lambda station=station: {**driver.fidelity(station), "process": names}
+        node.providers["reset_fidelity"] = lambda station=station: driver.reset_fidelity(station)
+        servers.append(ControlServer(pathlib.Path(path), driver, node.command))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())
     # The long-lived objects exist now; collecting them again and again would only delay packets.
@@ -78,8 +94,33 @@ def main(argv: list[str]) -> int:
     try:
         driver.run()
     finally:
-        control.close()
+        for server in servers:
+            server.close()
         driver.close()
+
+
+def main(argv: list[str]) -> int:
+    """Entry point; returns the exit code."""
+    if not argv or len(argv) % 2:
+        print("usage: python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...", file=sys.stderr)
+        return 2
+    nodes: list[HostNode] = []
+    for path in argv[::2]:
+        try:
+            nodes.append(read(path))
+        except (OSError, ValueError, ConfigError) as error:
+            print(f"mrc_host.agent: {path}: {error}", file=sys.stderr)
+            return 2
+    stations: list[Station] = []
+    for node in nodes:
+        try:
+            stations.append(open_station(node))
+        except OSError as error:
+            for station in stations:
+                station.close()
+            print(f"mrc_host.agent: {node.name}: {error.strerror or error}", file=sys.stderr)
+            return 1
+    serve(nodes, stations, argv[1::2])
     return 0
 
 

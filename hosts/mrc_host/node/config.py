@@ -41,6 +41,7 @@ class NodeConfig:
     `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
     `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
     `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
+    `netns`: path of the network namespace that has the interfaces; empty: the agent's own.
     `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
@@ -63,6 +64,7 @@ class NodeConfig:
     probe_interval_ns: int = 100_000_000
     probe_timeout_ns: int = 200_000_000
     moderation_ns: int = 0
+    netns: str = ""
 
     def __post_init__(self) -> None:
         if self.transport not in TRANSPORTS:
