@@ -16,6 +16,7 @@ from mrc_control.results import analysis, verdict
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.execute import run_on, session_for
 from mrc_control.runs.experiment import Experiment, Workload
+from mrc_control.session.fidelity import processes
 from mrc_topo.labfile import builtin_labs
 
 RATES_MBPS = (10, 15, 20, 25, 30, 40)
@@ -41,7 +42,7 @@ def measure(folder: pathlib.Path, rate_mbps: int) -> tuple[float, float, bool, s
     goodput = float(analysis.goodput_bps(result, edges)[5:-10].mean()) / 1e6
     missed = [check.what for check in judged.checks if not check.passed]
     fidelity = result["fidelity"]
-    agents = sum(host["cpu_share"] for host in fidelity["hosts"].values())
+    agents = sum(processes(fidelity["hosts"]).values())
     reason = judged.reasons[0] if judged.reasons else ", ".join(missed)
     return goodput, capacity, not missed, reason, fidelity["fabric"]["cpu_share"], agents
 

@@ -33,7 +33,7 @@ from mrc_control.lab.process import frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_control.lab.record import LAB_FOLDER, LabFolder, Record
 from mrc_control.lab.rundir import RunError
-from mrc_control.lab.scheduling import AGENT_NICE
+from mrc_control.lab.scheduling import AGENT_NICE, raise_session
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
@@ -96,6 +96,8 @@ class Daemon:
             resource.setrlimit(limit, (hard, hard))
         self.realtime = may_be_realtime()
         self.nice = may_be_nice()
+        if self.nice:
+            raise_session("self")
 
     def write(self) -> None:
         """Records how things are."""
@@ -138,11 +140,11 @@ class Daemon:
         """Records which children have died since the last time, and of what, and which are frozen."""
         processes = self.children | self.shells
         dead = {role: process for role, process in processes.items() if process.poll() is not None}
-        fresh = [
-            Death.now(role, cause(process.returncode, [each for each in dead if dead[each] is process and each != role]))
-            for role, process in dead.items()
-            if process not in self._buried
-        ]
+        fresh = []
+        for role, process in dead.items():
+            if process not in self._buried:
+                others = [each for each, carrier in dead.items() if carrier is process and each != role]
+                fresh.append(Death.now(role, cause(process.returncode, others)))
         self._buried = list(dead.values())
         now = time.time()
         stopped = {

@@ -52,6 +52,20 @@ def grant(run: RunDir) -> None:
     with contextlib.suppress(OSError):
         for process in agents:
             os.setpriority(os.PRIO_PROCESS, process.pid, AGENT_NICE)
+            raise_session(process.pid)
+
+
+def raise_session(pid: int | str) -> bool:
+    """Gives the session of a process the agents' niceness; whether the kernel has such a thing and grants it.
+
+    Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), a process's own niceness counts
+    only among those of its session: beside a shell's busy loop it is worth nothing.
+    """
+    try:
+        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(AGENT_NICE))
+    except OSError:
+        return False
+    return True
 
 
 def measure(run: RunDir) -> dict[str, Any]:

@@ -278,6 +278,8 @@ def _fidelity(document: Mapping[str, Any]) -> str:
         rows.append(["fabric", *(f"{loop[key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")), share, ""])
     for name, host in fidelity.get("hosts", {}).items():
         lag = [f"{host['loop_lag'][key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")]
-        rows.append([html.escape(name), *lag, f"{host['cpu_share']:.0%}", str(host["rx_ring_drops"])])
-    head = ["process", "loop late p50, ms", "p99, ms", "max, ms", "CPU of one core", "frames lost by the host"]
+        others = [each for each in host.get("process", ()) if each != name]
+        share = f"{host['cpu_share']:.0%}{', with ' * bool(others)}{', '.join(others)}"
+        rows.append([html.escape(name), *lag, html.escape(share), str(host["rx_ring_drops"])])
+    head = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
     return _table(head, rows)

@@ -22,10 +22,16 @@ def lateness_document(lateness: Lateness) -> dict[str, Any]:
     return asdict(lateness)
 
 
+def processes(hosts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], float]:
+    """The agents' processes by the hosts that they carry, with each one's share of a core."""
+    return {tuple(host.get("process", (name,))): host["cpu_share"] for name, host in hosts.items()}
+
+
 def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
     """Reasons for which a run is not valid; none: the machine kept up.
 
-    `measured` has `fabric` (lateness) and `hosts` (by name: loop_lag, cpu_share, rx_ring_drops).
+    `measured` has `fabric` (lateness) and `hosts` (by name: loop_lag, rx_ring_drops, and cpu_share of its process, with
+    the names of all hosts in it).
     """
     reasons = []
     fabric = measured.get("fabric") or {}
@@ -40,8 +46,9 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
             reasons.append(f"{name}'s loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
         elif (stall := host["loop_lag"]["max_ns"]) > HOST_STALL_RTTS * base_rtt_ns:
             reasons.append(f"{name}'s loop was {stall / 1e6:.0f} ms late once; base RTT {base_rtt_ns / 1e6:.2f} ms")
-        if host["cpu_share"] > CPU_LIMIT:
-            reasons.append(f"{name} took {host['cpu_share']:.0%} of a core")
         if host["rx_ring_drops"]:
             reasons.append(f"{name} lost {host['rx_ring_drops']} frames that the fabric delivered")
+    for names, share in processes(measured.get("hosts", {})).items():
+        if share > CPU_LIMIT:
+            reasons.append(f"the agent of {', '.join(names)} took {share:.0%} of a core")
     return reasons

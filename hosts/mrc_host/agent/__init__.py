@@ -1,1 +1,1 @@
-"""The host agent: one process per host, in its network namespace."""
+"""The host agent: one host or several in a process, each in its own network namespace."""

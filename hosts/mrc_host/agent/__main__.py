@@ -16,6 +16,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from mrc_host.agent.control import ControlServer
 from mrc_host.drivers import netns
@@ -77,14 +79,19 @@ def read(path: str) -> HostNode:
     return HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
 
 
+def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> dict[str, Any]:
+    """How well the process kept up, as one of its hosts sees it; `process` names all that it carries."""
+    return {**driver.fidelity(station), "process": names}
+
+
 def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:
     """Drives the hosts until a signal ends it."""
     driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
     names = [node.name for node in nodes]
     servers = []
     for node, station, path in zip(nodes, stations, sockets, strict=True):
-        node.providers["fidelity"] = lambda station=station: {**driver.fidelity(station), "process": names}
-        node.providers["reset_fidelity"] = lambda station=station: driver.reset_fidelity(station)
+        node.providers["fidelity"] = partial(_fidelity, driver, station, names)
+        node.providers["reset_fidelity"] = partial(driver.reset_fidelity, station)
         servers.append(ControlServer(pathlib.Path(path), driver, node.command))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())

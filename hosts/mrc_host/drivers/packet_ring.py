@@ -33,8 +33,9 @@ TP_STATUS_SEND_REQUEST = 1
 
 # struct tpacket2_hdr is 32 bytes; a frame to send starts right behind it.
 HEADER_BYTES = 32
-STATUS = struct.Struct("=I")
 FRAME = struct.Struct("=IIIHHII")  # status, len, snaplen, mac offset, net offset, sec, nsec
+TO_SEND = struct.Struct("=II")  # status, len
+WORD_BYTES = 4
 
 # What an interface that is down, gone or full answers; the endpoint's timers repair what it loses.
 TRANSIENT = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV, errno.ENOBUFS, errno.EAGAIN, errno.ENETUNREACH}
@@ -86,11 +87,12 @@ class PacketRing:
                 self.sock.setsockopt(SOL_PACKET, option, request)
             self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
             self._map = mmap.mmap(self.sock.fileno(), (rx_frames + tx_frames) * frame_bytes)
-            self._view = memoryview(self._map)
             self.sock.bind((interface, ETH_P_ALL))
         except BaseException:
             self.sock.close()
             raise
+        #: Words of the mapping: the first of each frame is its status.
+        self._words = memoryview(self._map).cast("I")
         self._rx = 0
         self._tx = 0
         self._tx_base = rx_frames * frame_bytes
@@ -103,31 +105,32 @@ class PacketRing:
         """Unmaps the rings and closes the socket."""
         # A frame that somebody still holds (an exception's traceback does) keeps the mapping, not the descriptor.
         with contextlib.suppress(BufferError):
-            self._view.release()
+            self._words.release()
             self._map.close()
         self.sock.close()
 
     def readable(self) -> bool:
         """Whether a packet waits; no system call."""
-        return bool(STATUS.unpack_from(self._view, self._rx * self.frame_bytes)[0] & TP_STATUS_USER)
+        return bool(self._words[self._rx * self.frame_bytes // WORD_BYTES] & TP_STATUS_USER)
 
     def take(self, limit: int) -> list[tuple[int, bytes]]:
         """Up to `limit` packets, each with the time at which it came: ns of the realtime clock."""
-        view, size, index = self._view, self.frame_bytes, self._rx
+        memory, words, size, index = self._map, self._words, self.frame_bytes, self._rx
         taken: list[tuple[int, bytes]] = []
         done = 0
         while done < limit:
             base = index * size
-            status, _length, captured, mac, _net, seconds, nanoseconds = FRAME.unpack_from(view, base)
-            if not status & TP_STATUS_USER:
+            if not words[base // WORD_BYTES] & TP_STATUS_USER:
                 break
+            _status, _length, captured, mac, _net, seconds, nanoseconds = FRAME.unpack_from(memory, base)
             start = base + mac
-            if captured > ETH_HEADER_BYTES and bytes(view[start + 12 : start + 14]) in IP_TYPES:
-                packet = bytes(view[start + ETH_HEADER_BYTES : start + captured])
-                taken.append((seconds * 1_000_000_000 + nanoseconds, packet))
+            if captured > ETH_HEADER_BYTES and memory[start + 12 : start + 14] in IP_TYPES:
+                taken.append(
+                    (seconds * 1_000_000_000 + nanoseconds, memory[start + ETH_HEADER_BYTES : start + captured])
+                )
             else:
                 self.not_ip += 1
-            STATUS.pack_into(view, base, TP_STATUS_AVAILABLE)
+            words[base // WORD_BYTES] = TP_STATUS_AVAILABLE
             index = index + 1 if index + 1 < self.rx_frames else 0
             done += 1
         self._rx = index
@@ -141,11 +144,11 @@ class PacketRing:
 
         What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
         """
-        view, size, index = self._view, self.frame_bytes, self._tx
+        memory, words, size, index = self._map, self._words, self.frame_bytes, self._tx
         queued = 0
         for packet in packets:
             base = self._tx_base + index * size
-            if STATUS.unpack_from(view, base)[0] != TP_STATUS_AVAILABLE:
+            if words[base // WORD_BYTES] != TP_STATUS_AVAILABLE:
                 self.tx_errors += 1
                 continue
             header = self._headers[packet[0] >> 4]
@@ -154,9 +157,9 @@ class PacketRing:
                 self.oversize += 1
                 continue
             start = base + HEADER_BYTES
-            view[start : start + ETH_HEADER_BYTES] = header
-            view[start + ETH_HEADER_BYTES : start + length] = packet
-            struct.pack_into("=II", view, base, TP_STATUS_SEND_REQUEST, length)
+            memory[start : start + ETH_HEADER_BYTES] = header
+            memory[start + ETH_HEADER_BYTES : start + length] = packet
+            TO_SEND.pack_into(memory, base, TP_STATUS_SEND_REQUEST, length)
             index = index + 1 if index + 1 < self.tx_frames else 0
             queued += 1
         self._tx = index
@@ -181,9 +184,9 @@ class PacketRing:
         for _ in range(self.tx_frames):
             before = (self._tx or self.tx_frames) - 1
             base = self._tx_base + before * self.frame_bytes
-            if STATUS.unpack_from(self._view, base)[0] != TP_STATUS_SEND_REQUEST:
+            if self._words[base // WORD_BYTES] != TP_STATUS_SEND_REQUEST:
                 break
-            STATUS.pack_into(self._view, base, TP_STATUS_AVAILABLE)
+            self._words[base // WORD_BYTES] = TP_STATUS_AVAILABLE
             self._tx = before
             self.tx_errors += 1
 

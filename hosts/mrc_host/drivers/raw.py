@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from mrc_host.drivers.lag import LagHistogram
@@ -23,10 +24,14 @@ SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
 RTMGRP_LINK = 1
 NETLINK_BYTES = 1 << 16
-IDLE_NS = 100_000_000
+MS = 1_000_000
+IDLE_NS = 100 * MS
+#: A loop that waits for less than a millisecond looks at its rings this often.
+REST_NS = 50_000
 RX_BATCH = 128
+FIRST = itemgetter(0)
 #: A busy loop looks after its control sockets once in this time.
-CONTROL_NS = 5_000_000
+CONTROL_NS = 5 * MS
 
 
 class Station:
@@ -94,16 +99,23 @@ class Station:
 
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
-        batches = [(port, ring.take(RX_BATCH)) for port, ring in enumerate(self.rings)]
+        arrived: list[tuple[int, int, bytes]] = []
+        full: list[PacketRing] = []
+        for port, ring in enumerate(self.rings):
+            if ring.readable():
+                batch = ring.take(RX_BATCH)
+                arrived += [(stamp, port, packet) for stamp, packet in batch]
+                if len(batch) == RX_BATCH:
+                    full.append(ring)
         now = time.monotonic_ns()
-        since = time.time_ns() - now
-        arrived = sorted((stamp, port, number) for port, batch in batches for number, (stamp, _) in enumerate(batch))
         told, receive = self._told_ns, self.node.receive
-        for stamp, port, number in arrived:
-            told = min(max(stamp - since, told), now)
-            receive(port, batches[port][1][number][1], told)
-        left = any(len(batch) == RX_BATCH and self.rings[port].readable() for port, batch in batches)
-        self._told_ns = told if left else now
+        if arrived:
+            since = time.time_ns() - now
+            arrived.sort(key=FIRST)
+            for stamp, port, packet in arrived:
+                told = min(max(stamp - since, told), now)
+                receive(port, packet, told)
+        self._told_ns = told if any(ring.readable() for ring in full) else now
         return self._told_ns
 
     def _send(self, now: int) -> int:
@@ -166,6 +178,12 @@ class RawDriver:
         self.stations = list(stations)
         self.moderation_ns = moderation_ns
         self.readers: dict[int, Callable[[int], None]] = {}
+        # What is watched, and that with all rings: for a busy loop, and for one that rests.
+        self._watched = select.poll()
+        self._everything = select.poll()
+        for station in self.stations:
+            for ring in station.rings:
+                self._everything.register(ring.fileno(), select.POLLIN)
         self._running = True
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
@@ -173,10 +191,14 @@ class RawDriver:
     def watch(self, fd: int, ready: Callable[[int], None]) -> None:
         """Calls `ready(now)` whenever `fd` is readable."""
         self.readers[fd] = ready
+        for poll in (self._watched, self._everything):
+            poll.register(fd, select.POLLIN)
 
     def unwatch(self, fd: int) -> None:
         """Ends `watch`."""
         del self.readers[fd]
+        for poll in (self._watched, self._everything):
+            poll.unregister(fd)
 
     def stop(self) -> None:
         """Makes `run` return after the present round."""
@@ -201,18 +223,21 @@ class RawDriver:
                 time.sleep(hold / 1e9)
                 now = clock()
             wake = min(station.wake_ns for station in stations)
-            if wake <= now or any(station.readable() for station in stations):
-                if now - asked < CONTROL_NS:
-                    continue
-                wake = now
-            asked = now
-            self._listen((wake - now) / 1e9)
+            busy = wake <= now or any(station.readable() for station in stations)
+            if not busy or now - asked >= CONTROL_NS:
+                asked = now
+                self._listen(0 if busy else wake - now)
 
-    def _listen(self, timeout: float) -> None:
+    def _listen(self, timeout_ns: int) -> None:
         """Waits for packets and for what is watched, and serves the latter."""
-        rings = [ring.fileno() for station in self.stations for ring in station.rings]
-        ready, _, _ = select.select([*rings, *self.readers], [], [], timeout)
-        handlers = [self.readers[fd] for fd in ready if fd in self.readers]
+        if timeout_ns <= 0:
+            ready = self._watched.poll(0)
+        else:
+            # What the kernel rounds to milliseconds shall not be late; the rest is slept in steps that cost little.
+            ready = self._everything.poll(timeout_ns // MS)
+            if not ready and timeout_ns < MS:
+                time.sleep(min(timeout_ns, REST_NS) / 1e9)
+        handlers = [self.readers[fd] for fd, _ in ready if fd in self.readers]
         if not handlers:
             return
         # A command takes the time of now; what was readable before goes first.
