@@ -3,6 +3,7 @@ multicast groups, clone sessions. Each is written, read, seen in packets, and re
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from p4.v1 import p4data_pb2, p4runtime_pb2
@@ -340,28 +341,20 @@ def test_value_sets(bench: Bench, primary: Controller) -> None:
 # --- replication --------------------------------------------------------------------------------------------
 
 
-def multicast(ident: int, *replicas: tuple[bytes, int], **fields: Any) -> Any:
+def replicated(entry: str, key: str, ident: int, *replicas: tuple[bytes, int], **fields: Any) -> Any:
     entity = pb.Entity()
-    message = entity.packet_replication_engine_entry.multicast_group_entry
-    message.multicast_group_id = ident
+    message = getattr(entity.packet_replication_engine_entry, entry)
+    setattr(message, key, ident)
     for port, instance in replicas:
         message.replicas.add(port=port, instance=instance)
-    for key, value in fields.items():
-        setattr(message, key, value)
+    for name, value in fields.items():
+        setattr(message, name, value)
     message.SetInParent()
     return entity
 
 
-def session(ident: int, *replicas: tuple[bytes, int], **fields: Any) -> Any:
-    entity = pb.Entity()
-    message = entity.packet_replication_engine_entry.clone_session_entry
-    message.session_id = ident
-    for port, instance in replicas:
-        message.replicas.add(port=port, instance=instance)
-    for key, value in fields.items():
-        setattr(message, key, value)
-    message.SetInParent()
-    return entity
+multicast = functools.partial(replicated, "multicast_group_entry", "multicast_group_id")
+session = functools.partial(replicated, "clone_session_entry", "session_id")
 
 
 def test_multicast_groups(bench: Bench, primary: Controller) -> None:
