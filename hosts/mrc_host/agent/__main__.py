@@ -23,12 +23,13 @@ from mrc_host.agent.control import ControlServer
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, Station
+from mrc_host.drivers.surface import RING_PACKETS
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.limits import ConfigError
 
-JUMBO_RING_FRAME = 16384
-RING_FRAME = 8192
+#: What the hosts' kernels send, which have this MTU at least.
+LEAST_PACKET = 1280
 
 
 def mac(text: str) -> bytes:
@@ -42,12 +43,13 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
     Raises:
         OSError: with the interface's name, when one cannot be opened.
     """
-    frame = RING_FRAME if packet_bytes + 64 <= RING_FRAME else JUMBO_RING_FRAME
+    room = max(packet_bytes, LEAST_PACKET)
+    waiting = max(RING_PACKETS // config.ports, 1)
     rings: list[PacketRing] = []
     try:
         for interface, own, gateway in zip(config.interfaces, config.macs, config.gateways, strict=True):
             try:
-                rings.append(PacketRing(interface, mac(own), mac(gateway), frame_bytes=frame))
+                rings.append(PacketRing(interface, mac(own), mac(gateway), packet_bytes=room, rx_frames=waiting))
             except OSError as error:
                 raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
     except OSError:

@@ -36,6 +36,11 @@ HEADER_BYTES = 32
 FRAME = struct.Struct("=IIIHHII")  # status, len, snaplen, mac offset, net offset, sec, nsec
 TO_SEND = struct.Struct("=II")  # status, len
 WORD_BYTES = 4
+#: In a frame beside the packet: the ring's header with the sender's address, and Ethernet's, aligned.
+FRAME_EXTRA_BYTES = 80
+FRAME_ALIGN = 16
+#: Pages in one piece of a ring.
+BLOCK_PAGES = 8
 
 # What an interface that is down, gone or full answers; the endpoint's timers repair what it loses.
 TRANSIENT = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV, errno.ENOBUFS, errno.EAGAIN, errno.ENETUNREACH}
@@ -47,8 +52,8 @@ class PacketRing:
     Args:
         interface: name in the current network namespace.
         source, destination: MAC addresses of the frames to send (6 bytes each).
-        frame_bytes: room for one frame with its ring header; a multiple of 16 that divides `block_bytes`.
-        rx_frames, tx_frames: frames per ring.
+        packet_bytes: the largest packet; room for one is what a frame of a ring takes, and little more.
+        rx_frames, tx_frames: frames per ring, at least.
 
     Raises:
         OSError: no such interface, or not permitted.
@@ -60,33 +65,34 @@ class PacketRing:
         source: bytes,
         destination: bytes,
         *,
-        frame_bytes: int = 8192,
+        packet_bytes: int = 8000,
         rx_frames: int = 512,
-        tx_frames: int = 256,
+        tx_frames: int = 128,
     ) -> None:
         self.interface = interface
-        self.frame_bytes = frame_bytes
-        self.rx_frames = rx_frames
-        self.tx_frames = tx_frames
+        self.frame_bytes = -(-(packet_bytes + FRAME_EXTRA_BYTES) // FRAME_ALIGN) * FRAME_ALIGN
+        block_bytes = mmap.PAGESIZE * max(BLOCK_PAGES, -(-self.frame_bytes // mmap.PAGESIZE))
+        per_block = block_bytes // self.frame_bytes
+        rx_blocks, tx_blocks = -(-rx_frames // per_block), -(-tx_frames // per_block)
+        self.rx_frames = rx_blocks * per_block
+        self.tx_frames = tx_blocks * per_block
         self.rx_packets = self.tx_packets = self.tx_errors = self.oversize = self.not_ip = 0
         self._kernel_drops = 0
         self._headers = {
             4: destination + source + b"\x08\x00",
             6: destination + source + b"\x86\xdd",
         }
-        block_bytes = max(frame_bytes, mmap.PAGESIZE)
-        per_block = block_bytes // frame_bytes
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         try:
             self.sock.setblocking(False)
             self.sock.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
             self.sock.setsockopt(SOL_PACKET, PACKET_LOSS, 1)
             self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-            for option, frames in ((PACKET_RX_RING, rx_frames), (PACKET_TX_RING, tx_frames)):
-                request = struct.pack("=IIII", block_bytes, frames // per_block, frame_bytes, frames)
+            for option, blocks in ((PACKET_RX_RING, rx_blocks), (PACKET_TX_RING, tx_blocks)):
+                request = struct.pack("=IIII", block_bytes, blocks, self.frame_bytes, blocks * per_block)
                 self.sock.setsockopt(SOL_PACKET, option, request)
             self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-            self._map = mmap.mmap(self.sock.fileno(), (rx_frames + tx_frames) * frame_bytes)
+            self._map = mmap.mmap(self.sock.fileno(), (rx_blocks + tx_blocks) * block_bytes)
             self.sock.bind((interface, ETH_P_ALL))
         except BaseException:
             self.sock.close()
@@ -95,7 +101,13 @@ class PacketRing:
         self._words = memoryview(self._map).cast("I")
         self._rx = 0
         self._tx = 0
-        self._tx_base = rx_frames * frame_bytes
+        # Where each frame begins: whole frames to a block, the sending ring behind the receiving one.
+        places = [
+            block * block_bytes + number * self.frame_bytes
+            for block in range(rx_blocks + tx_blocks)
+            for number in range(per_block)
+        ]
+        self._rx_places, self._tx_places = places[: self.rx_frames], places[self.rx_frames :]
 
     def fileno(self) -> int:
         """For select."""
@@ -111,15 +123,15 @@ class PacketRing:
 
     def readable(self) -> bool:
         """Whether a packet waits; no system call."""
-        return bool(self._words[self._rx * self.frame_bytes // WORD_BYTES] & TP_STATUS_USER)
+        return bool(self._words[self._rx_places[self._rx] // WORD_BYTES] & TP_STATUS_USER)
 
     def take(self, limit: int) -> list[tuple[int, bytes]]:
         """Up to `limit` packets, each with the time at which it came: ns of the realtime clock."""
-        memory, words, size, index = self._map, self._words, self.frame_bytes, self._rx
+        memory, words, places, index = self._map, self._words, self._rx_places, self._rx
         taken: list[tuple[int, bytes]] = []
         done = 0
         while done < limit:
-            base = index * size
+            base = places[index]
             if not words[base // WORD_BYTES] & TP_STATUS_USER:
                 break
             _status, _length, captured, mac, _net, seconds, nanoseconds = FRAME.unpack_from(memory, base)
@@ -144,16 +156,17 @@ class PacketRing:
 
         What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
         """
-        memory, words, size, index = self._map, self._words, self.frame_bytes, self._tx
+        memory, words, places, index = self._map, self._words, self._tx_places, self._tx
+        room = self.frame_bytes - HEADER_BYTES
         queued = 0
         for packet in packets:
-            base = self._tx_base + index * size
+            base = places[index]
             if words[base // WORD_BYTES] != TP_STATUS_AVAILABLE:
                 self.tx_errors += 1
                 continue
             header = self._headers[packet[0] >> 4]
             length = ETH_HEADER_BYTES + len(packet)
-            if length + HEADER_BYTES > size:
+            if length > room:
                 self.oversize += 1
                 continue
             start = base + HEADER_BYTES
@@ -183,7 +196,7 @@ class PacketRing:
         """
         for _ in range(self.tx_frames):
             before = (self._tx or self.tx_frames) - 1
-            base = self._tx_base + before * self.frame_bytes
+            base = self._tx_places[before]
             if self._words[base // WORD_BYTES] != TP_STATUS_SEND_REQUEST:
                 break
             self._words[base // WORD_BYTES] = TP_STATUS_AVAILABLE

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+#: Packets that may wait at all ports of a node which does not run, in a NIC's rings; later ones are lost.
+RING_PACKETS = 2048
+
 
 class Drivable(Protocol):
     """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header."""

@@ -10,11 +10,9 @@ import heapq
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
-from mrc_host.drivers.surface import Drivable
+from mrc_host.drivers.surface import RING_PACKETS, Drivable
 
 FOREVER = 1 << 62
-#: Packets that a node which does not run finds when it runs again, as in an agent's ring; later ones are lost.
-RING_PACKETS = 2048
 
 Port = TypeVar("Port", contravariant=True)
 

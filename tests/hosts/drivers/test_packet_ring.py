@@ -29,8 +29,9 @@ def drain(ring, want, seconds=5.0):
 ip("link", "add", "a0", "type", "veth", "peer", "name", "b0")
 for name in ("a0", "b0"):
     ip("link", "set", name, "mtu", "9000", "up")
-a = PacketRing("a0", {A!r}, {B!r}, rx_frames=64, tx_frames=32)
-b = PacketRing("b0", {B!r}, {A!r}, rx_frames=64, tx_frames=32)
+a = PacketRing("a0", {A!r}, {B!r}, packet_bytes=4020, rx_frames=64, tx_frames=32)
+b = PacketRing("b0", {B!r}, {A!r}, packet_bytes=4020, rx_frames=64, tx_frames=32)
+# The largest fits exactly, and blocks have room over.
 packets = [bytes([0x60, i]) + bytes([i % 256]) * (58 + 40 * i) for i in range(100)]
 for first in range(0, 100, 20):
     assert a.send(packets[first : first + 20]) == 20
