@@ -1,69 +1,144 @@
-"""Verified goodput of the default lab on the real clock, by link rate, until the machine no longer keeps up.
+"""Verified goodput of labs on the real clock, by link rate: up to what the machine keeps up with, and beyond.
 
-One ring all-reduce per rate; a run counts when every byte was right and the run's own fidelity calls it
-valid. The last columns say what limits it: the CPU of the fabric process and of the eight agents, in cores.
+One ring all-reduce per rate on the default lab; a run counts when every byte was right and the run's own fidelity calls
+it valid. Beside goodput stands what limits it: CPU of the agents and of the fabric's process, per data packet and in
+cores. The last lines tell what is left of the goodput at twice the highest valid rate, and how the large lab does.
 """
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import yaml
 
+from mrc_control.cli.status import agents
 from mrc_control.lab import lifecycle
 from mrc_control.results import analysis, verdict
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.execute import run_on, session_for
 from mrc_control.runs.experiment import Experiment, Workload
 from mrc_control.session.fidelity import processes
-from mrc_topo.labfile import builtin_labs
+from mrc_control.session.real import RealSession
+from mrc_topo.labfile import at_rate, load_lab
 
-RATES_MBPS = (10, 15, 20, 25, 30, 40)
-SECONDS = 6.0
+RATES_MBPS = (10, 20, 30, 35, 40, 45, 50, 60, 70, 80)
+SECONDS = 5.0
 SIZE_BYTES = 4 << 20
+LARGE_SECONDS = 10.0
 
 
-def measure(folder: pathlib.Path, rate_mbps: int) -> tuple[float, float, bool, str, float, float]:
-    """Goodput and capacity in Mb/s, whether the run is valid and why not, cores of the fabric and of all agents."""
-    document = yaml.safe_load(builtin_labs()["default"].read_text())
-    for kind in ("host", "fabric"):
-        document["links"][kind]["rate"] = f"{rate_mbps}Mbps"
-    path = folder / "default.yaml"
-    path.write_text(yaml.safe_dump(document))
-    workload = Workload(name="ring_all_reduce", params={"size_bytes": SIZE_BYTES}, duration=SECONDS)
-    experiment = Experiment(name="bench", title="bench", lab=str(path), workload=workload, expect=Expectation())
-    with session_for(str(path), "real", "mrc") as session:
+@dataclass(frozen=True)
+class Row:
+    """One run: Mb/s of all hosts and of their links, CPU in cores, data packets per second, seconds to come up."""
+
+    goodput: float
+    capacity: float
+    valid: bool
+    reason: str
+    fabric: float
+    agents: float
+    packets: float
+    up_s: float
+    host_bytes: float
+
+    def text(self) -> str:
+        """Its columns."""
+        costs = [1e6 * cores / max(self.packets, 1) for cores in (self.agents, self.fabric)]
+        load = os.getloadavg()[0]
+        return (
+            f"{self.goodput:>7.0f} Mb/s  {self.goodput / self.capacity:>11.0%}  "
+            f"{self.agents:>6.2f}  {self.fabric:>6.2f}  {costs[0]:>9.1f}  {costs[1]:>9.1f}  {load:>5.2f}  "
+            + ("yes" if self.valid else f"no: {self.reason}")
+        )
+
+
+def measure(lab: str, seconds: float, size_bytes: int) -> Row:
+    """A ring all-reduce on a lab that is brought up for it."""
+    workload = Workload(name="ring_all_reduce", params={"size_bytes": size_bytes}, duration=seconds)
+    experiment = Experiment(name="bench", title="bench", lab=lab, workload=workload, expect=Expectation())
+    began = time.monotonic()
+    with session_for(lab, "real", "mrc") as session:
+        assert isinstance(session, RealSession)
+        up_s = time.monotonic() - began
         result = run_on(session, experiment).document()
+        memory = sum(agent["memory_bytes"] for agent in agents(session.run))
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         capacity = session.topology.lab.host_rate_bps * len(result["ranks"]) / 1e6
     edges = analysis.grid(result)
     # The first and the last moments are not steady.
     goodput = float(analysis.goodput_bps(result, edges)[5:-10].mean()) / 1e6
     missed = [check.what for check in judged.checks if not check.passed]
-    fidelity = result["fidelity"]
-    agents = sum(processes(fidelity["hosts"]).values())
-    reason = judged.reasons[0] if judged.reasons else ", ".join(missed)
-    return goodput, capacity, not missed, reason, fidelity["fabric"]["cpu_share"], agents
+    hosts = result["fidelity"]["hosts"]
+    wall_s = max(host["wall_ns"] for host in hosts.values()) / 1e9
+    sent = [qp["requestor"]["packets_sent"] for host in result["statistics"].values() for qp in host["qps"]]
+    return Row(
+        goodput,
+        capacity,
+        not missed,
+        judged.reasons[0] if judged.reasons else ", ".join(missed),
+        result["fidelity"]["fabric"]["cpu_share"],
+        sum(processes(hosts).values()),
+        sum(sent) / wall_s,
+        up_s,
+        memory / len(hosts),
+    )
+
+
+def series(at: Callable[[int], Row]) -> dict[int, Row]:
+    """Rows by rate, each printed: all rates until three in a row are not valid, then twice the highest that was."""
+    rows: dict[int, Row] = {}
+
+    def add(rate: int) -> None:
+        rows[rate] = at(rate)
+        print(f"{rate:>9} Mb/s  {rows[rate].text()}", flush=True)
+
+    failed = 0
+    for rate in RATES_MBPS:
+        add(rate)
+        failed = 0 if rows[rate].valid else failed + 1
+        if failed == 3:
+            break
+    valid = [rate for rate in rows if rows[rate].valid]
+    if not valid:
+        print("at no rate did this machine keep up")
+        return rows
+    highest = max(valid)
+    if 2 * highest not in rows:
+        add(2 * highest)
+    kept = rows[2 * highest].goodput / rows[highest].goodput
+    print(f"highest valid rate: {highest} Mb/s; at twice that {kept:.0%} of its goodput")
+    return rows
 
 
 def run() -> None:
-    """Prints the table; stops two rates after the last valid one."""
+    """Prints the tables."""
     problem = lifecycle.problem()
     if problem is not None:
         print(f"lab: not run: {problem}")
         return
+    lab = load_lab("default").lab
     print("default lab, ring all-reduce of 4 MiB on 8 hosts, real clock")
-    print(f"{'rate of a link':>14}  {'goodput':>12}  {'of capacity':>11}  {'fabric':>6}  {'agents':>6}  valid")
-    failed = 0
+    print(f"{'':>14}  {'':>12}  {'':>11}  {'CPU, cores':>14}  {'µs a data packet':>20}  load of")
+    print(
+        f"{'rate of a link':>14}  {'goodput':>12}  {'of capacity':>11}  {'agents':>6}  {'fabric':>6}  {'agents':>9}  "
+        f"{'fabric':>9}  {'1 min':>5}  valid"
+    )
     with tempfile.TemporaryDirectory(prefix="mrclab-bench-") as folder:
-        for rate in RATES_MBPS:
-            goodput, capacity, valid, reason, fabric, agents = measure(pathlib.Path(folder), rate)
-            print(
-                f"{rate:>9} Mb/s  {goodput:>7.0f} Mb/s  {goodput / capacity:>11.0%}  {fabric:>6.2f}  {agents:>6.2f}  "
-                + ("yes" if valid else f"no: {reason}"),
-                flush=True,
-            )
-            failed += not valid
-            if failed == 2:
-                break
+        path = pathlib.Path(folder) / "default.yaml"
+
+        def at(rate_mbps: int) -> Row:
+            path.write_text(yaml.safe_dump(at_rate(lab, rate_mbps * 10**6)))
+            return measure(str(path), SECONDS, SIZE_BYTES)
+
+        series(at)
+    large = load_lab("large")
+    ranks = len(large.hosts)
+    row = measure("large", LARGE_SECONDS, SIZE_BYTES // (4 * ranks) * 4 * ranks)
+    took = f"up in {row.up_s:.1f} s, {row.host_bytes / 1e6:.0f} MB a host"
+    print(f"large lab, {ranks} hosts, {large.lab.planes} planes: {took}")
+    print(f"{large.lab.links.host.rate / 1e6:>9.0f} Mb/s  {row.text()}")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from mrc_control.chaos import schedule
+from mrc_control.cli.status import lab_status
 from mrc_control.lab import describe
 from mrc_control.lab.death import Death, cause
 from mrc_control.lab.hostclient import HostError
@@ -113,6 +114,9 @@ def test_hosts_in_one_process_work_and_die_together(tmp_path: pathlib.Path) -> N
         assert list(processes.values()) == [["h0", "h2"], ["h1", "h3"]]
         agents = {each.role: each for each in made.run.processes() if each.role in made.clients}
         assert agents["h0"].pid == agents["h2"].pid != agents["h1"].pid == agents["h3"].pid
+        told = lab_status(made)["agents"]
+        assert [each["hosts"] for each in told] == [["h0", "h2"], ["h1", "h3"]]
+        assert all(each["memory_bytes"] > 10 << 20 for each in told)
         for verb in (made.freeze_agent, made.kill_agent):
             with pytest.raises(HostError, match=r"h1: its agent's process carries h1, h3, .* per-host"):
                 verb("h1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import os
 import pathlib
 import socket
@@ -13,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_topo import Lab, LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo import Lab, LabError, at_rate, builtin_labs, load_lab, parse_lab
 from mrc_topo.units import format_rate, format_size, parse_rate_bps, parse_size_bytes, parse_time_ns
 from mrc_topo.walk import check_routes
 
@@ -208,3 +209,33 @@ def test_any_yaml_is_a_lab_or_an_error(data: dict[object, object]) -> None:
 def test_any_text_is_a_lab_or_an_error(text: str) -> None:
     with contextlib.suppress(LabError):
         parse_lab(text)
+
+
+@pytest.mark.parametrize("name", sorted(builtin_labs()))
+@pytest.mark.parametrize("factor", [0.01, 0.5, 1, 3])
+def test_a_lab_at_another_rate_has_queues_for_as_much_time(name: str, factor: float) -> None:
+    lab = load_lab(name).lab
+    rate = int(lab.links.host.rate * factor)
+    other = Lab.model_validate(at_rate(lab, rate))
+    assert other.links.host.rate == rate
+    assert other.links.fabric.rate == lab.links.fabric.rate * rate // lab.links.host.rate
+    packet = other.interface_mtu + 14
+    for key, least in (("limit", 8), ("ecn.kmin", 1), ("ecn.kmax", 4), ("trim.threshold", 6)):
+        was, now = (operator.attrgetter(key)(each.queues) for each in (lab, other))
+        assert now == max(int(was * factor), least * packet)
+    unlike = {"links", "queues", "overrides"}
+    assert other.model_dump(exclude=unlike) == lab.model_dump(exclude=unlike)
+    if factor == 1:
+        assert other == lab
+
+
+def test_overridden_links_follow_the_rate() -> None:
+    lab = parse_lab(
+        "name: x\noverrides:\n  p0-t0.0--p0-t1.0: {rate: 10Mbps}\n"
+        "  p1-t0.0--p1-t1.0:\n    queue: {limit: 1MiB, ecn: null}\n"
+    ).lab
+    other = Lab.model_validate(at_rate(lab, 2 * lab.links.host.rate))
+    assert other.overrides["p0-t0.0--p0-t1.0"].rate == 20_000_000
+    queue = other.overrides["p1-t0.0--p1-t1.0"].queue
+    assert queue is not None
+    assert (queue.limit, queue.ecn) == (2 << 20, None)

@@ -7,7 +7,7 @@
 Rules and examples: docs/topology.md.
 """
 
-from mrc_topo.labfile import LabError, builtin_labs, load_lab, parse_lab
+from mrc_topo.labfile import LabError, at_rate, builtin_labs, load_lab, parse_lab
 from mrc_topo.modes import RoutingMode, SprayKind
 from mrc_topo.paths import Path, PathError, Paths, Srv6Path
 from mrc_topo.schema import Lab
@@ -29,6 +29,7 @@ __all__ = [
     "Topology",
     "TopologyError",
     "UnknownElement",
+    "at_rate",
     "builtin_labs",
     "load_lab",
     "parse_lab",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -64,3 +65,30 @@ def parse_lab(text: str, name: str = "<lab>") -> Topology:
         raise LabError(read.explain(Lab, error, "lab")) from error
     except TopologyError as error:
         raise LabError([read.problem(error.key, str(error), "lab")]) from error
+
+
+def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
+    """The document of a lab whose host links have this rate, all other links in proportion.
+
+    Queues hold as much time as before, but room for whole packets at least: 8, 6 before trimming, 1 and 4 before ECN.
+    """
+    scaled: dict[str, Any] = lab.model_dump(mode="json")
+    own, packet = lab.links.host.rate, lab.interface_mtu + 14
+
+    def size(value: int, packets: int) -> int:
+        return max(value * rate_bps // own, packets * packet)
+
+    def queue(spec: dict[str, Any]) -> None:
+        spec["limit"] = size(spec["limit"], 8)
+        if spec["trim"] is not None:
+            spec["trim"]["threshold"] = size(spec["trim"]["threshold"], 6)
+        if spec["ecn"] is not None:
+            spec["ecn"] = {"kmin": size(spec["ecn"]["kmin"], 1), "kmax": size(spec["ecn"]["kmax"], 4)}
+
+    queue(scaled["queues"])
+    for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):
+        if link["rate"] is not None:
+            link["rate"] = link["rate"] * rate_bps // own
+        if link.get("queue") is not None:
+            queue(link["queue"])
+    return scaled

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection
 from typing import Annotated, Any
 
+import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from mrc_control.cli.common import LabName, on_lab
 from mrc_control.lab.hostclient import HostError
-from mrc_control.lab.rundir import all_runs
+from mrc_control.lab.rundir import RunDir, all_runs
 from mrc_control.paths import clustermapper
 from mrc_control.session.real import RealSession
 
@@ -72,6 +74,7 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "grpc_addresses": [client.address for client in session.target.clients],
         "switches": switches,
         "hosts": hosts,
+        "agents": agents(session.run),
         "hosts_alive": sum(host["alive"] for host in hosts),
         "broken": session.failures.broken,
         "unsettled": session.failures.unsettled,
@@ -79,6 +82,15 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "health": _health(session, frozen),
         "harm": session.harm(),
     }
+
+
+def agents(run: RunDir) -> list[dict[str, Any]]:
+    """The agents' processes: the hosts that each carries, and its memory with all rings, in bytes."""
+    found = []
+    for process, hosts in run.agents().items():
+        with contextlib.suppress(psutil.Error):
+            found.append({"hosts": hosts, "memory_bytes": psutil.Process(process.pid).memory_info().rss})
+    return found
 
 
 def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str]]:
@@ -111,6 +123,9 @@ def _show(document: dict[str, Any]) -> None:
             host["name"], *(str(host.get(key, "-")) for key in ("ports_up", "sent", "received", "retransmitted"))
         )
     console.print(table)
+    for agent in document["agents"]:
+        each = agent["memory_bytes"] / len(agent["hosts"])
+        console.print(f"one process carries {', '.join(agent['hosts'])}: {each / 1e6:.0f} MB for each host")
     health = document["health"]
     table = Table(title="links: as the hosts see them, beside the truth")
     for column in ("element", "hosts say", "truth"):

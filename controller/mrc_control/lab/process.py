@@ -41,7 +41,7 @@ def _stat(pid: int) -> list[str]:
     return fields
 
 
-@dataclass
+@dataclass(frozen=True)
 class Process:
     """A process of a lab; `started` as the kernel counts it tells it from a later one with the same PID."""
 

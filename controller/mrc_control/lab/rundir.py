@@ -208,6 +208,16 @@ class RunDir:
                 found += [Process.of(role, each.pid) for role in roles.get(inner, ())]
         return found
 
+    def agents(self) -> dict[Process, list[str]]:
+        """The agents' processes that live, with the hosts that each carries."""
+        found: dict[Process, list[str]] = {}
+        hosts = self.read().hosts
+        for each in self.processes():
+            if each.role in hosts:
+                one = next((known for known in found if known.pid == each.pid), each)
+                found.setdefault(one, []).append(each.role)
+        return found
+
     def deaths(self, first: Process) -> list[Death]:
         """What has died of the lab whose first process this is, oldest first; the last is of all of it, if it is dead.
 

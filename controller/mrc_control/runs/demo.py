@@ -25,7 +25,7 @@ from mrc_control.runs.execute import Outcome, execute
 from mrc_control.runs.experiment import FOLDER, Experiment, load_experiment
 from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_host.proto.wire.codec import Codec
-from mrc_topo.labfile import builtin_labs, load_lab
+from mrc_topo.labfile import at_rate, load_lab
 from p4lite.files import write_whole
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
@@ -91,23 +91,9 @@ def measure(seconds: float = MEASURE_S) -> Machine:
 
 def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
     """The default lab with this rate on all links, and queues that hold as much time as its own."""
-    document = yaml.safe_load(builtin_labs()["default"].read_text())
-    document["name"] = "demo"
-    for kind in ("host", "fabric"):
-        document["links"][kind]["rate"] = f"{rate_mbps}Mbps"
-    share = rate_mbps / LAB_MBPS
-
-    def scaled(kib: int, least_packets: int) -> str:
-        return f"{max(round(kib * share), 5 * least_packets)}KiB"
-
-    document["queues"] = {
-        "limit": scaled(128, 8),
-        "control_limit": "256KiB",
-        "ecn": {"kmin": scaled(16, 1), "kmax": scaled(64, 4)},
-        "trim": {"threshold": scaled(96, 6)},
-    }
+    document = at_rate(load_lab("default").lab, rate_mbps * 10**6) | {"name": "demo"}
     # What a busy machine does late must not be taken for lost.
-    document["reliability"] = {"timeout": PATIENT_TIMEOUT}
+    document["reliability"]["timeout"] = PATIENT_TIMEOUT
     path = folder / "demo.yaml"
     write_whole(path, yaml.safe_dump(document, sort_keys=False))
     return path

@@ -256,6 +256,7 @@ class RawDriver:
         return {
             "loop_lag": station.lag.summary(),
             "cpu_share": (time.process_time_ns() - self._started_cpu_ns) / max(wall, 1),
+            "wall_ns": wall,
             "rx_ring_drops": sum(ring.kernel_drops() for ring in station.rings),
             "tx_errors": sum(ring.tx_errors for ring in station.rings),
         }
