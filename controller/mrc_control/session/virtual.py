@@ -17,7 +17,7 @@ from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import fabric_program, fill, primary
 from mrc_control.session.base import Session
-from mrc_host.drivers.virtual import NodePort, VirtualDriver
+from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_topo.topology import Host, Topology
@@ -72,12 +72,12 @@ class VirtualSession(Session):
         for switch in topology.switches:
             self._refill(switch.name)
         self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
-        ports = {
-            host.name: [self._port(host, plane) for plane in range(topology.lab.planes)] for host in topology.hosts
-        }
-        self.driver: VirtualDriver[Port] = VirtualDriver(
-            self.server.fabric, self.nodes, ports, topology.lab.interface_mtu
+        planes = topology.lab.planes
+        outside = self.server.fabric.outside(
+            [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
+        places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
+        self.driver = VirtualDriver(outside, self.nodes, places, topology.lab.interface_mtu)
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
@@ -90,12 +90,12 @@ class VirtualSession(Session):
         started = self._started[host.name] = self._started.get(host.name, 0) + 1
         return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
 
-    def _port(self, host: Host, plane: int) -> NodePort[Port]:
+    def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
+        """The switch's end of a host's cable, and the Ethernet header of what the host sends there."""
         port = host.ports[plane]
         switch = self.topology.switch(port.t0)
         header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
-        fabric_port = self.server.fabric.switch(switch.device_id).port(port.t0_port)
-        return NodePort(fabric_port, (switch.device_id, port.t0_port), header)
+        return self.server.fabric.switch(switch.device_id).port(port.t0_port), header
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)

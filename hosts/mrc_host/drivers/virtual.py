@@ -1,176 +1,286 @@
 """The virtual clock: many nodes on one simulated fabric, in one process, deterministic.
 
-The fabric is handed in as an object with `advance`, `inject` and `now_ns` (the embedded switch's Python API has
-them); nothing here knows switches.
+The fabric is handed in as an object that takes what the nodes send and gives what arrives at them, many packets at once
+(`Fabric.outside` of the embedded switch's Python API makes one); nothing here knows switches.
+
+Nodes act at instants: packets that arrive, links that become free, timers. All that lies before the fabric's own time
+is done in order of time before the fabric goes on, and what the nodes sent meanwhile goes to it in one call: the fabric
+is never further ahead than the shortest host link is long, so every packet still reaches it in time.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from mrc_host.drivers.surface import RING_PACKETS, Drivable
 
-FOREVER = 1 << 62
-
-Port = TypeVar("Port", contravariant=True)
-
-
-class VirtualFabric(Protocol[Port]):
-    """The part of the fabric that hosts need."""
-
-    @property
-    def now_ns(self) -> int:
-        """The fabric's time."""
-
-    def advance(self, limit_ns: int) -> list[tuple[int, int, int, bytes]]:
-        """Runs until something is delivered or the limit is reached: (time, device, port, frame)."""
-
-    def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
-        """Sends a frame into a port; returns when its link is free again, -1 when it was dropped."""
+FOREVER: Final = 1 << 62
+DROPPED: Final = (1 << 64) - 1
+NS_BITS: Final = 8_000_000_000  # bits of a byte times ns of a second
 
 
-P = TypeVar("P")
+class VirtualFabric(Protocol):
+    """The part of the fabric that hosts need. Places are indices of ports."""
+
+    headers: list[bytes]
+    now_ns: int
+    #: Packets since `transmitters` whose link became free at another time than said.
+    surprises: int
+
+    def lookahead_ns(self) -> int:
+        """How long after a host's packet no switch sees it, as `transmitters` last found it."""
+
+    def transmitters(self) -> list[tuple[int, int, int, int, int]]:
+        """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
+
+    def send(self, words: list[int], parts: list[bytes]) -> None:
+        """Takes packets: (place, length, at, after, free) each, and their bytes."""
+
+    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int) -> list[tuple[int, int, bytes]]:
+        """`send`, then runs until something is delivered or the limit is reached: (time, place, packet)."""
 
 
-class NodePort(Generic[P]):
-    """One NIC port of a node and the fabric's port that it is cabled to."""
+class _Port:
+    """One NIC port of a node and its link, as the fabric has it."""
 
-    __slots__ = ("fabric_port", "free_ns", "header", "key")
+    __slots__ = ("free_ns", "header", "link_ns", "number", "overhead", "place", "queue", "rate", "rest")
 
-    def __init__(self, fabric_port: P, key: tuple[int, int], header: bytes) -> None:
-        self.fabric_port = fabric_port
-        self.key = key
+    def __init__(self, number: int, place: int, header: bytes) -> None:
+        self.number = number
+        self.place = place
         self.header = header
-        self.free_ns = 0
+        self.free_ns = 0  # when the node may choose the next packet
+        self.rate = 0
+        self.overhead = 0
+        self.queue = 0
+        self.link_ns = 0
+        self.rest = 0
 
 
-class VirtualDriver(Generic[P]):
+class _Seat:
+    """A node and its ports. `due`: when it wants to be woken; `timer`: when its own timer is due, at the earliest."""
+
+    __slots__ = ("due", "held", "node", "number", "ports", "runs", "timer")
+
+    def __init__(self, number: int, node: Drivable, ports: list[_Port]) -> None:
+        self.number = number
+        self.node = node
+        self.ports = ports
+        self.due = FOREVER
+        self.timer = FOREVER
+        self.runs = True
+        #: What has arrived for a node that does not run: (port, packet); None: nobody will ever read it.
+        self.held: list[tuple[int, bytes]] | None = None
+
+
+class VirtualDriver:
     """Drives nodes over a fabric on the virtual clock.
 
     Args:
         fabric: where their packets go.
         nodes: by name.
-        ports: for each node, its ports in order.
+        places: for each node, the places of its ports in the fabric, in order.
         mtu_bytes: the largest packet.
     """
 
     def __init__(
         self,
-        fabric: VirtualFabric[P],
+        fabric: VirtualFabric,
         nodes: Mapping[str, Drivable],
-        ports: Mapping[str, list[NodePort[P]]],
+        places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
     ) -> None:
         self.fabric = fabric
-        self.nodes = dict(nodes)
-        self.ports = {name: list(own) for name, own in ports.items()}
         self.mtu_bytes = mtu_bytes
-        self._where = {port.key: (name, index) for name, own in self.ports.items() for index, port in enumerate(own)}
-        self._order = {name: number for number, name in enumerate(self.nodes)}
-        self._names = list(self.nodes)
-        self._wakes: list[tuple[int, int]] = []
-        self._due: list[int] = [FOREVER] * len(self._names)
-        #: Nodes that do not run, with what has arrived for them: (port, packet); None: nobody will ever read it.
-        self._held: dict[str, list[tuple[int, bytes]] | None] = {}
+        headers = fabric.headers
+        self._header_bytes = len(headers[0]) if headers else 0
+        self._seats: list[_Seat] = []
+        self._by_name: dict[str, _Seat] = {}
+        #: By place: whose port, and which.
+        self._where: list[tuple[_Seat, int] | None] = [None] * len(headers)
+        for number, (name, node) in enumerate(nodes.items()):
+            ports = [_Port(index, place, headers[place]) for index, place in enumerate(places[name])]
+            seat = _Seat(number, node, ports)
+            self._seats.append(seat)
+            self._by_name[name] = seat
+            for port in ports:
+                self._where[port.place] = (seat, port.number)
+        #: Wakes as (time << _shift | number), stale ones among them.
+        self._wakes: list[int] = []
+        self._shift = max(len(self._seats) - 1, 1).bit_length()
+        #: What nodes have sent and the fabric has not been told (see `VirtualFabric.send`).
+        self._words: list[int] = []
+        self._parts: list[bytes] = []
+        self._ahead = 0
         self.now = fabric.now_ns
+        #: Up to where the fabric would have run if it were told of each packet at once: the order of packets that meet
+        #: at one instant depends on it.
+        self._after = self.now
 
     def touch(self, name: str) -> None:
         """Lets a node that was commanded from outside act at the present time."""
-        self._pump(name, self.now)
+        self._enter()
+        self._pump(self._by_name[name], self.now)
+        self._tell()
 
     def hold(self, name: str, *, dead: bool = False) -> None:
         """Stops a node, as SIGSTOP stops an agent: what arrives waits, up to a ring; of a dead one it is lost."""
-        self._held[name] = None if dead else self._held.get(name, [])
-        self._due[self._order[name]] = FOREVER
+        seat = self._by_name[name]
+        if dead:
+            seat.held = None
+        elif seat.runs:
+            seat.held = []
+        seat.runs = False
+        seat.due = FOREVER
 
     def release(self, name: str, node: Drivable | None = None) -> None:
         """Lets a node run again: with what has arrived meanwhile, or another in its place, which begins anew."""
-        waiting = self._held.pop(name, None) or []
+        self._enter()
+        seat = self._by_name[name]
+        waiting = seat.held or []
+        seat.runs, seat.held = True, None
         if node is not None:
-            self.nodes[name], waiting = node, []
+            seat.node, waiting = node, []
         for index, packet in waiting:
-            self.nodes[name].receive(index, packet, self.now)
-        self.nodes[name].handle_timer(self.now)
-        self._pump(name, self.now)
+            seat.node.receive(index, packet, self.now)
+        seat.node.handle_timer(self.now)
+        self._pump(seat, self.now)
+        self._tell()
 
     def run_until(self, end_ns: int) -> None:
-        """Runs everything due up to and including `end_ns`."""
-        for name in self._names:
-            self._pump(name, self.now)
+        """Runs everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
+        instant, when nothing else happens, is so by the next call."""
+        self._enter()
+        fabric = self.fabric
+        for seat in self._seats:
+            self._pump(seat, self.now)
         while True:
             wake = self._next_wake()
-            # The fabric may have run a little ahead of the last packet it delivered; a host's reaction in between
-            # still reaches it in time, because its link's delay is longer than that.
-            if wake <= min(self.fabric.now_ns, end_ns):
+            horizon = fabric.now_ns
+            due = wake < end_ns or wake == end_ns <= self._after
+            if due and wake <= horizon:
                 self._wake_up(wake)
                 continue
-            limit = min(wake, end_ns)
-            arrivals = self.fabric.advance(max(limit, self.fabric.now_ns))
-            for time_ns, device, port, frame in arrivals:
+            # No packet that a node sends when it wakes up reaches a switch before this.
+            limit = max(min(wake + self._ahead, end_ns), horizon)
+            words, parts = self._words, self._parts
+            self._words, self._parts = [], []
+            arrivals = fabric.exchange(words, parts, limit)
+            if fabric.surprises:
+                self._enter()  # somebody else has changed a link meanwhile
+            for time_ns, place, packet in arrivals:
                 while (wake := self._next_wake()) < time_ns:
                     self._wake_up(wake)
-                self._arrive(time_ns, device, port, frame)
-            if not arrivals and limit >= end_ns:
+                if time_ns > self._after:
+                    self._after = min(time_ns + self._ahead, wake, end_ns)
+                self._arrive(time_ns, place, packet)
+            if not (arrivals or due) and limit >= end_ns:
                 break
         self.now = max(self.now, end_ns)
+        self._after = max(self._after, end_ns)
+
+    def _enter(self) -> None:
+        """What decides when links are free may have been changed from outside since the last call."""
+        fabric = self.fabric
+        found = fabric.transmitters()
+        self._ahead = max(fabric.lookahead_ns() - 1, 0)
+        for seat in self._seats:
+            for port in seat.ports:
+                port.rate, port.overhead, port.queue, port.link_ns, port.rest = found[port.place]
+
+    def _tell(self) -> None:
+        """What was sent reaches the fabric before anything else is done to it."""
+        if self._words:
+            words, parts = self._words, self._parts
+            self._words, self._parts = [], []
+            self.fabric.send(words, parts)
 
     def _next_wake(self) -> int:
         """When the next node wants to be woken, FOREVER if none does."""
-        wakes, due = self._wakes, self._due
-        while wakes and wakes[0][0] != due[wakes[0][1]]:
+        wakes, seats, shift = self._wakes, self._seats, self._shift
+        mask = (1 << shift) - 1
+        while wakes:
+            first = wakes[0]
+            wake = first >> shift
+            if seats[first & mask].due == wake:
+                return wake
             heapq.heappop(wakes)
-        return wakes[0][0] if wakes else FOREVER
+        return FOREVER
 
     def _wake_up(self, wake: int) -> None:
-        number = self._wakes[0][1]
-        self._due[number] = FOREVER
-        self.now = max(self.now, wake)
-        name = self._names[number]
-        node = self.nodes[name]
-        timer = node.next_timer()
-        if timer is not None and timer <= self.now:
-            node.handle_timer(self.now)
-        self._pump(name, self.now)
+        seat = self._seats[self._wakes[0] & (1 << self._shift) - 1]
+        seat.due = FOREVER
+        if wake > self.now:
+            self.now = wake
+        if wake > self._after:
+            self._after = wake
+        if seat.timer <= self.now:
+            seat.node.handle_timer(self.now)
+        self._pump(seat, self.now)
 
-    def _arrive(self, time_ns: int, device: int, port: int, frame: bytes) -> None:
-        place = self._where.get((device, port))
-        if place is None:
+    def _arrive(self, time_ns: int, place: int, packet: bytes) -> None:
+        found = self._where[place] if place >= 0 else None
+        if found is None:
             return
-        name, index = place
-        self.now = max(self.now, time_ns)
-        if name in self._held:
-            waiting = self._held[name]
+        seat, index = found
+        if time_ns > self.now:
+            self.now = time_ns
+        if not seat.runs:
+            waiting = seat.held
             if waiting is not None and len(waiting) < RING_PACKETS:
-                waiting.append((index, frame[14:]))
+                waiting.append((index, packet))
             return
-        self.nodes[name].receive(index, frame[14:], time_ns)
-        self._pump(name, time_ns)
+        seat.node.receive(index, packet, time_ns)
+        self._pump(seat, time_ns)
 
-    def _pump(self, name: str, now: int) -> None:
-        if name in self._held:
+    def _pump(self, seat: _Seat, now: int) -> None:
+        """Lets a node send what it wants to send now, and plans when it is to be woken."""
+        if not seat.runs:
             return
-        node, inject = self.nodes[name], self.fabric.inject
+        node = seat.node
         node.settle(now)
         wake = FOREVER
-        for index, port in enumerate(self.ports[name]):
+        for port in seat.ports:
             while port.free_ns <= now:
                 # One packet at a time: the next one is chosen when the link is free, as a NIC would.
-                packets = node.to_send(index, now, self.mtu_bytes)
+                packets = node.to_send(port.number, now, self.mtu_bytes)
                 if not packets:
                     break
                 for packet in packets:
-                    free = inject(port.fabric_port, port.header + packet, now)
-                    if free > port.free_ns:
-                        port.free_ns = free
-            if port.free_ns > now:
-                wake = min(wake, port.free_ns)
+                    self._send(port, packet, now)
+            if now < port.free_ns < wake:
+                wake = port.free_ns
         timer = node.next_timer()
-        if timer is not None:
-            wake = min(wake, max(timer, now))
-        number = self._order[name]
-        if wake != self._due[number]:
-            self._due[number] = wake
+        if timer is None:
+            seat.timer = FOREVER
+        else:
+            seat.timer = timer
+            if timer < wake:
+                wake = timer if timer > now else now
+        if wake != seat.due:
+            seat.due = wake
             if wake < FOREVER:
-                heapq.heappush(self._wakes, (wake, number))
+                heapq.heappush(self._wakes, wake << self._shift | seat.number)
+
+    def _send(self, port: _Port, packet: bytes, now: int) -> None:
+        """Notes a packet for the fabric, and when its link has carried it."""
+        length = len(packet) + self._header_bytes
+        rate = port.rate
+        free = port.link_ns
+        if free < now:
+            free = now
+        if rate and port.queue and (free - now) * rate // NS_BITS + length > port.queue:
+            self._words += (port.place, length, now, self._after, DROPPED)
+        else:
+            if rate:
+                scaled = (length + port.overhead) * NS_BITS + port.rest
+                free += scaled // rate
+                port.rest = scaled % rate
+            port.link_ns = free
+            if free > port.free_ns:
+                port.free_ns = free
+            self._words += (port.place, length, now, self._after, free)
+        self._parts.append(port.header)
+        self._parts.append(packet)

@@ -111,22 +111,22 @@ class HostNode:
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """Packets for a port."""
         try:
-            return self._to_send(port, now, budget_bytes)
+            if self.mapper.waiting:
+                probes = self.mapper.to_send(port)
+                budget_bytes = max(budget_bytes - PROBE_BYTES * len(probes), 0)
+                return [*probes, *self.endpoint.datagrams_to_send(port, now, budget_bytes)]
+            return self.endpoint.datagrams_to_send(port, now, budget_bytes)
         except Exception as error:  # noqa: BLE001 - as above
             self._fault("sending", error, now)
             return []
 
-    def _to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
-        probes = self.mapper.to_send(port)
-        if probes:
-            budget_bytes -= PROBE_BYTES * len(probes)
-            return [*probes, *self.endpoint.datagrams_to_send(port, now, max(budget_bytes, 0))]
-        return self.endpoint.datagrams_to_send(port, now, budget_bytes)
-
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called."""
-        timers = (self.endpoint.next_timer(), self.sampler.due, self.mapper.due)
-        return min((timer for timer in timers if timer is not None), default=None)
+        due = self.endpoint.next_timer()
+        for other in (self.sampler.due, self.mapper.due):
+            if other is not None and (due is None or other < due):
+                due = other
+        return due
 
     def handle_timer(self, now: int) -> None:
         """Does what is due."""

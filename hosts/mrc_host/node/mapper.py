@@ -71,7 +71,8 @@ class Mapper:
         self._sequence = 0
         self._outstanding: dict[int, tuple[int, int]] = {}
         self._given_up: dict[int, tuple[int, int]] = {}
-        self._queues: dict[int, list[bytes]] = {}
+        #: By port, what is to be sent.
+        self.waiting: dict[int, list[bytes]] = {}
 
     @staticmethod
     def _template(target: ProbeTarget, inner: int) -> bytearray:
@@ -101,7 +102,7 @@ class Mapper:
         self._sequence += 1
         BODY.pack_into(track.packet, BODY_AT, MAGIC, index, self._sequence & 0xFFFFFFFF, now)
         self._outstanding[self._sequence] = (index, now)
-        self._queues.setdefault(track.target.port, []).append(bytes(track.packet))
+        self.waiting.setdefault(track.target.port, []).append(bytes(track.packet))
         track.sent += 1
         # A loop that is late does not send a burst to catch up.
         self.due = max(self.due + self.gap_ns, now + self.gap_ns // 2)
@@ -119,7 +120,7 @@ class Mapper:
 
     def to_send(self, port: int) -> list[bytes]:
         """Probes that wait for a port."""
-        return self._queues.pop(port, [])
+        return self.waiting.pop(port, [])
 
     def receive(self, packet: bytes, now: int) -> None:
         """One of our probes is back; anything else that looks like one is ignored."""

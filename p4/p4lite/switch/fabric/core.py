@@ -30,6 +30,7 @@ SOURCES = (
     "link.c",
     "observe.c",
     "offload.c",
+    "outside.c",
     "pool.c",
     "traffic_manager.c",
 )
@@ -72,6 +73,9 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_generate": (c_int, _P, c_char_p, POINTER(c_uint32), c_uint32, c_uint64, c_uint64, c_uint64),
     "pf_run": (c_int, _P, c_uint64, c_uint32, "pf_batch"),
     "pf_next_event": (c_uint64, _P),
+    "pf_transmitters": (c_int, _P, POINTER(_P), c_uint32, "pf_transmitter", POINTER(c_uint64)),
+    "pf_send": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, POINTER(c_uint64)),
+    "pf_exchange": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, c_uint64, POINTER(c_uint64), "pf_batch"),
     "pf_start": (c_int, _P),
     "pf_stop": (c_int, _P),
     "pf_lateness": (None, _P, "pf_lateness", c_uint32),

@@ -25,10 +25,11 @@ import ctypes
 import os
 import select
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.outside import Outside, not_run, not_sent
 from p4lite.switch.fabric.port import PLAIN, Link, Port, file_name, lag
 from p4lite.switch.fabric.switch import Switch
 from p4lite.switch.fabric.values import (
@@ -233,14 +234,7 @@ class Fabric:
         batch = self._batch
         result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
         if result != 0:
-            failure = self._core.failure(result)
-            if failure == "loop":
-                raise FabricError(
-                    f"at {self.now_ns} ns packets go round without any delay; give the links a delay or a rate"
-                )
-            if failure == "clock":
-                raise FabricError("run_until and advance need the virtual clock")
-            raise FabricError(f"cannot run until {limit_ns} ns: it is {self.now_ns} ns already")
+            raise not_run(self._core, result, limit_ns)
         if not batch.count:
             return []
         delivery = self._core.delivery
@@ -250,6 +244,13 @@ class Fabric:
             (time_ns, device_id, port, data[offset : offset + length])
             for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
         ]
+
+    def outside(self, ports: Sequence[tuple[Port, bytes]]) -> Outside:
+        """Virtual clock: hosts at these external ports, each with the header that its frames begin with.
+
+        For a program that drives many hosts: what `advance` and `inject` do, for many packets in one call.
+        """
+        return Outside(self._core, ports)
 
     def inject(self, port: Port, frame: bytes, at_ns: int | None = None) -> int:
         """An outside host begins to send `frame` into an external port at at_ns (default: now).
@@ -263,12 +264,7 @@ class Fabric:
         free_at = self._free_at
         result = self._core.c.pf_port_inject(port.pointer, frame, len(frame), at, ctypes.byref(free_at))
         if result != 0:
-            reason = {
-                "busy": "the port is not external (it has a link or an interface)",
-                "past": f"{at} ns is past",
-                "range": f"{len(frame)} bytes are more than 65536",
-            }.get(self._core.failure(result), "out of memory")
-            raise FabricError(f"inject into {port.name}: {reason}")
+            raise not_sent(self._core, result, port, len(frame), at)
         return -1 if free_at.value == self._core.no_time else free_at.value
 
     def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:

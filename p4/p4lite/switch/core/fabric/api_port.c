@@ -221,31 +221,35 @@ int pf_port_collect(struct port *q, uint32_t collect)
     return PF_OK;
 }
 
-int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
+int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
 {
-    struct fabric *f = q->sw->fabric;
     struct linkdir *d = &q->host_in;
     if (len > MAX_PACKET)
         return PF_E_RANGE;
-    pf_lock(f);
-    int result = PF_OK;
-    struct packet *p = NULL;
     if (q->peer_kind != PEER_EXTERNAL)
-        result = PF_E_BUSY;
-    else if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
-        result = PF_E_PAST;
-    else if (!(p = packet_new(f, len)))
-        result = PF_E_MEMORY;
-    else {
-        d->last_inject = at_ns;
-        memcpy(p->data, data, len);
-        p->len = len;
-        uint64_t free = linkdir_host_send(f, d, p, at_ns);
-        if (free_at)
-            *free_at = free;
-        if (f->real)
-            settle(f); /* wakes the loop */
-    }
+        return PF_E_BUSY;
+    if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
+        return PF_E_PAST;
+    struct packet *p = packet_new(f, len);
+    if (!p)
+        return PF_E_MEMORY;
+    d->last_inject = at_ns;
+    memcpy(p->data, data, len);
+    p->len = len;
+    *free_at = linkdir_host_send(f, d, p, at_ns);
+    return PF_OK;
+}
+
+int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
+{
+    struct fabric *f = q->sw->fabric;
+    uint64_t free;
+    pf_lock(f);
+    int result = port_inject(f, q, data, len, at_ns, &free);
+    if (result == PF_OK && free_at)
+        *free_at = free;
+    if (result == PF_OK && f->real)
+        settle(f); /* wakes the loop */
     pf_unlock(f);
     return result;
 }
@@ -287,7 +291,7 @@ int pf_port_generate(struct port *q, const uint8_t *frames, const uint32_t *leng
     } else {
         s->next = q->sources;
         q->sources = s;
-        timer_arm(f, &s->timer, start_ns, next_seq(f));
+        timer_arm(f, &s->timer, start_ns, next_order(f));
         if (f->real)
             settle(f);
     }

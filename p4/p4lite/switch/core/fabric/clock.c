@@ -70,15 +70,12 @@ static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
     return PF_OK;
 }
 
-int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
+int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
 {
     if (f->real)
         return PF_E_CLOCK;
-    pf_lock(f);
-    if (until_ns < f->now && !stop_on_delivery) {
-        pf_unlock(f);
+    if (until_ns < f->now && !stop_on_delivery)
         return PF_E_PAST;
-    }
     if (f->deliveries_taken)
         f->ndeliveries = f->delivered_size = 0;
     f->deliveries_taken = false;
@@ -86,6 +83,13 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
     int result = hand_out ? PF_OK : run_virtual(f, until_ns, stop_on_delivery);
     f->deliveries_taken = true;
     *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
+    return result;
+}
+
+int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
+{
+    pf_lock(f);
+    int result = run_locked(f, until_ns, stop_on_delivery, out);
     pf_unlock(f);
     return result;
 }

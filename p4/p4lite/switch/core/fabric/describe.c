@@ -12,6 +12,8 @@
 #define SWITCH_CONFIG(f) P4_FIELD(pf_switch_config, f)
 #define DELIVERY(f) P4_FIELD(pf_delivery, f)
 #define BATCH(f) P4_FIELD(pf_batch, f)
+#define TRANSMITTER(f) P4_FIELD(pf_transmitter, f)
+#define SEND(f) P4_FIELD(pf_send, f)
 #define NOTE(f) P4_FIELD(pf_notification, f)
 #define ERROR(n) P4_CONSTANT(pf_error, PF_E_, n)
 #define PORT_DROP(n, text) P4_CONSTANT(pf_port_drop, PF_D_, n),
@@ -41,6 +43,9 @@ static const struct p4_described rows[] = {
     P4_STRUCT(pf_delivery), DELIVERY(time_ns), DELIVERY(device_id), DELIVERY(port), DELIVERY(offset),
     DELIVERY(length),
     P4_STRUCT(pf_batch), BATCH(records), BATCH(bytes), BATCH(count), BATCH(size), BATCH(now_ns),
+    P4_STRUCT(pf_transmitter), TRANSMITTER(rate_bps), TRANSMITTER(overhead_bytes), TRANSMITTER(host_queue_bytes),
+    TRANSMITTER(free_at_ns), TRANSMITTER(rate_rest),
+    P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(at_ns), SEND(after_ns), SEND(free_at_ns),
     P4_STRUCT(pf_notification), NOTE(time_ns), NOTE(kind), NOTE(device_id), NOTE(ident), NOTE(up), NOTE(length),
     ERROR(MEMORY), ERROR(RANGE), ERROR(EXISTS), ERROR(MISSING), ERROR(BUSY), ERROR(PAST), ERROR(SYSTEM),
     ERROR(CLOCK), ERROR(LOOP),

@@ -1,11 +1,15 @@
-/* The event list: a four-ary heap ordered by time, ties by sequence number, so that a run is deterministic. */
+/* The event list: a four-ary heap ordered by time, ties by when they were planned, so that a run is deterministic. */
 #include <stdlib.h>
 
 #include "internal.h"
 
 static inline bool before(const struct heap_entry *a, const struct heap_entry *b)
 {
-    return a->time < b->time || (a->time == b->time && a->seq < b->seq);
+    if (a->time != b->time)
+        return a->time < b->time;
+    if (a->order.born != b->order.born)
+        return a->order.born < b->order.born;
+    return a->order.seq < b->order.seq;
 }
 
 static void place(struct fabric *f, uint32_t pos, struct heap_entry e)
@@ -44,17 +48,17 @@ static void sift_down(struct fabric *f, uint32_t pos, struct heap_entry e)
     place(f, pos, e);
 }
 
-uint64_t next_seq(struct fabric *f)
+struct order next_order(struct fabric *f)
 {
-    return ++f->seq;
+    bool here = f->after == PF_NO_TIME || f->after == f->now;
+    return (struct order){here ? 2 * f->now : 2 * f->after + 1, ++f->seq};
 }
 
 /* Arms or moves a timer. Running out of memory for the event list is the one error that ends the process. */
-void timer_arm(struct fabric *f, struct timer *t, uint64_t time, uint64_t seq)
+void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order)
 {
-    struct heap_entry e = {time, seq, t};
+    struct heap_entry e = {time, order, t};
     t->time = time;
-    t->seq = seq;
     if (t->pos != NO_POS) {
         if (before(&e, &f->heap[t->pos]))
             sift_up(f, t->pos, e);

@@ -126,6 +126,17 @@ struct pf_switch_config {
     int64_t cpu_port; /* PF_NONE: none */
 };
 
+/* A host's side of its link: `rate_rest` is the fraction of a nanosecond carried over to the next packet, times the rate. */
+struct pf_transmitter {
+    uint64_t rate_bps, overhead_bytes, host_queue_bytes, free_at_ns, rate_rest;
+};
+
+/* A frame from a host: which of its ports, when, after what (see pf_send), and when the host takes its link to be free again
+ * (PF_NO_TIME: the frame is dropped). */
+struct pf_send {
+    uint64_t port, length, at_ns, after_ns, free_at_ns;
+};
+
 /* One delivered packet: where its bytes are in the batch. */
 struct pf_delivery {
     uint64_t time_ns;
@@ -218,6 +229,17 @@ int pf_port_generate(struct port *p, const uint8_t *frames, const uint32_t *leng
  * `out`: what was delivered since the last call; valid until the next call of any function here. */
 int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out);
 uint64_t pf_next_event(struct fabric *f);
+/* Many hosts at once, virtual clock. `ports` are theirs; `transmitters` (as many) is what decides when they are free. */
+int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
+                    uint64_t *lookahead_ns);
+/* What hosts sent, for each port in order of time; `bytes` holds the frames back to back. A send is taken as one that came
+ * when the fabric had run up to and including `after_ns`, wherever it is now. `told`: how many took their link for another
+ * time than they said, and after an error which was refused. */
+int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+            const uint8_t *bytes, uint64_t *told);
+/* pf_send, then pf_run with stop_on_delivery. */
+int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+                const uint8_t *bytes, uint64_t until_ns, uint64_t *told, struct pf_batch *out);
 
 /* Real clock. */
 int pf_start(struct fabric *f);

@@ -28,14 +28,21 @@ struct buf {
 
 enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE };
 
+/* The place among events of one instant: by when they were planned, in order. `born` is twice the time of planning; what
+ * a host planned between two events of the fabric is odd, and may be told later (`pf_send`). */
+struct order {
+    uint64_t born, seq;
+};
+
 struct timer {
-    uint64_t time, seq;
+    uint64_t time;
     uint32_t pos; /* in the heap, NO_POS: not armed */
     uint32_t kind;
 };
 
 struct heap_entry {
-    uint64_t time, seq;
+    uint64_t time;
+    struct order order;
     struct timer *timer;
 };
 
@@ -47,7 +54,7 @@ struct packet {
     uint32_t truncate_to;
     struct p4_phv *phv;     /* while inside a switch */
     uint64_t time;          /* on a link: arrival; in a queue: when it was put there */
-    uint64_t seq;
+    struct order order;
     struct timer timer;     /* of packets that leave their link's order */
     struct linkdir *dir;    /* then: which one */
     struct port *at;        /* where it was resubmitted or recirculated */
@@ -165,6 +172,7 @@ struct fabric {
     uint64_t origin;   /* CLOCK_MONOTONIC at creation (real clock) */
     uint64_t epoch_ns; /* what to add for the wall clock (captures) */
     uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
+    uint64_t after; /* what happens now was planned right after this instant (see `pf_send`); PF_NO_TIME: now */
     struct heap_entry *heap;
     uint32_t heap_size, heap_capacity;
     struct sw *switches, **switches_tail;
@@ -217,9 +225,9 @@ void phv_pool_clear(struct sw *s);
 void pool_destroy(struct fabric *f);
 
 /* events.c */
-void timer_arm(struct fabric *f, struct timer *t, uint64_t time, uint64_t seq);
+void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order);
 void timer_cancel(struct fabric *f, struct timer *t);
-uint64_t next_seq(struct fabric *f);
+struct order next_order(struct fabric *f);
 void run_due(struct fabric *f, uint64_t until);
 void run_step(struct fabric *f);
 void drain(struct fabric *f);
@@ -235,6 +243,9 @@ void linkdir_arrived_late(struct fabric *f, struct packet *p);
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at);
 void source_fire(struct fabric *f, struct source *s);
 void source_free(struct fabric *f, struct source *s);
+
+/* api_port.c */
+int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at);
 
 /* traffic_manager.c */
 void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
@@ -272,6 +283,7 @@ void device_loop_close(struct fabric *f);
 
 /* clock.c */
 uint64_t clock_read(const struct fabric *f);
+int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out);
 void settle(struct fabric *f); /* after a change from outside: bring the clock up to date, do what is left */
 
 static inline uint64_t random_next(uint64_t *state)

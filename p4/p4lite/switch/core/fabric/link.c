@@ -78,11 +78,11 @@ static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, u
         return;
     }
     p->time = arrival;
-    p->seq = next_seq(f);
+    p->order = next_order(f);
     bool first = !d->wire.head;
     list_push(&d->wire, p);
     if (first)
-        timer_arm(f, &d->timer, p->time, p->seq);
+        timer_arm(f, &d->timer, p->time, p->order);
 }
 
 /* Losses that the chain and the plain probability make; both are drawn for every packet. */
@@ -137,7 +137,7 @@ void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_
         p->dir = d;
         p->epoch = d->epoch;
         p->next = NULL;
-        timer_arm(f, &p->timer, arrival + d->set.reorder_extra_ns, next_seq(f));
+        timer_arm(f, &p->timer, arrival + d->set.reorder_extra_ns, next_order(f));
     } else {
         put_on_wire(f, d, p, arrival);
     }
@@ -149,7 +149,7 @@ void linkdir_arrived(struct fabric *f, struct linkdir *d)
 {
     struct packet *p = list_pop(&d->wire);
     if (d->wire.head)
-        timer_arm(f, &d->timer, d->wire.head->time, d->wire.head->seq);
+        timer_arm(f, &d->timer, d->wire.head->time, d->wire.head->order);
     else
         timer_cancel(f, &d->timer);
     hand_over(f, d, p);
@@ -187,7 +187,7 @@ void source_fire(struct fabric *f, struct source *s)
     uint32_t i = s->index;
     s->index = i + 1 == s->nframes ? 0 : i + 1;
     if (--s->left)
-        timer_arm(f, &s->timer, at + s->interval_ns, next_seq(f));
+        timer_arm(f, &s->timer, at + s->interval_ns, next_order(f));
     else
         timer_cancel(f, &s->timer);
     struct packet *p = packet_new(f, s->lengths[i]);

@@ -88,7 +88,7 @@ void port_serve(struct fabric *f, struct port *q, uint64_t start)
 {
     while (q->packets && q->sw->state == PF_RUNNING) {
         if (q->free_at > f->now) {
-            timer_arm(f, &q->timer, q->free_at, next_seq(f));
+            timer_arm(f, &q->timer, q->free_at, next_order(f));
             return;
         }
         struct packet *p = target_egress(f, q, dequeue(q));
@@ -108,7 +108,7 @@ void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate)
     unsigned __int128 left = (unsigned __int128)(q->free_at - f->now) * old_rate;
     q->free_at = f->now + (rate ? (uint64_t)(left / rate) : 0);
     if (q->timer.pos != NO_POS)
-        timer_arm(f, &q->timer, q->free_at, next_seq(f));
+        timer_arm(f, &q->timer, q->free_at, next_order(f));
 }
 
 /* Empties the queues (stop, restart, another program). */

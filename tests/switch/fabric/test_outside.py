@@ -1,0 +1,70 @@
+"""What `Outside` takes and refuses; that it changes no result is shown in tests/hosts/drivers/test_virtual.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings
+from support.switch.hand_program import HandProgram, Op, packet
+
+DELAY_NS = 5_000
+HEADER_REST = 35  # up to here the program writes, beside the header
+GOOD = [0, 100, 10**6, 10**6, 0]
+RATE_BPS = 7 * 10**6
+
+
+def joined(count: int = 2) -> Fabric:
+    """A switch with `count` ports from 1 on, whose hosts are 5 µs away."""
+    fabric = Fabric("virtual", seed=3)
+    switch = fabric.add_switch(1)
+    switch.load(HandProgram())  # type: ignore[arg-type]
+    for number in range(1, count + 1):
+        switch.add_port(number).set_link(
+            incoming=LinkSettings(rate_bps=RATE_BPS, delay_ns=DELAY_NS, overhead_bytes=20, host_queue_bytes=1000)
+        )
+    return fabric
+
+
+def test_what_is_sent_arrives_and_the_links_are_as_told() -> None:
+    fabric = joined()
+    head, body = packet(Op.FORWARD, 2)[:5], packet(Op.FORWARD, 2, stamp=False)[5:]
+    outside = fabric.outside([(fabric.switch(1).port(number), head) for number in (1, 2)])
+    assert outside.transmitters() == [(RATE_BPS, 20, 1000, 0, 0)] * 2
+    assert outside.lookahead_ns() == DELAY_NS
+    took, rest = divmod(120 * 8 * 10**9, RATE_BPS)
+    assert rest, "the rate leaves a fraction of a nanosecond"
+    arrivals = outside.exchange([0, 100, 0, 0, took], [head, body], 10**9)
+    assert [(time, place) for time, place, _ in arrivals] == [(took + DELAY_NS, 1)]
+    assert arrivals[0][2][HEADER_REST:] == body[HEADER_REST:]
+    assert outside.surprises == 0
+    assert outside.transmitters()[0] == (RATE_BPS, 20, 1000, took, rest)
+    outside.send([1, 100, outside.now_ns, outside.now_ns, 0], [head, body])
+    assert outside.surprises == 1, "its link is not free at once"
+
+
+def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
+    fabric = joined(3)
+    switch = fabric.switch(1)
+    fabric.link(switch.port(3), fabric.add_switch(2).add_port(1))
+    outside = fabric.outside([(switch.port(number), b"") for number in (1, 2, 3)])
+    outside.transmitters()
+    frame = packet()
+    fabric.run_until(10**6)
+    for words, reason in (
+        ([1, 100, 10**6 - DELAY_NS - 1, 0, 0], "port 2|p2.*994999 ns is past"),
+        ([2, 100, 10**6, 0, 0], "p3.*not external"),
+        ([0, 70_000, 10**6, 0, 0], "p1.*70000 bytes are more than 65536"),
+    ):
+        with pytest.raises(FabricError, match=reason):
+            outside.send([*GOOD, *words], [frame] * 701)
+        with pytest.raises(FabricError, match=reason):
+            outside.exchange(words, [frame] * 700, 10**7)
+    assert switch.port(1).stats().rx_packets == 0
+    fabric.run_until(10**8)
+    assert switch.port(1).stats().rx_packets == 3, "those before the one that was refused"
+
+
+def test_hosts_that_are_driven_together_need_headers_of_one_length() -> None:
+    fabric = joined()
+    with pytest.raises(FabricError, match="equally long"):
+        fabric.outside([(fabric.switch(1).port(1), b"1"), (fabric.switch(1).port(2), b"22")])
