@@ -5,7 +5,7 @@ PYTHON := /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-APT_PACKAGES := python3-venv gcc libc6-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
+APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
 # What a program cannot do without; without the others parts of the tests and the real clock are missing.
 APT_NEEDED := python3-venv gcc libc6-dev
 # Tests that share interfaces and timing do not run in parallel.
@@ -13,9 +13,9 @@ PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
 INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
-.PHONY: setup apt demo test quick lint format bench soak clean
+.PHONY: setup apt native demo test quick lint format bench soak clean
 
-setup: $(STAMP)
+setup: $(STAMP) native
 
 # Mininet and the tools come from Debian: Mininet's Python package and C helper belong to the system's Python.
 apt:
@@ -38,6 +38,10 @@ $(STAMP): pyproject.toml | apt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
+
+# The protocol core as C, where a compiler and Python's headers are; MRCLAB_PURE=1 leaves it as it is.
+native: $(STAMP)
+	@$(BIN)/python -m mrc_host.build
 
 test: setup
 	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root"
@@ -73,5 +77,5 @@ soak: setup
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 
 clean:
-	rm -rf build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
+	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -60,6 +60,7 @@ def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -
         wanted |= {f"{inside}/{path}" for path in files}
     with zipfile.ZipFile(wheel) as archive:
         assert wanted - set(archive.namelist()) == set()
+        assert not [name for name in archive.namelist() if "__compiled__" in name or name.endswith(".so")]
 
 
 def test_commands_know_what_is_shipped_from_any_folder(commands: pathlib.Path, tmp_path: pathlib.Path) -> None:

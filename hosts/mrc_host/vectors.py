@@ -20,6 +20,7 @@ from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv4, Ipv6, Opcode, Packet, Srh, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Data
+from mrc_host.proto.wire.signatures import Signatures
 from mrc_host.vector_file import VectorError, run
 
 _BTH_FIELDS = ("rtx", "ack_req", "se", "migreq", "p_key")
@@ -136,7 +137,7 @@ def encode_fast(packet: Packet) -> bytes:
             values |= {item.name: getattr(found, item.name) for item in part.header.fields if not item.reserved}
     values |= {"packet_entropy": packet.entropy, "request_id": bth.psn}
     encode = wire.ENCODERS[bth.opcode]
-    wanted = inspect.signature(encode).parameters.keys() & values.keys()
+    wanted = inspect.signature(getattr(Signatures, encode.__name__)).parameters.keys() & values.keys()
     data = encode(wire.Codec(p_key=bth.p_key), **{name: values[name] for name in wanted})
     if packet.outer is None:
         return data

@@ -192,19 +192,22 @@ def test_an_overtaken_sack_does_not_bring_the_penalty_back() -> None:
     assert s.qp.qpcc.cc.cwnd > 50_000
 
 
-def test_always_skip_is_congestion_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_always_skip_is_congestion_too() -> None:
     """ALWAYS_SKIP stands for CE here: NSCC must not take it for a quiet path."""
     heard: list[bool] = []
-    plain = Nscc.on_sack
 
-    def watched(self: Nscc, now: int, newly: int, rtt: int, ce: bool, *rest: Any) -> None:
-        heard.append(ce)
-        plain(self, now, newly, rtt, ce, *rest)
+    class Watched(Nscc):
+        def on_sack(self, now: int, newly: int, rtt: int, ce: bool, *rest: Any) -> None:
+            heard.append(ce)
+            super().on_sack(now, newly, rtt, ce, *rest)
 
-    monkeypatch.setattr(Nscc, "on_sack", watched)
+    class WatchedConfig(CcConfig):
+        def controller(self, mtu: int) -> Nscc:
+            return Watched(NsccConfig(line_rate_bps=self.line_rate_bps, base_rtt_ns=self.base_rtt_ns), mtu)
+
     # Every packet that waits is marked; the paths are too slow for the port.
     config = NetConfig(trim_bytes=None, ecn=(0, 1), path_rate_bps=10_000_000_000)
-    s = story(config, NsccConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000), always_skip_after=1)
+    s = story(config, WatchedConfig(line_rate_bps=100_000_000_000, base_rtt_ns=8_000), always_skip_after=1)
     s.bench.post(s.connection, 300 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
     marks = Counter(x.packet.seth.m for x in s.sacks())

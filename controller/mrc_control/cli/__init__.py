@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
@@ -29,6 +30,7 @@ from mrc_control.cli import (
 from mrc_control.cli import exec as execute
 from mrc_control.cli import list as labs
 from mrc_control.cli.common import end, report_errors
+from mrc_host import running
 
 #: In the order in which `--help` has them.
 VERBS = (
@@ -48,6 +50,23 @@ app = typer.Typer(
 app.add_typer(topo.app, name="topo")
 for module in VERBS:
     app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mrclab {importlib.metadata.version('mrclab')}, {running.description()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _command(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Version, and how the protocol core runs."),
+    ] = False,
+) -> None:
+    pass
+
 
 #: What typer raises for a command that cannot be understood; it has no public name of its own.
 _UsageError = cast(type[typer.BadParameter], typer.BadParameter.__bases__[0])

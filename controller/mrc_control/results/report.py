@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -269,7 +269,8 @@ def _hosts(document: Mapping[str, Any]) -> str:
 def _fidelity(document: Mapping[str, Any]) -> str:
     fidelity = document["fidelity"]
     if fidelity.get("simulated"):
-        return "<p>Simulated time: the fabric's and the hosts' clocks wait for the machine, so nothing can be late.</p>"
+        text = "Simulated time: the fabric's and the hosts' clocks wait for the machine, so nothing can be late."
+        return f"<p>{text} {_software([fidelity])}</p>"
     rows = []
     fabric = fidelity.get("fabric", {})
     if fabric:
@@ -282,4 +283,10 @@ def _fidelity(document: Mapping[str, Any]) -> str:
         share = f"{host['cpu_share']:.0%}{', with ' * bool(others)}{', '.join(others)}"
         rows.append([html.escape(name), *lag, html.escape(share), str(host["rx_ring_drops"])])
     head = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
-    return _table(head, rows)
+    return f"{_table(head, rows)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
+
+
+def _software(measured: Iterable[Mapping[str, Any]]) -> str:
+    """How the protocol core ran in these processes."""
+    found = {tuple(sorted(each["software"].items())) for each in measured if "software" in each}
+    return "; ".join(f"Protocol core {dict(each)['core']}, CRC by {dict(each)['crc']}" for each in sorted(found))

@@ -17,6 +17,7 @@ from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import fabric_program, fill, primary
 from mrc_control.session.base import Session
+from mrc_host import running
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
@@ -160,7 +161,7 @@ class VirtualSession(Session):
 
     def fidelity(self) -> dict[str, Any]:
         # Simulated time waits for the machine; there is nothing to be late for.
-        return {"valid": True, "reasons": [], "simulated": True}
+        return {"valid": True, "reasons": [], "simulated": True, "software": running.document()}
 
     def reset_fidelity(self) -> None:
         return None

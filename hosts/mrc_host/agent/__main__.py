@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from mrc_host import running
 from mrc_host.agent.control import ControlServer
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
@@ -82,8 +83,9 @@ def read(path: str) -> HostNode:
 
 
 def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> dict[str, Any]:
-    """How well the process kept up, as one of its hosts sees it; `process` names all that it carries."""
-    return {**driver.fidelity(station), "process": names}
+    """How well the process kept up, as one of its hosts sees it; `process` names all that it carries, `software` says
+    how the core runs."""
+    return {**driver.fidelity(station), "process": names, "software": running.document()}
 
 
 def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:

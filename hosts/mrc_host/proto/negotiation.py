@@ -20,38 +20,40 @@ REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
     QpState.RTS: ("sq_psn", "max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"),
 }
 
+_ATTRIBUTES: Final = (
+    "always_skip_after",
+    "dynamic_mpr",
+    "exp_cnt",
+    "hole_cycle",
+    "linear_cnt",
+    "max_wimm",
+    "max_wimm_dest",
+    "mpr",
+    "mpr_dest",
+    "mtu",
+    "peer_service_time",
+    "peer_trim_nack",
+    "rack_inference",
+    "sack_delay_ns",
+    "sack_every",
+    "same_ev_inference",
+    "service_time",
+    "tail_probe",
+    "timeout",
+    "trim_nack",
+)
+
 
 class QpAttributes:
     """Negotiated attributes. Those with `peer_` are the peer's responder's, the rest ours or common."""
 
-    __slots__ = (
-        "always_skip_after",
-        "dynamic_mpr",
-        "exp_cnt",
-        "hole_cycle",
-        "linear_cnt",
-        "max_wimm",
-        "max_wimm_dest",
-        "mpr",
-        "mpr_dest",
-        "mtu",
-        "peer_service_time",
-        "peer_trim_nack",
-        "rack_inference",
-        "sack_delay_ns",
-        "sack_every",
-        "same_ev_inference",
-        "service_time",
-        "tail_probe",
-        "timeout",
-        "trim_nack",
-    )
+    __slots__ = _ATTRIBUTES
 
     def __init__(self, reliability: ReliabilityConfig, mtu: int) -> None:
         self.mtu = mtu
         self.peer_trim_nack = True
         self.peer_service_time = False
-        for name in self.__slots__:
+        for name in _ATTRIBUTES:
             if hasattr(reliability, name):
                 setattr(self, name, getattr(reliability, name))
 

@@ -41,7 +41,7 @@ class SendRing:
         mtu = cc.mtu
         room = cc.cwnd - cc.inflight
         if room < mtu and cc.inflight <= 0:
-            room = mtu  # with nothing in flight one packet may always leave
+            room = float(mtu)  # with nothing in flight one packet may always leave
         waiting = qpcc.waiting
         while waiting and room >= mtu:
             sender = waiting.popleft()

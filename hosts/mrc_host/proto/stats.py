@@ -2,34 +2,80 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
 
-class _Counters:
-    """Integer attributes named by `__slots__`, all starting at 0."""
+_ENDPOINT: Final = (
+    "control_overflow",
+    "datagrams_received",
+    "datagrams_sent",
+    "ev_probes_answered",
+    "ev_probes_sent",
+    "faults",
+    "port_status_received",
+    "port_status_sent",
+)
+_REQUESTOR: Final = (
+    "acks_received",
+    "bogus_acks",
+    "bogus_nacks",
+    "bogus_sacks",
+    "lost_nack",
+    "lost_port_down",
+    "lost_rack",
+    "lost_same_ev",
+    "lost_timeout",
+    "nacks_received",
+    "packets_sent",
+    "payload_bytes_sent",
+    "probes_answered",
+    "probes_sent",
+    "requests_completed",
+    "requests_flushed",
+    "retransmissions",
+    "sacks_received",
+    "skip_once",
+    "spurious_losses",
+    "stale_nacks",
+)
+_RESPONDER: Final = (
+    "acks_sent",
+    "duplicates",
+    "ecn_marked",
+    "immediates_delivered",
+    "messages_completed",
+    "nacks_sent",
+    "naks_sent",
+    "out_of_order",
+    "out_of_window",
+    "packets_placed",
+    "payload_bytes_placed",
+    "probes_answered",
+    "refused",
+    "sacks_sent",
+    "trimmed",
+)
 
-    __slots__: tuple[str, ...] = ()
+
+class Counters:
+    """Integers, all starting at 0; `names` has those of a class."""
+
+    __slots__ = ()
+    names: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
-        for name in self.__slots__:
+        for name in self.names:
             setattr(self, name, 0)
 
     def snapshot(self) -> dict[str, int]:
         """All counters by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.names}
 
 
-class EndpointCounters(_Counters):
+class EndpointCounters(Counters):
     """Of a node."""
 
-    __slots__ = (
-        "control_overflow",
-        "datagrams_received",
-        "datagrams_sent",
-        "ev_probes_answered",
-        "ev_probes_sent",
-        "faults",
-        "port_status_received",
-        "port_status_sent",
-    )
+    __slots__ = _ENDPOINT
+    names = _ENDPOINT
     control_overflow: int
     datagrams_received: int
     datagrams_sent: int
@@ -40,32 +86,11 @@ class EndpointCounters(_Counters):
     port_status_sent: int
 
 
-class RequestorCounters(_Counters):
+class RequestorCounters(Counters):
     """Of the sending half of a queue pair. `lost_*` count packets by the reason they were taken for lost."""
 
-    __slots__ = (
-        "acks_received",
-        "bogus_acks",
-        "bogus_nacks",
-        "bogus_sacks",
-        "lost_nack",
-        "lost_port_down",
-        "lost_rack",
-        "lost_same_ev",
-        "lost_timeout",
-        "nacks_received",
-        "packets_sent",
-        "payload_bytes_sent",
-        "probes_answered",
-        "probes_sent",
-        "requests_completed",
-        "requests_flushed",
-        "retransmissions",
-        "sacks_received",
-        "skip_once",
-        "spurious_losses",
-        "stale_nacks",
-    )
+    __slots__ = _REQUESTOR
+    names = _REQUESTOR
     acks_received: int
     bogus_acks: int
     bogus_nacks: int
@@ -89,26 +114,11 @@ class RequestorCounters(_Counters):
     stale_nacks: int
 
 
-class ResponderCounters(_Counters):
+class ResponderCounters(Counters):
     """Of the receiving half of a queue pair."""
 
-    __slots__ = (
-        "acks_sent",
-        "duplicates",
-        "ecn_marked",
-        "immediates_delivered",
-        "messages_completed",
-        "nacks_sent",
-        "naks_sent",
-        "out_of_order",
-        "out_of_window",
-        "packets_placed",
-        "payload_bytes_placed",
-        "probes_answered",
-        "refused",
-        "sacks_sent",
-        "trimmed",
-    )
+    __slots__ = _RESPONDER
+    names = _RESPONDER
     acks_sent: int
     duplicates: int
     ecn_marked: int

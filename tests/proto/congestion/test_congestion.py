@@ -11,7 +11,8 @@ import pytest
 from mrc_host.node.config import build_cc, load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion import base
-from mrc_host.proto.congestion.base import CcConfig, CongestionControl, algorithms, register
+from mrc_host.proto.congestion.base import CcConfig, algorithms, register
+from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_host import native
 from mrc_host.proto.wire import compiled, fields, packet
 from mrc_host.proto.wire.codec import ENCODERS, Codec
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Layout, Opcode, bits, reserved
@@ -81,12 +82,13 @@ def test_messages_have_only_fields_of_their_headers(opcode: int) -> None:
     assert {item.name for item in dataclasses.fields(MESSAGES[opcode])} <= known
 
 
+@pytest.mark.skipif(native.COMPILED, reason="compiled code has lines, not their text")
 def test_a_traceback_shows_the_text_of_what_was_made() -> None:
     try:
         Codec().encode_ack(bytes(32), 0, 0, 1 << 40, 0, 0, 0)
     except Exception as problem:  # noqa: BLE001 - struct's own
         shown = "".join(traceback.format_exception(problem))
-    assert "encode_ack made from the table of headers" in shown
+    assert "fast made from the table of headers" in shown
     assert "syndrome << 24 | msn" in shown
 
 
@@ -120,16 +122,12 @@ def test_a_new_header_needs_a_class_a_layout_and_a_signature() -> None:
             ) -> bytes:
                 raise NotImplementedError
 
-        @dataclasses.dataclass(slots=True)
-        class Shown(Control):
-            colour: int
-            width: int
-            depth: int
-
+        names = [item.name for item in dataclasses.fields(Control)]
+        shown_class = dataclasses.make_dataclass("Shown", [*names, "colour", "width", "depth"])
         made = Example().encode_example(bytes(32), 9, 184, 5, 6, 0xA, -2)
         assert made[60:-4] == packet.pack(Xeth.header, {"colour": 0xA, "depth": -2, "width": 7})
         assert packet.icrc(made[:40], made[40:-4]) == made[-4:]
-        decoder = compiled.decoder(layout, Shown)
+        decoder = compiled.decoder(layout, shown_class)
         assert decoder.size == len(made)
         shown = decoder.parse(made, 0, 0xD1, 5, 6, 0, 9, 0, 46, bytes(32), 0xFFFF, 28)
         assert (shown.colour, shown.width, shown.depth, shown.packet_entropy) == (0xA, 7, -2, 9)

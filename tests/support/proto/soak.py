@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
+import json
 import multiprocessing
 import random
 import sys
@@ -286,6 +288,22 @@ def run(seed: int) -> Result:
                 result.retransmitted += counters.get("retransmissions", 0)
     result.wall_s = time.perf_counter() - start
     return result
+
+
+def digest(seed: int) -> str:
+    """The hash of every packet of a run, with when and where it was seen, and of all counters at its end."""
+    what = scenario(seed)
+    bench = build(what)
+    seen = hashlib.sha256()
+    bench.net.watchers.append(
+        lambda time, event, host, port, path, packet: seen.update(
+            b"%d %s %d %d %d %s" % (time, event.encode(), host.index, port, path, packet)
+        )
+    )
+    bench.run(max_time_ns=VIRTUAL_LIMIT_NS, max_events=MAX_EVENTS)
+    for host in bench.net.hosts:
+        seen.update(json.dumps(host.core.statistics(), sort_keys=True).encode())
+    return seen.hexdigest()
 
 
 def campaign(first: int, runs: int, jobs: int) -> list[Result]:

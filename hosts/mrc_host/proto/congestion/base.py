@@ -1,8 +1,4 @@
-"""Congestion control behind one small interface; one controller per destination (`mrc-protocol.md §8`).
-
-`inflight` and `cwnd` (bytes) are plain attributes: the data path compares without a call. A packet may leave while
-`inflight + size <= cwnd`, and always when nothing is in flight. Controllers read `inflight`, which is up to date
-when they are told of something; `inflight.InflightAccount` alone writes it.
+"""Profiles of congestion control, and the registry of algorithms (`mrc-protocol.md §8`).
 
 A module of this folder that registers a configuration adds an algorithm; nothing else lists them. The lab schema, which
 imports nothing of ours, has their names and parameters a second time; a test compares.
@@ -16,8 +12,9 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
+from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.limits import check_range
 
 C = TypeVar("C", bound="CcConfig")
@@ -65,51 +62,3 @@ def algorithms() -> Mapping[str, type[CcConfig]]:
     """The configuration of every algorithm by its name."""
     _discover()
     return _REGISTERED
-
-
-class CongestionControl:
-    """What the requestor needs of a controller. The base class is what all controllers share."""
-
-    __slots__ = ("base_rtt_ns", "cwnd", "inflight", "max_wnd", "mtu", "rtt_ns", "srtt_ns")
-
-    def __init__(self, mtu: int, base_rtt_ns: int, cwnd: float, max_wnd: float) -> None:
-        """`mtu` is the nominal size of a full packet (UDP length + 40), bytes."""
-        self.mtu = mtu
-        self.base_rtt_ns = base_rtt_ns
-        self.cwnd = cwnd
-        self.max_wnd = max_wnd
-        self.inflight = 0
-        self.rtt_ns = 0  # latest sample
-        self.srtt_ns = 0  # smoothed
-
-    def on_sack(
-        self, now: int, newly: int, rtt_ns: int, ce: bool, penalty: int, restore: bool, whole: bool = True
-    ) -> None:
-        """A SACK reported `newly` bytes more; `rtt_ns` 0: no unambiguous sample; `ce`: the packet was marked.
-
-        `whole`: the sample is that of a packet of the full MTU, for which the base RTT is defined.
-        """
-        if rtt_ns:
-            self.sample(rtt_ns, whole)
-
-    def on_trim(self, now: int, size: int) -> None:
-        """A packet of `size` bytes was trimmed."""
-
-    def on_loss(self, now: int, size: int) -> None:
-        """A packet of `size` bytes was inferred lost."""
-
-    def sample(self, rtt_ns: int, whole: bool = True) -> None:
-        """Take an RTT sample into the smoothed RTT, and that of a `whole` packet into the base RTT."""
-        self.rtt_ns = rtt_ns
-        if rtt_ns < self.base_rtt_ns and whole:
-            self.base_rtt_ns = rtt_ns
-        self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
-
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state."""
-        return {
-            "cwnd": int(self.cwnd),
-            "inflight": self.inflight,
-            "base_rtt_ns": self.base_rtt_ns,
-            "srtt_ns": self.srtt_ns,
-        }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_host.proto.congestion.base import CcConfig, CongestionControl, register
+from mrc_host.proto.congestion.base import CcConfig, register
+from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.limits import check_range
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mrc_host.proto.congestion.base import CongestionControl
+from mrc_host.proto.congestion.control import CongestionControl
 
 RCVD_UNIT: Final = 256
 _RCVD_MASK: Final = 0xFFFFFF

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from mrc_host.proto.congestion.base import CcConfig, CongestionControl, register
+from mypy_extensions import mypyc_attr
+
+from mrc_host.proto.congestion.base import CcConfig, register
+from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.limits import ConfigError, check_range
 
 _REFERENCE_BPS: Final = 100e9
@@ -87,6 +90,7 @@ class Case(Enum):
     QUICK_ADAPT = "quick adapt"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Nscc(CongestionControl):
     """See the module's docstring. All parameters derive from `NsccConfig` and the MTU."""
 

@@ -80,7 +80,8 @@ class EvUniverse:
             for plane in range(planes):
                 for _ in range(per_plane):
                     self._add(self._draw(plane, rng), plane)
-        self.by_plane = [array("H", (i for i, plane in enumerate(self.planes) if plane == p)) for p in range(planes)]
+        numbers = range(len(self.values))
+        self.by_plane = [array("H", [i for i in numbers if self.planes[i] == plane]) for plane in range(planes)]
 
     def _add(self, value: int, plane: int) -> None:
         top = 0xFFFF if self.config.fmt is EvFormat.UDP16 else 0xFFFFFFFF

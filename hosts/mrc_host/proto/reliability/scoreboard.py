@@ -162,7 +162,9 @@ class Scoreboard:
         while before is not None:
             if before.state == IN_FLIGHT:
                 result.append(before)
-            before.previous, before = None, before.previous
+            further = before.previous
+            before.previous = None
+            before = further
         return result
 
     def sent_before(self, threshold_ns: int) -> list[Transmission]:

@@ -167,7 +167,7 @@ class RoceCodec(Codec):
             constant = self._constants.get((addresses, length))
             if constant is None:
                 constant = self._constant(addresses, length)
-            if crc32(view[40:-4]) ^ constant != int.from_bytes(packet[-4:], "little"):
+            if (crc32(view[40:-4]) ^ constant).to_bytes(4, "little") != packet[-4:]:
                 raise WireError(Drop.ICRC, "mismatch")
         found = _DECODERS.get(opcode)
         if found is None:

@@ -1,8 +1,11 @@
-"""Makes the encoders and decoders of the data path from the table of headers, once, when they are imported.
+"""Makes the encoders and decoders of the data path from the table of headers: as functions, or as the text of a module.
 
 Each is one Python function with one struct call: constants, shifts and masks stand in its text as numbers, so nothing
 is looked up per packet. Consecutive fields share a word of the struct where they must; bytes that are 0, or that nobody
 wants, are skipped by the struct itself. `function.source` is the text, and tracebacks show it.
+
+`source` is the module of all that the MRC codec needs: `fast.py` runs it when it is imported, or, where the core is
+compiled, has been made of it at the build.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import functools
 import inspect
 import itertools
 import linecache
+import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -159,10 +163,12 @@ def _unpacked(word: Word, name: str, variable: str) -> str:
 
 
 class _Text:
-    """The text of a function under way, and the objects that it names."""
+    """The text of a function under way, and the objects that it names; `structs` are the structs' formats and calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
         self.lines: list[str] = []
+        self.prefix = prefix
+        self.structs: dict[str, str] = {}
         self.names: dict[str, Any] = {
             "crc32": crc32, "to_ipv4": to_ipv4, "PADS": PADS, "WireError": WireError, "LENGTH": Drop.LENGTH,
         }  # fmt: skip
@@ -174,16 +180,14 @@ class _Text:
         """The call that packs headers."""
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
-        function = f"pack_{len(self.names)}"
-        self.names[function] = struct_of(words).pack
+        function = self._struct("pack", words)
         return f"{function}({', '.join(_packed(word, values) for word in words if word.items)})"
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
         """The statement that reads headers at a place, and the expression of each item wanted."""
         items = items_of(headers)
         words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
-        function = f"unpack_{len(self.names)}"
-        self.names[function] = struct_of(words).unpack_from
+        function = self._struct("unpack_from", words)
         read = [(f"w{number}", word) for number, word in enumerate(word for word in words if word.items)]
         values = {
             item.name: _unpacked(word, item.name, variable)
@@ -192,6 +196,13 @@ class _Text:
             if item.name in wanted
         }
         return f"({', '.join(variable for variable, _ in read)},) = {function}(packet, {at})", values
+
+    def _struct(self, call: str, words: Sequence[Word]) -> str:
+        """The name of a struct's call."""
+        made, name = struct_of(words), f"{self.prefix}{call.partition('_')[0]}_{len(self.names)}"
+        self.names[name] = getattr(made, call)
+        self.structs[name] = f'struct.Struct("{made.format}").{call}'
+        return name
 
     def function(self, name: str) -> Any:
         """Compile it."""
@@ -216,68 +227,73 @@ def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given:
     def make(method: F) -> F:
         signature = inspect.signature(method)
         bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
-        family = [layouts[opcode] for opcode in opcodes]
         text = _Text()
         text.add(0, f"def {method.__name__}{inspect.Signature(bare)}:")
-        entropy = "packet_entropy" if "packet_entropy" in signature.parameters else "entropy"
-        payload = family[0].payload
-        length: str | int = "udp_length"
-        if not payload:
-            length = HEAD_BYTES - Ipv6.header.size + sum(header.size for header in family[0].headers) + ICRC_BYTES
-
-        def values_of(headers: Iterable[Header]) -> dict[str, str | int]:
-            values: dict[str, str | int] = {item.name: item.default for item in items_of(headers)}
-            values |= {name: name for name in values if name in signature.parameters}
-            return values | {name: text for name, text in given.items() if name in values}
-
-        def pack(headers: Sequence[Header], flags: str = "{}") -> str:
-            """The call that packs the head and these extension headers."""
-            values = values_of(HEAD_HEADERS) | {
-                "flow_label": f"{entropy} >> 16",
-                "payload_length": length,
-                "src_port": f"{entropy} & 0xFFFF",
-                "dst_port": "self.udp_port",
-                "length": length,
-                "opcode": "opcode" if len(opcodes) > 1 else int(opcodes[0]),
-                "pad": "pad" if payload else 0,
-                "p_key": "self.p_key",
-            }
-            if values["flags"] != 0:
-                values["flags"] = flags.format(values["flags"])
-            return text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
-
-        if not payload:
-            text.add(1, f"head = {pack(family[0].headers)}")
-            text.add(1, f"constant = self._constants.get((addresses, {length}))")
-            text.add(1, "if constant is None:", f"    constant = self._constant(addresses, {length})")
-            text.add(1, 'packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
-        else:
-            every, some = _split(family)
-            size = HEAD_BYTES - Ipv6.header.size + ICRC_BYTES
-            size += sum(header.size for header in every if header is not Tseth.header)
-            text.add(1, "size = len(payload)", "pad = -size & 3", f"udp_length = size + pad + {size}")
-            for header, where in some:
-                text.add(1, f"if opcode in {where}:", f"    udp_length += {header.size}")
-            if Tseth.header in every:
-                text.add(1, "if tx_timestamp >= 0:", f"    udp_length += {Tseth.header.size}")
-                text.add(2, f"head = {pack(every, f'{{}} | {FLAG_TS}')}")
-                without = [header for header in every if header is not Tseth.header]
-                text.add(1, "else:", f"    head = {pack(without, f'{{}} & {~FLAG_TS}')}")
-            else:
-                text.add(1, f"head = {pack(every)}")
-            for header, where in some:
-                text.add(1, f"if opcode in {where}:", f"    head += {text.pack([header], values_of([header]))}")
-            text.add(1, "constant = self._constants.get((addresses, udp_length))")
-            text.add(1, "if constant is None:", "    constant = self._constant(addresses, udp_length)")
-            text.add(1, "crc = crc32(payload, crc32(head[40:]))")
-            text.add(1, "if pad:", "    crc = crc32(PADS[pad], crc)")
-            text.add(1, 'packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))')
-        text.add(1, "return packet if len(addresses) == 32 else to_ipv4(packet)")
+        _encode(text, signature, [layouts[opcode] for opcode in opcodes], given)
         made = text.function(method.__name__)
         made.opcodes = opcodes
         return functools.wraps(method)(made)  # type: ignore[return-value]
 
     return make
+
+
+def _encode(text: _Text, signature: inspect.Signature, family: Sequence[Layout], given: Mapping[str, str]) -> None:
+    """The body of the encoder of a family of layouts with this signature."""
+    opcodes = [int(layout.opcode) for layout in family]
+    entropy = "packet_entropy" if "packet_entropy" in signature.parameters else "entropy"
+    payload = family[0].payload
+    length: str | int = "udp_length"
+    if not payload:
+        length = HEAD_BYTES - Ipv6.header.size + sum(header.size for header in family[0].headers) + ICRC_BYTES
+
+    def values_of(headers: Iterable[Header]) -> dict[str, str | int]:
+        values: dict[str, str | int] = {item.name: item.default for item in items_of(headers)}
+        values |= {name: name for name in values if name in signature.parameters}
+        return values | {name: text for name, text in given.items() if name in values}
+
+    def pack(headers: Sequence[Header], flags: str = "{}") -> str:
+        """The call that packs the head and these extension headers."""
+        values = values_of(HEAD_HEADERS) | {
+            "flow_label": f"{entropy} >> 16",
+            "payload_length": length,
+            "src_port": f"{entropy} & 0xFFFF",
+            "dst_port": "self.udp_port",
+            "length": length,
+            "opcode": "opcode" if len(opcodes) > 1 else int(opcodes[0]),
+            "pad": "pad" if payload else 0,
+            "p_key": "self.p_key",
+        }
+        if values["flags"] != 0:
+            values["flags"] = flags.format(values["flags"])
+        return text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
+
+    if not payload:
+        text.add(1, f"head = {pack(family[0].headers)}")
+        text.add(1, f"constant = self._constants.get((addresses, {length}))")
+        text.add(1, "if constant is None:", f"    constant = self._constant(addresses, {length})")
+        text.add(1, 'packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
+    else:
+        every, some = _split(family)
+        size = HEAD_BYTES - Ipv6.header.size + ICRC_BYTES
+        size += sum(header.size for header in every if header is not Tseth.header)
+        text.add(1, "size = len(payload)", "pad = -size & 3", f"udp_length = size + pad + {size}")
+        for header, where in some:
+            text.add(1, f"if opcode in {where}:", f"    udp_length += {header.size}")
+        if Tseth.header in every:
+            text.add(1, "if tx_timestamp >= 0:", f"    udp_length += {Tseth.header.size}")
+            text.add(2, f"head = {pack(every, f'{{}} | {FLAG_TS}')}")
+            without = [header for header in every if header is not Tseth.header]
+            text.add(1, "else:", f"    head = {pack(without, f'{{}} & {~FLAG_TS}')}")
+        else:
+            text.add(1, f"head = {pack(every)}")
+        for header, where in some:
+            text.add(1, f"if opcode in {where}:", f"    head += {text.pack([header], values_of([header]))}")
+        text.add(1, "constant = self._constants.get((addresses, udp_length))")
+        text.add(1, "if constant is None:", "    constant = self._constant(addresses, udp_length)")
+        text.add(1, "crc = crc32(payload, crc32(head[40:]))")
+        text.add(1, "if pad:", "    crc = crc32(PADS[pad], crc)")
+        text.add(1, 'packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))')
+    text.add(1, "return packet if len(addresses) == 32 else to_ipv4(packet)")
 
 
 def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, tuple[int, ...]]]]:
@@ -290,6 +306,16 @@ def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, t
         for header in longest[len(every) :]
     ]
     return every, some
+
+
+def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
+    """Declares a method of the class of signatures that `source` is given; for the parameters see `encoder`."""
+
+    def declare(method: F) -> F:
+        method.declared = opcodes, given  # type: ignore[attr-defined]
+        return method
+
+    return declare
 
 
 class Decoder(NamedTuple, Generic[M]):
@@ -319,7 +345,9 @@ LOW_24: Final = (1 << _AT["resv8a"]) - 1
 
 # What a decoder is given of the head: `word` is the first one of the IP header, `flags_psn` the last one of BTH; `ecn`
 # is 3 when any IP header is marked so, `dscp` is the outermost one's.
-_HEAD_NAMES = "opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key, udp_length"
+_HEAD_NAMES = (
+    "opcode", "dest_qp", "flags_psn", "word", "source_port", "ecn", "dscp", "addresses", "p_key", "udp_length",
+)  # fmt: skip
 _TSETH_FOLLOWS = f"flags_psn & {FLAG_TS << _AT['flags']:#x}"
 _ENTROPY = "(word & 0xFFFF) << 16 | source_port"
 _HEAD_VALUES = {name: name for name in ("opcode", "dest_qp", "dscp", "addresses", "p_key")} | {
@@ -351,10 +379,15 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
     `parse(packet, end, ...)`, with the values of the head, takes a memoryview and where its payload ends. It raises
     WireError, or struct.error when the packet is too short.
     """
-    names = {item.name for item in dataclasses.fields(kind)}
     text = _Text()
     text.names[kind.__name__] = kind
-    text.add(0, f"def parse(packet, end, {_HEAD_NAMES}):")
+    text.add(0, f"def parse(packet, end, {', '.join(_HEAD_NAMES)}):")
+    return Decoder(_decode(text, layout, kind), text.function("parse"))
+
+
+def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance]) -> int:
+    """The body of the decoder of a layout; returns the size of the whole packet, 0 with a payload."""
+    names = {item.name for item in dataclasses.fields(kind)}
 
     def read(depth: int, headers: Sequence[Header]) -> None:
         values: dict[str, str] = {}
@@ -374,17 +407,14 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
         read(1, [header for header in layout.headers if header is not Tseth.header])
     else:
         read(1, layout.headers)
-    size = 0 if layout.payload else HEAD_BYTES + sum(header.size for header in layout.headers) + ICRC_BYTES
-    return Decoder(size, text.function("parse"))
+    return 0 if layout.payload else HEAD_BYTES + sum(header.size for header in layout.headers) + ICRC_BYTES
 
 
-def trimmed_decoder(layouts: Iterable[Layout], kind: type[M]) -> Callable[..., M]:
-    """Makes the decoder of trimmed packets: of the headers that every layout has, those that survived are set."""
+def _decode_trimmed(text: _Text, layouts: Iterable[Layout], kind: type[DataclassInstance]) -> None:
+    """The body of the decoder of trimmed packets: of the headers that every layout has, those that survived are set."""
     every, _ = _split(list(layouts))
     names = {item.name for item in dataclasses.fields(kind)}
-    text = _Text()
-    text.names[kind.__name__] = kind
-    text.add(0, f"def parse_trimmed(packet, trimmed, {_HEAD_NAMES}):", f"    total, at = len(packet), {HEAD_BYTES}")
+    text.add(1, f"total, at = len(packet), {HEAD_BYTES}")
     found = []
     for header in every:
         wanted = [item.name for item in items_of([header]) if item.name in names]
@@ -398,4 +428,99 @@ def trimmed_decoder(layouts: Iterable[Layout], kind: type[M]) -> Callable[..., M
         text.add(2, statement, *(f"{name} = {values[name]}" for name in wanted), f"at += {header.size}")
     values = {name: name for name in [*found, "trimmed"]} | {"payload": 'memoryview(b"")'}
     text.add(1, f"return {_message(kind, values)}")
-    return text.function("parse_trimmed")  # type: ignore[no-any-return]
+
+
+_HEADER = """\
+\"\"\"Encoders and decoders of MRC, made from the table of headers by `compiled.source`.\"\"\"
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from mypy_extensions import mypyc_attr
+
+from mrc_host.proto.wire.crc import crc32
+from mrc_host.proto.wire.encap import to_ipv4
+from mrc_host.proto.wire.icrc import Sealing
+from mrc_host.proto.wire.messages import {kinds}, Message
+from mrc_host.proto.wire.packet import Drop, WireError
+
+Buffer = bytes | bytearray | memoryview
+PADS: Final = {pads}
+LENGTH: Final = Drop.LENGTH
+
+
+class Decoder:
+    \"\"\"Of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message behind the head.
+
+    `packet` is bytes or, where there is a payload, a memoryview; `end` is where that ends. Raises WireError, or
+    struct.error when the packet is too short.
+    \"\"\"
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def parse(self, packet: Any, end: int, {head}) -> Message:
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Encoders(Sealing):
+    \"\"\"One method per kind of packet; see `signatures.Signatures`.\"\"\"
+
+    __slots__ = ()
+"""
+
+
+def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]]) -> str:
+    """The module with the encoders that `signatures` declares (`encodes`) and the decoders of all MRC opcodes.
+
+    It has a class `Encoders`, `ENCODERS` (its methods by opcode), `DECODERS` (a `Decoder` for each opcode), and
+    `parse_trimmed`.
+    """
+    head = ", ".join(f"{name}: {'bytes' if name == 'addresses' else 'int'}" for name in _HEAD_NAMES)
+    names = ", ".join(sorted({kind.__name__ for kind in kinds.values()}))
+    lines = [_HEADER.format(kinds=names, pads=PADS, head=head)]
+    structs: dict[str, str] = {}
+    encoders: dict[int, str] = {}
+    for name, method in vars(signatures).items():
+        if hasattr(method, "declared"):
+            opcodes, given = method.declared
+            text = _Text(f"_{name}_")
+            signature = inspect.signature(method)
+            text.add(0, f"def {name}{str(signature).replace(chr(39), '')}:")
+            _encode(text, signature, [MRC_LAYOUTS[opcode] for opcode in opcodes], given)
+            lines += ["    " + line for line in [*text.lines, ""]]
+            structs |= text.structs
+            encoders |= {int(opcode): f"Encoders.{name}" for opcode in opcodes}
+    lines += ["", f"def parse_trimmed(packet: bytes, trimmed: int, {head}) -> Data:"]
+    writes = [opcode for opcode, layout in MRC_LAYOUTS.items() if layout.payload]
+    text = _Text("_trimmed_")
+    _decode_trimmed(text, [MRC_LAYOUTS[opcode] for opcode in writes], kinds[writes[0]])
+    lines += [*_typed(text.lines, 1), ""]
+    structs |= text.structs
+    decoders = []
+    for opcode, layout in MRC_LAYOUTS.items():
+        kind, name = kinds[opcode], f"_Decoder{int(opcode):02X}"
+        text = _Text(f"_{int(opcode):02x}_")
+        size = _decode(text, layout, kind)
+        lines += ["", f"class {name}(Decoder):", "    __slots__ = ()", ""]
+        lines += [f"    def parse(self, packet: Any, end: int, {head}) -> {kind.__name__}:"]
+        lines += ["    " + line for line in [*_typed(text.lines, 1), ""]]
+        structs |= text.structs
+        decoders.append(f"    {int(opcode):#x}: {name}({size}),")
+    lines += ["", *(f"{name}: Final = {call}" for name, call in structs.items())]
+    lines += ["DECODERS: Final[dict[int, Decoder]] = {", *decoders, "}"]
+    lines += ["ENCODERS: Final[dict[int, Callable[..., Any]]] = {"]
+    lines += [*(f"    {opcode:#x}: {name}," for opcode, name in encoders.items()), "}"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _typed(lines: list[str], depth: int) -> list[str]:
+    """The lines behind declarations of what they unpack: integers."""
+    found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
+    return [*("    " * depth + f"{name}: int" for name in found), *lines]

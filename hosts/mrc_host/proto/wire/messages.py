@@ -7,6 +7,7 @@ Congestion Experienced; `dscp` is the outermost header's.
 
 from __future__ import annotations
 
+from builtins import memoryview  # mypyc looks the type of a field up among the names of its module
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias

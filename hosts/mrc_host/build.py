@@ -1,0 +1,177 @@
+"""Compiles the protocol core: `python -m mrc_host.build`, which `make setup` runs; see `native.py` for how it is found.
+
+Does nothing where the build is there, and says in one line what is missing where it cannot: a C compiler, Python's
+headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from mrc_host import native
+
+#: Modules of `proto` that stay as they are: tables and configurations that are read by reflection, and what is not on
+#: the data path. In the place of `wire/fast.py`, which makes code when it is imported, the code is compiled.
+INTERPRETED: Final = frozenset(
+    {
+        "proto.config",
+        "proto.congestion.base",
+        "proto.congestion.dcqcn",
+        "proto.limits",
+        "proto.roce.codec",
+        "proto.roce.endpoint",
+        "proto.roce.qp",
+        "proto.trace",
+        "proto.wire.compiled",
+        "proto.wire.crc",
+        "proto.wire.fields",
+        "proto.wire.packet",
+        "proto.wire.signatures",
+    }
+)
+_FLAGS: Final = ("-O2", "-g0", "-fPIC", "-fwrapv", "-DNDEBUG", "-w")
+_KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
+
+
+class BuildError(Exception):
+    """The compiler failed; the text is what it said."""
+
+
+def modules() -> list[Path]:
+    """Sources to compile, relative to the folder that holds the package."""
+    found = []
+    for path in sorted((native.PACKAGE / "proto").rglob("*.py")):
+        relative = path.relative_to(native.PACKAGE)
+        if path.name != "__init__.py" and ".".join(relative.with_suffix("").parts) not in INTERPRETED:
+            found.append(Path(native.PACKAGE.name) / relative)
+    return found
+
+
+def compiler() -> str:
+    """The C compiler: `CC`, else gcc or cc; empty when there is none."""
+    return next(
+        (found for name in (os.environ.get("CC", ""), "gcc", "cc") if name and (found := shutil.which(name))), ""
+    )
+
+
+def missing() -> str:
+    """What a build lacks here, with its remedy; empty when nothing."""
+    if not compiler():
+        return "no C compiler (Debian: gcc)"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        return "no headers of Python (Debian: python3-dev)"
+    for name in ("mypyc", "setuptools"):
+        if importlib.util.find_spec(name) is None:
+            return f"no {name} (pip install 'mrclab[dev]')"
+    return ""
+
+
+def _run(command: list[str], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command[:4])} ...: {done.stdout}{done.stderr}")
+
+
+def translate(stage: Path) -> list[Any]:
+    """Python to C in `stage`, which holds a copy of the package; returns mypyc's extensions."""
+    from mypyc.build import mypycify
+
+    from mrc_host.proto.wire import fast
+
+    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(fast.source())
+    before = Path.cwd()
+    os.chdir(stage)
+    try:
+        return mypycify(
+            ["--ignore-missing-imports", "--no-error-summary", *map(str, modules())],
+            opt_level="2",
+            debug_level="0",
+            multi_file=True,
+            target_dir="c",
+            group_name=native.PACKAGE.name,
+        )
+    finally:
+        os.chdir(before)
+
+
+def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
+    """C to shared objects in `target`."""
+    cc = compiler()
+    jobs: list[tuple[list[str], list[str]]] = []  # objects, and what links them
+    include = [f"-I{path}" for path in (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        waiting: list[Future[None]] = []
+        for extension in extensions:
+            objects = []
+            flags = [*_FLAGS, *include, *(f"-I{path}" for path in extension.include_dirs)]
+            flags += [f"-D{name}={value}" if value else f"-D{name}" for name, value in extension.define_macros]
+            for source in extension.sources:
+                made = f"{source}.{len(waiting)}.o"
+                objects.append(made)
+                waiting.append(pool.submit(_run, [cc, "-c", source, "-o", made, *flags], stage))
+            jobs.append((objects, [cc, "-shared", "-o", str(target / f"{extension.name}{native.SUFFIX}")]))
+        for each in waiting:
+            each.result()
+        for each in [pool.submit(_run, [*link, *objects], stage) for objects, link in jobs]:
+            each.result()
+
+
+def build() -> Path:
+    """Builds what fits the sources as they are; returns its folder."""
+    name = native.key()
+    folder = native.BUILDS / name
+    native.BUILDS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mrclab-build-") as scratch:
+        stage = Path(scratch)
+        shutil.copytree(
+            native.PACKAGE,
+            stage / native.PACKAGE.name,
+            ignore=shutil.ignore_patterns("__compiled__", "__pycache__"),
+        )
+        target = Path(tempfile.mkdtemp(prefix=".making-", dir=native.BUILDS))
+        try:
+            target.chmod(0o755)
+            compile_c(stage, translate(stage), target)
+            if native.key() == name and not folder.exists():
+                target.rename(folder)
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+    for old in sorted(native.BUILDS.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def main() -> int:
+    """See the module's docstring."""
+    if os.environ.get("MRCLAB_PURE", "") not in ("", "0"):
+        print("protocol core: not compiled, MRCLAB_PURE is set")
+        return 0
+    if (native.BUILDS / native.key()).is_dir():
+        return 0
+    lacking = missing()
+    if lacking:
+        print(f"protocol core: not compiled, {lacking}; pure Python runs, at half the speed")
+        return 0
+    print("protocol core: compiling, about a minute", flush=True)
+    started = time.monotonic()
+    try:
+        build()
+    except (BuildError, OSError) as error:
+        print(f"protocol core: the build failed; MRCLAB_PURE=1 goes on without it\n{error}", file=sys.stderr)
+        return 1
+    print(f"protocol core: compiled in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Which modules of the host run compiled, and from where they are loaded.
+
+`python -m mrc_host.build` (`make setup`) translates the hot ones to C by mypyc, into a folder of `__compiled__` beside
+this file that is named after the hash of their sources and of the Python they are for. Importing `mrc_host` looks for
+exactly that folder: a source that was edited since has another hash, so what was built from the old one is not found
+and Python runs the source as it stands. `MRCLAB_PURE=1` never looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+PACKAGE: Final = Path(__file__).parent
+BUILDS: Final = PACKAGE / "__compiled__"
+SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+#: The library that holds all compiled modules; each has a small one of its own through which it is imported.
+LIBRARY: Final = "mrc_host__mypyc"
+#: Folders and files with compiled modules in them, and all that is made from at the build.
+SOURCES: Final = ("proto", "build.py", "native.py")
+
+
+def key() -> str:
+    """The name of the build that fits the sources as they are now, this Python and this machine."""
+    digest = hashlib.blake2b(f"{sys.version} {SUFFIX}".encode(), digest_size=16)
+    for source in SOURCES:
+        place = PACKAGE / source
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            content = path.read_bytes()
+            digest.update(f"{path.relative_to(PACKAGE)} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the compiled modules of one build before Python looks for their sources."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = {path.name.removesuffix(SUFFIX): path for path in folder.glob(f"*{SUFFIX}")}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See `importlib`."""
+        file = self.files.get(fullname)
+        if file is None:
+            return None
+        loader = importlib.machinery.ExtensionFileLoader(fullname, str(file))
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+
+
+def _install() -> tuple[bool, str]:
+    """Whether compiled modules run from now on, and why not."""
+    if os.environ.get("MRCLAB_PURE", "") not in ("", "0"):
+        return False, "MRCLAB_PURE is set"
+    folder = BUILDS / key()
+    if folder.is_dir():
+        sys.meta_path.insert(0, Finder(folder))
+        return True, ""
+    built = BUILDS.is_dir() and any(BUILDS.iterdir())
+    return False, "sources have changed since the build" if built else "not built; `make setup` does"
+
+
+COMPILED, WHY_NOT = _install()

@@ -1,0 +1,37 @@
+"""The encoders and decoders of MRC's data path. The build puts the text that is made here into this file's place."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mrc_host.proto.wire import compiled
+from mrc_host.proto.wire.messages import MESSAGES, Data, Message
+from mrc_host.proto.wire.signatures import Signatures
+
+if TYPE_CHECKING:
+    Encoders = Signatures
+
+    class Decoder(Protocol):
+        """Of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message."""
+
+        size: int
+
+        def parse(self, packet: bytes | memoryview, end: int, *head: Any) -> Message:
+            """`head`: what was read of the headers up to BTH."""
+
+    DECODERS: dict[int, Decoder]
+    ENCODERS: dict[int, Callable[..., bytes]]
+    parse_trimmed: Callable[..., Data]
+
+
+def source() -> str:
+    """The text of the module."""
+    return compiled.source(Signatures, MESSAGES)
+
+
+_FILE = "<fast made from the table of headers>"
+_TEXT = source()
+linecache.cache[_FILE] = (len(_TEXT), None, _TEXT.splitlines(keepends=True), _FILE)
+exec(compile(_TEXT, _FILE, "exec"), globals())

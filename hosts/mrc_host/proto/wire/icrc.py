@@ -1,0 +1,46 @@
+"""The ICRC from a plain CRC: constants of addresses and lengths, kept (`mrc-protocol.md §2`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from mrc_host.proto.wire.crc import crc32
+
+# The constants are at most a few hundred per peer; more means forged addresses, so start again.
+_MAX_CONSTANTS: Final = 8192
+
+
+def icrc_constant(addresses: bytes, udp_length: int) -> int:
+    """What turns a plain CRC into the ICRC for these addresses and this UDP length.
+
+    The ICRC is the CRC-32 of eight bytes of ones, the IP header and UDP and BTH with their variant fields as
+    ones, and the rest. CRC is linear, so with UDP checksum and BTH.resv8a sent as 0 it equals the plain
+    CRC-32 from the UDP header on, XOR a value that depends only on the invariant IP fields and the length.
+    """
+    ip_version_6 = b"\x6f\xff\xff\xff" + udp_length.to_bytes(2, "big") + b"\x11\xff" + addresses
+    covered = udp_length - 4
+    ones = bytearray(covered)
+    ones[6:8] = b"\xff\xff"  # UDP checksum
+    ones[12] = 0xFF  # BTH.resv8a
+    return crc32(ones, crc32(b"\xff" * 8 + ip_version_6)) ^ crc32(bytes(covered))
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sealing:
+    """What the encoders of one endpoint share: its port, its partition key, and a bounded cache of ICRC constants."""
+
+    __slots__ = ("_constants", "p_key", "udp_port")
+
+    def __init__(self, udp_port: int, p_key: int) -> None:
+        self.udp_port = udp_port
+        self.p_key = p_key
+        self._constants: dict[tuple[bytes, int], int] = {}
+
+    def _constant(self, addresses: bytes, udp_length: int) -> int:
+        if len(self._constants) >= _MAX_CONSTANTS:
+            self._constants.clear()
+        value = icrc_constant(addresses, udp_length)
+        self._constants[addresses, udp_length] = value
+        return value

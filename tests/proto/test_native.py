@@ -1,0 +1,96 @@
+"""Compiled and interpreted the core does the same, and a source that was edited never runs as it was."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from mrc_host import build, native, running
+from mrc_host.proto.wire import crc, fast
+from support.proto.soak import digest
+
+TESTS = pathlib.Path(__file__).parents[1]
+#: Scenarios of the campaign: losses, reordering, trims, flaps, SRv6, several queue pairs.
+SEEDS = tuple(range(24))
+
+compiled_only = pytest.mark.skipif(not native.COMPILED, reason=f"not compiled here: {native.WHY_NOT}")
+
+
+def python(*words: str, pure: bool = True, **more: str) -> str:
+    """What a Python of ours prints; without what was compiled unless told otherwise."""
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "MRCLAB_PURE": "1" if pure else "", **more}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+@compiled_only
+def test_every_packet_and_counter_is_the_same_compiled_and_interpreted() -> None:
+    said = python("-m", "support.proto.digests", *map(str, SEEDS)).split()
+    assert said[0] == "pure"
+    assert said[1:] == [word for seed in SEEDS for word in (str(seed), digest(seed))]
+
+
+@compiled_only
+@pytest.mark.slow
+def test_the_core_passes_its_tests_interpreted_too() -> None:
+    some = ("wire", "congestion", "paths", "test_arithmetic.py", "test_qp_states.py", "test_stories_loss.py")
+    folder = TESTS / "proto"
+    said = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *(str(folder / each) for each in some)
+    )
+    assert " failed" not in said
+
+
+@compiled_only
+def test_what_is_to_be_compiled_is() -> None:
+    for path in build.modules():
+        module = sys.modules.get(".".join(path.with_suffix("").parts))
+        if module is not None:
+            assert str(module.__file__).endswith(native.SUFFIX), path
+    assert fast.__name__ in sys.modules
+    assert running.document()["core"] == "compiled"
+
+
+def test_an_edited_source_runs_as_it_stands(tmp_path: pathlib.Path) -> None:
+    """What was built for other sources is never found; with the sources back as they were it is."""
+    package = tmp_path / "mrc_host"
+    shutil.copytree(native.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    ask = ("-c", "import sys; sys.path.insert(0, sys.argv[1]); from mrc_host import native as n, running;"
+           "from mrc_host.proto.wire import psn; print(n.PACKAGE, n.COMPILED, n.WHY_NOT, psn.MPR_UNIT, sep='|')",
+           str(tmp_path))  # fmt: skip
+    source = package / "proto" / "wire" / "psn.py"
+    whole = source.read_text()
+    there = native.COMPILED or native.BUILDS.joinpath(native.key()).is_dir()
+    assert python(*ask, pure=False).split("|")[:2] == [str(package), str(there)]
+    source.write_text(whole.replace("MPR_UNIT: Final = 128", "MPR_UNIT: Final = 129"))
+    said = python(*ask, pure=False).strip().split("|")
+    assert said[1] == "False"
+    assert said[3] == "129"
+    assert not there or said[2] == "sources have changed since the build"
+    source.write_text(whole)
+    assert python(*ask, pure=False).split("|")[1] == str(there)
+
+
+@pytest.mark.parametrize("lacking", ["compiler", "switch"])
+def test_without_a_compiler_there_is_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
+    package = tmp_path / "mrc_host"
+    shutil.copytree(native.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "__compiled__"))
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from mrc_host import build; sys.exit(build.main())"
+    said = python("-c", code, str(tmp_path), pure=lacking == "switch", PATH=str(tmp_path), CC="")
+    assert said.count("\n") == 1
+    assert ("no C compiler" if lacking == "compiler" else "MRCLAB_PURE") in said
+    assert not (package / "__compiled__").exists()
+
+
+@pytest.mark.parametrize("pure", [False, True])
+def test_the_version_says_how_the_core_runs(pure: bool) -> None:
+    said = python("-c", "from mrc_control.cli import main; main()", "--version", pure=pure)
+    core = "pure Python (MRCLAB_PURE is set)" if pure else running.description().partition(",")[0].partition("core ")[2]
+    assert said == f"mrclab {importlib.metadata.version('mrclab')}, protocol core {core}, CRC by {crc.LIBRARY}\n"
