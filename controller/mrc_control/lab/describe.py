@@ -24,7 +24,7 @@ from p4lite.switch.targetapi import codec as target_codec
 REAL_CLOCK_RTT_NS = 3_000_000
 ETHERNET_BYTES = 14
 #: The fabric's loop wakes up at most once in this time. Links of tens of Mb/s take milliseconds for a packet.
-ROUND_US = 100
+ROUND_US = 250
 #: Clustermapper: between two probes of one target.
 PROBE_INTERVAL_NS = 100_000_000
 #: What a lab file needs for hosts that can be frozen and killed one by one.
