@@ -33,9 +33,13 @@ TP_STATUS_SEND_REQUEST = 1
 
 # struct tpacket2_hdr is 32 bytes; a frame to send starts right behind it.
 HEADER_BYTES = 32
-FRAME = struct.Struct("=IIIHHII")  # status, len, snaplen, mac offset, net offset, sec, nsec
+#: Where the Ethernet header of a received frame begins: behind the ring's header and the sender's address, aligned so
+#: that the packet itself begins at a multiple of 16.
+RX_MAC_BYTES = 66
+FRAME = struct.Struct("=8xI4xII54x2s")  # snaplen, sec, nsec, EtherType
 TO_SEND = struct.Struct("=II")  # status, len
 WORD_BYTES = 4
+TX_PACKET_BYTES = HEADER_BYTES + ETH_HEADER_BYTES
 #: In a frame beside the packet: the ring's header with the sender's address, and Ethernet's, aligned.
 FRAME_EXTRA_BYTES = 80
 FRAME_ALIGN = 16
@@ -67,7 +71,7 @@ class PacketRing:
         *,
         packet_bytes: int = 8000,
         rx_frames: int = 512,
-        tx_frames: int = 128,
+        tx_frames: int = 32,
     ) -> None:
         self.interface = interface
         self.frame_bytes = -(-(packet_bytes + FRAME_EXTRA_BYTES) // FRAME_ALIGN) * FRAME_ALIGN
@@ -107,6 +111,7 @@ class PacketRing:
             for block in range(rx_blocks + tx_blocks)
             for number in range(per_block)
         ]
+        self._tx_versions = [0] * self.tx_frames
         self._rx_places, self._tx_places = places[: self.rx_frames], places[self.rx_frames :]
 
     def fileno(self) -> int:
@@ -125,61 +130,77 @@ class PacketRing:
         """Whether a packet waits; no system call."""
         return bool(self._words[self._rx_places[self._rx] // WORD_BYTES] & TP_STATUS_USER)
 
-    def take(self, limit: int) -> list[tuple[int, bytes]]:
-        """Up to `limit` packets, each with the time at which it came: ns of the realtime clock."""
-        memory, words, places, index = self._map, self._words, self._rx_places, self._rx
-        taken: list[tuple[int, bytes]] = []
+    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+        """Appends up to `limit` packets, each with the time at which it came (ns of the realtime clock) and `port`.
+
+        Returns how many frames that were, those that are no packets of ours among them.
+        """
+        memory, words, places, index, count = self._map, self._words, self._rx_places, self._rx, self.rx_frames
+        unpack = FRAME.unpack_from
         done = 0
         while done < limit:
             base = places[index]
             if not words[base // WORD_BYTES] & TP_STATUS_USER:
                 break
-            _status, _length, captured, mac, _net, seconds, nanoseconds = FRAME.unpack_from(memory, base)
-            start = base + mac
-            if captured > ETH_HEADER_BYTES and memory[start + 12 : start + 14] in IP_TYPES:
-                taken.append(
-                    (seconds * 1_000_000_000 + nanoseconds, memory[start + ETH_HEADER_BYTES : start + captured])
-                )
+            captured, seconds, nanoseconds, kind = unpack(memory, base)
+            if captured > ETH_HEADER_BYTES and kind in IP_TYPES:
+                start = base + RX_MAC_BYTES
+                packet = memory[start + ETH_HEADER_BYTES : start + captured]
+                taken.append((seconds * 1_000_000_000 + nanoseconds, port, packet))
             else:
                 self.not_ip += 1
             words[base // WORD_BYTES] = TP_STATUS_AVAILABLE
-            index = index + 1 if index + 1 < self.rx_frames else 0
+            index += 1
+            if index == count:
+                index = 0
             done += 1
         self._rx = index
         self.rx_packets += done
         if done == 0:
             self._clear_error()
-        return taken
+        return done
 
     def send(self, packets: Iterable[bytes | bytearray | memoryview]) -> int:
-        """Queues packets and starts transmission; returns how many the ring took.
+        """Queues packets and starts transmission, as often as the ring is full; returns how many it took.
 
         What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
         """
-        memory, words, places, index = self._map, self._words, self._tx_places, self._tx
-        room = self.frame_bytes - HEADER_BYTES
-        queued = 0
+        memory, words, places = self._map, self._words, self._tx_places
+        room = self.frame_bytes - TX_PACKET_BYTES
+        queued = waiting = 0
         for packet in packets:
-            base = places[index]
+            if waiting == self.tx_frames:
+                self._kick()
+                waiting = 0
+            base = places[self._tx]
             if words[base // WORD_BYTES] != TP_STATUS_AVAILABLE:
                 self.tx_errors += 1
                 continue
-            header = self._headers[packet[0] >> 4]
-            length = ETH_HEADER_BYTES + len(packet)
+            length = len(packet)
             if length > room:
                 self.oversize += 1
                 continue
-            start = base + HEADER_BYTES
-            memory[start : start + ETH_HEADER_BYTES] = header
-            memory[start + ETH_HEADER_BYTES : start + length] = packet
-            TO_SEND.pack_into(memory, base, TP_STATUS_SEND_REQUEST, length)
-            index = index + 1 if index + 1 < self.tx_frames else 0
+            version = packet[0] >> 4
+            if version != self._tx_versions[self._tx]:
+                self._head(self._tx, version)
+            start = base + TX_PACKET_BYTES
+            memory[start : start + length] = packet
+            TO_SEND.pack_into(memory, base, TP_STATUS_SEND_REQUEST, ETH_HEADER_BYTES + length)
+            self._tx += 1
+            if self._tx == self.tx_frames:
+                self._tx = 0
             queued += 1
-        self._tx = index
-        if queued:
+            waiting += 1
+        if waiting:
             self._kick()
-            self.tx_packets += queued
+        self.tx_packets += queued
         return queued
+
+    def _head(self, number: int, version: int) -> None:
+        """Writes the Ethernet header of a frame to send. It stays there: most frames are of one version of IP."""
+        start = self._tx_places[number] + HEADER_BYTES
+        self._map[start : start + ETH_HEADER_BYTES] = self._headers[version]
+        self._tx_versions[number] = version
 
     def _kick(self) -> None:
         try:

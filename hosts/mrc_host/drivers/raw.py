@@ -103,9 +103,7 @@ class Station:
         full: list[PacketRing] = []
         for port, ring in enumerate(self.rings):
             if ring.readable():
-                batch = ring.take(RX_BATCH)
-                arrived += [(stamp, port, packet) for stamp, packet in batch]
-                if len(batch) == RX_BATCH:
+                if ring.take(RX_BATCH, port, arrived) == RX_BATCH:
                     full.append(ring)
         now = time.monotonic_ns()
         told, receive = self._told_ns, self.node.receive
@@ -113,7 +111,9 @@ class Station:
             since = time.time_ns() - now
             arrived.sort(key=FIRST)
             for stamp, port, packet in arrived:
-                told = min(max(stamp - since, told), now)
+                at = stamp - since
+                if at > told:
+                    told = at if at < now else now
                 receive(port, packet, told)
         self._told_ns = told if any(ring.readable() for ring in full) else now
         return self._told_ns

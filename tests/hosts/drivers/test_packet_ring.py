@@ -13,7 +13,7 @@ NAMESPACE = "mrclab-test-ring"
 A, B = b"\x02\x00\x00\x00\x00\x01", b"\x02\x00\x00\x00\x00\x02"
 
 BODY = f"""
-import select, subprocess, sys, time
+import select, socket, subprocess, sys, time
 from mrc_host.drivers.packet_ring import PacketRing
 
 def ip(*args):
@@ -23,7 +23,9 @@ def drain(ring, want, seconds=5.0):
     got, end = [], time.monotonic() + seconds
     while len(got) < want and time.monotonic() < end:
         select.select([ring], [], [], 0.2)
-        got += [packet for _, packet in ring.take(64)]
+        ring.take(64, 3, taken := [])
+        assert all(port == 3 and abs(time.time_ns() - stamp) < 60e9 for stamp, port, _ in taken)
+        got += [packet for _, _, packet in taken]
     return got
 
 ip("link", "add", "a0", "type", "veth", "peer", "name", "b0")
@@ -39,11 +41,23 @@ for first in range(0, 100, 20):
     assert got == packets[first : first + 20], len(got)
 assert a.send([bytes([0x60]) + bytes(9000)]) == 0 and a.oversize == 1
 
+# More at once than the ring has frames, of either version of IP: each frame says of which.
+assert a.tx_frames < 60 < b.rx_frames
+mixed = [bytes([0x45 if i % 3 == 0 else 0x60]) + packet[1:] for i, packet in enumerate(packets[:60])]
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as sniffer:
+    sniffer.bind(("b0", 3))
+    sniffer.settimeout(5.0)
+    assert a.send(mixed) == 60 and a.tx_errors == 0
+    assert [p for p in drain(b, 60) if p in mixed] == mixed
+    kinds = dict((frame[14:], frame[12:14]) for frame in (sniffer.recv(9000) for _ in range(60)))
+    assert all(kinds[p] == (b"\\x08\\x00" if p[0] == 0x45 else b"\\x86\\xdd") for p in mixed if p in kinds)
+    assert len(kinds.keys() & set(mixed)) > 50
+
 # Down: nothing is sent, nothing raised; up again: only what is sent from then on arrives.
 ip("link", "set", "a0", "down")
 a.send([packets[1]] * 7)
 assert a.tx_errors == 7, a.tx_errors
-a.take(8)
+a.take(8, 0, [])
 ip("link", "set", "a0", "up")
 time.sleep(0.2)
 a.send(packets[:5])
@@ -51,7 +65,7 @@ got = [p for p in drain(b, 8, 1.0) if p in packets]
 assert got == packets[:5], len(got)
 ip("link", "del", "a0")
 a.send(packets[:3])
-a.take(8)
+a.take(8, 0, [])
 a.close(); b.close()
 print("ring ok")
 """

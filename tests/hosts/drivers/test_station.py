@@ -35,9 +35,10 @@ class Ring:
     def readable(self) -> bool:
         return bool(self.frames)
 
-    def take(self, limit: int) -> list[tuple[int, bytes]]:
-        taken, self.frames = self.frames[:limit], self.frames[limit:]
-        return taken
+    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+        batch, self.frames = self.frames[:limit], self.frames[limit:]
+        taken += [(stamp, port, packet) for stamp, packet in batch]
+        return len(batch)
 
     def send(self, packets: list[bytes]) -> int:
         self.sent += packets
