@@ -102,9 +102,8 @@ class Station:
         arrived: list[tuple[int, int, bytes]] = []
         full: list[PacketRing] = []
         for port, ring in enumerate(self.rings):
-            if ring.readable():
-                if ring.take(RX_BATCH, port, arrived) == RX_BATCH:
-                    full.append(ring)
+            if ring.readable() and ring.take(RX_BATCH, port, arrived) == RX_BATCH:
+                full.append(ring)
         now = time.monotonic_ns()
         told, receive = self._told_ns, self.node.receive
         if arrived:
