@@ -71,6 +71,7 @@ DESCRIPTION = {
         "cpu_port",
         "loop_limit",
         "ports",
+        "patches",
     ),
     "port": ("port", "interface", "name", "to_host", "to_switch", "pcap", "queue", "queues", "buffer"),
     "link": ("a", "b", "settings", "back"),
@@ -242,6 +243,11 @@ class _Builder:
         for index, port in enumerate(_list(item.get("ports", []), f"{place}.ports")):
             where = f"{place}.ports[{index}]"
             self.port(server, switch, codec.check_keys(port, where, DESCRIPTION["port"]), where)
+        for index, pair in enumerate(_list(item.get("patches", []), f"{place}.patches")):
+            where = f"{place}.patches[{index}]"
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise CodecError(f"{where}: expected [port, port], got {pair!r}")
+            switch.patch(*(integer(number, where, 0, 65535) for number in pair))
         if item.get("program") is not None:
             server.load(switch, self.program(item, place))
 

@@ -59,6 +59,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_switch_packet_out": (c_int, _P, c_char_p, c_uint32),
     "pf_port_add": (c_int, _P, c_uint32, POINTER(_P)),
     "pf_port_remove": (c_int, _P),
+    "pf_port_patch": (c_int, _P, _P),
     "pf_port_link": (c_int, _P, _P),
     "pf_port_unlink": (c_int, _P),
     "pf_port_interface": (c_int, _P, c_char_p),

@@ -172,6 +172,20 @@ class Switch:
         self._ports[number] = port
         return port
 
+    def patch(self, one: int, other: int) -> None:
+        """A wire between two ports: what comes in at one goes out at the other, without any program.
+
+        Each port keeps its link, its queue (priority 0), counters and captures; the switch's state holds for the
+        wire, too. It ends when either port is removed. FabricError: a port that is not there or patched already.
+        """
+        a, b = self.port(one), self.port(other)
+        result = self._lib.pf_port_patch(a.pointer, b.pointer)
+        if result != 0:
+            reason = "a port cannot be patched to itself"
+            if self._core.failure(result) == "busy":
+                reason = "a port is patched already"
+            raise FabricError(f"{self.name}: patch {one} - {other}: {reason}")
+
     def remove_port(self, number: int) -> None:
         """Take a port away (its link becomes free, its queues are flushed)."""
         port = self.port(number)

@@ -63,6 +63,14 @@ int pf_port_unlink(struct port *a)
     return b ? PF_OK : PF_E_MISSING;
 }
 
+/* Takes a patch away, of which this is the other end. */
+static void unpatch(struct fabric *f, struct port *q)
+{
+    port_flush(f, q);
+    q->patch->patch = NULL;
+    q->patch = NULL;
+}
+
 /* The structure stays as one that nobody added, since packets inside the switch may still refer to it. */
 int pf_port_remove(struct port *q)
 {
@@ -76,6 +84,8 @@ int pf_port_remove(struct port *q)
         source_free(f, q->sources);
         q->sources = next;
     }
+    if (q->patch)
+        unpatch(f, q->patch);
     port_flush(f, q);
     linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
     linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
@@ -109,6 +119,24 @@ int pf_port_link(struct port *a, struct port *b)
             q->in = &peer->out;
         }
         lookahead_update(f);
+        result = PF_OK;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+int pf_port_patch(struct port *a, struct port *b)
+{
+    struct fabric *f = a->sw->fabric;
+    if (a == b || a->sw != b->sw)
+        return PF_E_RANGE;
+    pf_lock(f);
+    int result = PF_E_BUSY;
+    if (!a->patch && !b->patch) {
+        port_flush(f, a); /* a queue holds either packets of a program or patched ones */
+        port_flush(f, b);
+        a->patch = b;
+        b->patch = a;
         result = PF_OK;
     }
     pf_unlock(f);

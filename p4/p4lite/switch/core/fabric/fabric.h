@@ -204,6 +204,9 @@ int pf_switch_packet_out(struct sw *s, const uint8_t *data, uint32_t len);
 
 int pf_port_add(struct sw *s, uint32_t number, struct port **out);
 int pf_port_remove(struct port *p);
+/* A wire through a switch: what comes in at one of its ports goes out at the other, whether or not it runs a program;
+ * each keeps its own link, queue of priority 0, counters and captures. It ends with either port. */
+int pf_port_patch(struct port *a, struct port *b);
 int pf_port_link(struct port *a, struct port *b);
 int pf_port_unlink(struct port *a);
 /* Binds to an interface by name; it must exist now, and is looked for again when it vanishes. */

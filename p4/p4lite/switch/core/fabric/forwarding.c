@@ -274,6 +274,11 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
         pcap_packet(f, in, p, 0);
     p->ingress_port = in->number;
     p->loops = 0;
+    if (in->patch) {
+        p->queue_bytes = p->len;
+        port_enqueue(f, in->patch, p, 0);
+        return;
+    }
     if (!s->program || !(p->phv = phv_get(s))) {
         switch_drop(f, s, in, p, s->program ? PF_S_MEMORY : PF_S_NO_PROGRAM);
         return;

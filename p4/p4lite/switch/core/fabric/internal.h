@@ -110,6 +110,7 @@ struct port {
     uint8_t peer_kind;
     bool implicit, kicked, serving, collect;
     struct port *peer;
+    struct port *patch;         /* what comes in here goes out there, past any program (pf_port_patch) */
     struct port *next_kicked;
     struct linkdir out, host_in;
     struct linkdir *in;         /* host_in, or the peer's out */

@@ -91,7 +91,9 @@ void port_serve(struct fabric *f, struct port *q, uint64_t start)
             timer_arm(f, &q->timer, q->free_at, next_order(f));
             return;
         }
-        struct packet *p = target_egress(f, q, dequeue(q));
+        struct packet *p = dequeue(q);
+        if (!q->patch)
+            p = target_egress(f, q, p);
         if (p) {
             transmit(f, q, p, start);
             start = q->free_at;
