@@ -168,15 +168,19 @@ def _classes() -> list[TableEntry]:
     ]
 
 
+def next_mac(topology: Topology, switch: Switch, port: int) -> int:
+    """The MAC of what is at the other end of a switch's port."""
+    peer = switch.peer(port)
+    if switch.links[port].is_host_link:
+        return topology.host_port(topology.host(peer.node).index, switch.plane).mac
+    other = topology.switch(peer.node)
+    return addressing.switch_mac(other.plane, other.tier, other.index, peer.port)
+
+
 def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
     """Settings of an egress port: MACs of the hop, ECN (never on host ports), trimming, limit."""
     link = switch.links[port]
-    peer = switch.peer(port)
-    if link.is_host_link:
-        dst_mac = topology.host_port(topology.host(peer.node).index, switch.plane).mac
-    else:
-        other = topology.switch(peer.node)
-        dst_mac = addressing.switch_mac(other.plane, other.tier, other.index, peer.port)
+    dst_mac = next_mac(topology, switch, port)
     queue = link.queue
     ecn = None if link.is_host_link else queue.ecn
     params = {

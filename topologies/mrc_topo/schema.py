@@ -23,6 +23,10 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 #: preamble, gap and FCS are counted elsewhere (`link_overhead`).
 HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
+#: What forwards packets (docs/reference-parts.md), and what compiles the program that it runs.
+Forwarder = Literal["p4lite", "bmv2", "kernel"]
+Compiler = Literal["p4lite", "p4c"]
+
 #: More than this on one machine is a mistake in the file, not a laboratory.
 MAX_HOSTS = 256
 MAX_SWITCHES = 256
@@ -168,7 +172,7 @@ class Override(Model):
 
 
 class Lab(Model):
-    """A whole laboratory. `clock` is what a run uses when it is not told otherwise."""
+    """A whole laboratory. `clock`, `switch` and `compiler` are what is used when nothing else is asked for."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -191,6 +195,8 @@ class Lab(Model):
     agents: AgentsSpec = AgentsSpec()
     overrides: dict[str, Override] = {}
     clock: Literal["real", "virtual"] = "real"
+    switch: Forwarder = "p4lite"
+    compiler: Compiler = "p4lite"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     @property

@@ -35,6 +35,10 @@ from p4lite.switch.targetapi.client import TargetError
 LabName = Annotated[str | None, typer.Argument(help="the lab's name; the only one that is up if left out")]
 LabOption = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
 
+#: What forwards in a lab, and what compiles its program; the lab file's if left out.
+Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel; as the lab says if left out")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c; as the lab says if left out")]
+
 #: What the user said was wrong, and what went wrong.
 USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError, FolderError)
 FAILED = (

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from mrc_control.cli.common import the_lab
+from mrc_control.cli.common import Compiler, Switch, the_lab
 from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_control.cli.settings import parse_settings
 from mrc_control.lab.rundir import RunDir, all_runs
@@ -41,6 +41,8 @@ def verb(
     ] = None,
     transport: Annotated[str | None, typer.Option(help="mrc (if left out) or roce, for a workload")] = None,
     qps: Annotated[int | None, typer.Option(help="queue pairs per peer, for a workload; 1 if left out")] = None,
+    switch: Switch = None,
+    compiler: Compiler = None,
     clock: Clock = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
@@ -81,6 +83,8 @@ def verb(
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
+    asked = {"switch": switch, "compiler": compiler}
+    experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
     run_and_show(experiment, clock, output, as_json)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from mrc_control.cli.common import Compiler, Switch
 from mrc_control.lab import lifecycle
 from mrc_control.lab.rundir import RunError
 
@@ -15,6 +16,8 @@ def verb(
     lab: Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")] = "default",
     transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline")] = "mrc",
     links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
+    switch: Switch = None,
+    compiler: Compiler = None,
 ) -> None:
     """Bring a lab up on the real clock: namespaces, switches, tables, host agents."""
     if transport not in ("mrc", "roce"):
@@ -23,7 +26,7 @@ def verb(
         raise RunError(f"links is memory or veth, not '{links}'")
     console = Console(stderr=True)
     with console.status("starting") as status:
-        name, topology = lifecycle.up(lab, transport, lambda text: status.update(text), links)
+        name, topology = lifecycle.up(lab, transport, lambda text: status.update(text), links, switch, compiler)
     typer.echo(
         f"lab {name} is up: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
         f"{len(topology.links)} links; try: mrclab run ring_all_reduce"

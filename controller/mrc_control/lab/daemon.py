@@ -1,6 +1,6 @@
 """Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
 
-    python -m mrc_control.lab.daemon NAME TRANSPORT LINKS
+    python -m mrc_control.lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]
 
 `mrc_control.lab.launch` starts it in the lab's own namespaces, in which it is root, and with /run/lab as the only place
 that it shares with the commands outside. Everything it starts dies with it: the launcher's process, the first of the
@@ -19,19 +19,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 import grpc
 
 from mrc_control.lab import describe
+from mrc_control.lab.behind import COMMANDS, Behind, Household
+from mrc_control.lab.bmv2 import Bmv2Switches
+from mrc_control.lab.command import CommandSocket
 from mrc_control.lab.death import SHELL, Death, Frozen, cause
+from mrc_control.lab.forwarders import chosen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
+from mrc_control.lab.kernel import KernelSwitches
 from mrc_control.lab.p4rt import Device, P4RuntimeError
 from mrc_control.lab.process import frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
-from mrc_control.lab.record import LAB_FOLDER, LabFolder, Record
+from mrc_control.lab.record import LAB_FOLDER, PROGRAM, LabFolder, Record
 from mrc_control.lab.rundir import RunError
 from mrc_control.lab.scheduling import AGENT_NICE, raise_session
 from mrc_topo.labfile import LabError, load_lab
@@ -72,10 +77,18 @@ def may_be_nice() -> bool:
     return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
 
 
+def behind_of(house: Household, bmv2: str) -> Behind | None:
+    """What forwards behind the fabric's wires; None: the fabric itself does. `bmv2`: BMv2's program."""
+    switch = house.topology.lab.switch
+    if switch == "bmv2":
+        return Bmv2Switches(house, bmv2)
+    return KernelSwitches(house) if switch == "kernel" else None
+
+
 class Daemon:
     """One lab from start to end."""
 
-    def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str) -> None:
+    def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
         self.folder = folder
         self.topology = topology
         self.transport = transport
@@ -86,6 +99,9 @@ class Daemon:
         #: Those whose deaths are recorded; a role may have another process later.
         self._buried: list[subprocess.Popen[bytes]] = []
         self.devices: list[Device] = []
+        #: What forwards, where it is not the fabric process.
+        self.behind = behind_of(self, bmv2)
+        self.commands: CommandSocket | None = None
         self.record = Record(roles={"labd": os.getpid()})
         #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
         self.ended = False
@@ -106,11 +122,19 @@ class Daemon:
     def start(self) -> None:
         """Brings everything up, in the order in which one needs the other."""
         self.write()
-        program = fabric_program()
+        made = self.folder.path / PROGRAM
+        program = FabricProgram.load(made) if made.exists() else fabric_program()
         self.net.start()
         self.shells = {f"{name}{SHELL}": shell for name, shell in self.net.shells().items()}
         self.record.roles |= {role: shell.pid for role, shell in self.shells.items()}
         fabric: dict[str, list[int]] = {}
+        servers: dict[str, list[int]] = fabric
+        if self.behind is not None:
+            self.behind.start()
+            if self.behind.p4runtime:
+                self.record.switches = {switch.name: switch.device_id for switch in self.topology.switches}
+            servers = {name: [device] for name, device in self.record.switches.items()}
+            self.commands = CommandSocket(self.folder.socket(COMMANDS), self.behind.verbs(), FAILURES)
         if self.net.veth:
             for switch in self.topology.switches:
                 self._start_fabric(switch.name, [switch])
@@ -118,7 +142,7 @@ class Daemon:
         else:
             self._start_fabric("fabric", None)
             fabric["fabric"] = [switch.device_id for switch in self.topology.switches]
-        for role, devices in fabric.items():
+        for role, devices in servers.items():
             self.push(program, self.folder.address(role), devices)
         self._start_agents()
         self.record.fabric = fabric
@@ -175,6 +199,29 @@ class Daemon:
 
         return check
 
+    def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """See `behind.Household`."""
+        with self._log(role) as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._spawn(process, role)
+        return process
+
+    def signal(self, role: str, number: int) -> None:
+        """See `behind.Household`."""
+        if role in self.children:
+            self.children[role].send_signal(number)
+
+    def part_with(self, role: str) -> None:
+        """See `behind.Household`."""
+        process = self.children.pop(role, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def check_alive(self, role: str) -> Callable[[], None]:
+        """See `behind.Household`."""
+        return self._check_alive(role)
+
     def _spawn(self, process: subprocess.Popen[bytes], *roles: str) -> None:
         for role in roles:
             self.children[role] = process
@@ -190,7 +237,9 @@ class Daemon:
 
     def _start_fabric(self, role: str, switches: list[Switch] | None) -> None:
         """Starts a process with these switches (all when None), which listens on the role's socket."""
-        plan = describe.FabricPlan(self.folder.address(role), "real", self.net.interfaces, realtime=self.realtime)
+        wires = {place: pair[0] for place, pair in self.net.behind.items()}
+        address, interfaces = self.folder.address(role), self.net.interfaces
+        plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
         description = self.folder.path / f"{role}.fabric.json"
         write_whole(description, json.dumps(describe.fabric_description(self.topology, plan, switches)))
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
@@ -240,7 +289,10 @@ class Daemon:
         while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
                 self.bury()
-            time.sleep(WATCH_S)
+            if self.commands is None:
+                time.sleep(WATCH_S)
+            else:
+                self.commands.serve(WATCH_S)
 
     def stop(self) -> None:
         """Lets everything end by itself that has files to finish; the rest ends with the namespace."""
@@ -261,14 +313,15 @@ class Daemon:
 
 def main(argv: list[str]) -> int:
     """Entry point; the lab file is in the folder already."""
-    if len(argv) != 3:
-        print("usage: python -m mrc_control.lab.daemon NAME TRANSPORT LINKS", file=sys.stderr)
+    if len(argv) not in (5, 6):
+        print("usage: python -m mrc_control.lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]", file=sys.stderr)
         return 2
-    name, transport, links = argv
+    name, transport, links, switch, compiler = argv[:5]
     folder = LabFolder(pathlib.Path(LAB_FOLDER))
     daemon: Daemon | None = None
     try:
-        daemon = Daemon(folder, load_lab(folder.path / f"{name}.yaml"), transport, links)
+        topology = chosen(load_lab(folder.path / f"{name}.yaml"), switch, compiler)
+        daemon = Daemon(folder, topology, transport, links, *argv[5:])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _: daemon.end(got) if daemon else None)
         daemon.start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from mrc_control.lab.record import CAPTURES, LabFolder
@@ -29,6 +29,8 @@ ROUND_US = 250
 PROBE_INTERVAL_NS = 100_000_000
 #: What a lab file needs for hosts that can be frozen and killed one by one.
 PER_HOST = "`agents: {processes: per-host}`"
+#: The number of the port behind port 1, where another forwards than the fabric.
+BEHIND = 1000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
 
@@ -38,13 +40,16 @@ class FabricPlan:
     """How the fabric is wired: `interfaces` maps (switch name, port) to the interface there, where there is one.
 
     In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
-    its thread, for which the links of all switches wait, may go before the hosts' processes.
+    its thread, for which the links of all switches wait, may go before the hosts' processes. `behind` has the
+    interfaces to what forwards in the fabric's place: then it is the links only, and every port is a wire to the one
+    behind it.
     """
 
     grpc_address: str
     clock: str
     interfaces: dict[tuple[str, int], str]
     realtime: bool = False
+    behind: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
@@ -115,8 +120,16 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
         if interface is not None:
             port["interface"] = interface
         ports.append(port)
-    queues = rules.PRIORITY_QUEUES
-    return {"device_id": switch.device_id, "name": switch.name, "priority_queues": queues, "ports": ports}
+    described: dict[str, Any] = {"device_id": switch.device_id, "name": switch.name}
+    described |= {"priority_queues": rules.PRIORITY_QUEUES, "ports": ports}
+    if plan.behind:
+        full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
+        for number in switch.links:
+            name = f"{switch.name}:{number} behind"
+            interface = plan.behind[switch.name, number]
+            ports.append({"port": BEHIND + number, "name": name, "interface": interface, "queue": full})
+        described["patches"] = [[number, BEHIND + number] for number in switch.links]
+    return described
 
 
 def fabric_description(

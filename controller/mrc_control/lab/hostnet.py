@@ -12,7 +12,7 @@ import importlib.util
 import pathlib
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_topo import addressing
@@ -68,12 +68,24 @@ def fabric_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
     return names
 
 
+def behind_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, str]]:
+    """A pair of interfaces for every port of every switch, by (switch name, port): the fabric's end, and that of
+    whatever forwards in its place."""
+    return {
+        (switch.name, port): (f"w{switch.device_id}-{port}", f"b{switch.device_id}-{port}")
+        for switch in topology.switches
+        for port in switch.links
+    }
+
+
 class HostNet:
-    """Namespaces and links of a topology; `veth` makes the fabric's links veth pairs, too."""
+    """Namespaces and links of a topology; `veth` makes the fabric's links veth pairs, too. Where not p4lite forwards,
+    there is a veth pair between each port of the fabric and that of the switch behind it."""
 
     def __init__(self, topology: Topology, *, veth: bool = False) -> None:
         self.topology = topology
         self.veth = veth
+        self.behind = {} if topology.lab.switch == "p4lite" else behind_interfaces(topology)
         self.interfaces = switch_interfaces(topology)
         if veth:
             self.interfaces |= fabric_interfaces(topology)
@@ -124,28 +136,47 @@ class HostNet:
             if not link.is_host_link:
                 names = [self.interfaces[end.node, end.port] for end in (link.low, link.high)]
                 self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
+        pairs = self.behind.values()
+        self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
         # The far ends first: a port without carrier takes no addresses.
         self._configure_root()
         for host in self.topology.hosts:
             self._configure_host(host)
 
-    def _batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
+    @property
+    def mtu(self) -> int:
+        """Of every interface."""
+        return max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
+
+    def batch(self, prefix: Sequence[str], lines: Sequence[str], *options: str) -> None:
+        """Lines for `ip -batch`, behind a command that enters a namespace.
+
+        Raises:
+            HostNetError: one of them is refused.
+        """
         text = "\n".join(lines) + "\n"
         command = [*prefix, "ip", *options, "-batch", "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
 
+    def write_settings(self, prefix: Sequence[str], settings: Mapping[str, str]) -> None:
+        """Writes files below /proc/sys, behind a command that enters a namespace. Errors as `batch`."""
+        script = "set -e; " + "; ".join(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())
+        done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HostNetError(f"{' '.join(prefix)}: {'; '.join(done.stderr.strip().splitlines()[:2])}")
+
     def _configure_root(self) -> None:
-        mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
-        for name in self.interfaces.values():
+        names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
+        for name in names:
             # The fabric's end has no address: nothing of the kernel's own may enter the laboratory.
             pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-        lines = [f"link set dev {name} mtu {mtu} up" for name in self.interfaces.values()]
-        self._batch([], lines)
+        lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
+        self.batch([], lines)
 
     def _configure_host(self, host: Host) -> None:
-        mtu = max(self.topology.lab.interface_mtu, IPV6_MIN_MTU)
+        mtu = self.mtu
         lines = ["link set dev lo up"]
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
@@ -156,13 +187,13 @@ class HostNet:
                 if peer.index != host.index:
                     there = addressing.text(peer.ports[port.plane].address)
                     lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
-        self._batch(self.command(host.name), lines)
+        self.batch(self.command(host.name), lines)
         # MRC's packets are the agent's, and most are to addresses that the kernel does not know: it shall not answer
         # each that it has no route. What is for the kernel, like pings, comes by earlier rules. A kernel that has no
         # rules answers.
         rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
         with contextlib.suppress(HostNetError):
-            self._batch(self.command(host.name), rules, "-6")
+            self.batch(self.command(host.name), rules, "-6")
 
     def pid(self, host: str) -> int:
         """A process in the host's namespace, as long as the lab is up."""

@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mrc_control.lab import scheduling
+from mrc_control.lab import forwarders, scheduling
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
 from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, wait_dead
+from mrc_control.lab.program import FabricProgram, by_p4c
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
 from mrc_topo.labfile import builtin_labs, load_lab
+from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
@@ -30,7 +32,17 @@ LAUNCH_S = 30.0
 DOWN_S = 20.0
 CACHE = "/run/cache"
 #: What a lab of root's gets of root's environment.
-ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "CC", "PYTHONDONTWRITEBYTECODE", "P4LITE_SANITIZE")
+ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "TZ",
+    "CC",
+    "PYTHONDONTWRITEBYTECODE",
+    "P4LITE_SANITIZE",
+    "LD_LIBRARY_PATH",
+)
 
 Progress = Callable[[str], None]
 
@@ -80,17 +92,31 @@ def problem() -> str | None:
     return None
 
 
-def up(lab: str, transport: str = "mrc", progress: Progress = _quiet, links: str = "memory") -> tuple[str, Topology]:
-    """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth.
+def up(
+    lab: str,
+    transport: str = "mrc",
+    progress: Progress = _quiet,
+    links: str = "memory",
+    switch: str | None = None,
+    compiler: str | None = None,
+) -> tuple[str, Topology]:
+    """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth;
+    `switch` and `compiler` are instead of the lab file's.
 
     Raises:
         LabError: the lab file.
+        PartMissing: what shall forward or compile is not here.
+        ProgramError: p4c refuses the program.
         RunError: the name is in use, or the lab did not come up.
         HostNetError: Mininet is missing.
         NamespaceError: this machine gives no namespaces.
     """
-    topology = load_lab(lab)
+    topology = forwarders.chosen(load_lab(lab), switch, compiler)
+    if links == "veth" and topology.lab.switch != "p4lite":
+        raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
+    forwarders.check(topology)
+    program = by_p4c(forwarders.p4c()) if topology.lab.compiler == "p4c" else None
     owner = owner_for_root()
     run = RunDir(topology.lab.name)
     with contextlib.ExitStack() as stack:
@@ -103,7 +129,9 @@ def up(lab: str, transport: str = "mrc", progress: Progress = _quiet, links: str
             run.create(*((owner.uid, owner.gid) if owner is not None else ()))
             stack.enter_context(locked(run.path / "starting"))
         try:
-            _start(run, lab_path(lab), transport, links, owner)
+            if program is not None:
+                program.save(run.program_file)
+            _start(run, lab_path(lab), topology.lab, transport, links, owner)
         except FileNotFoundError:
             if run.exists():
                 raise
@@ -154,10 +182,10 @@ def _cache(owner: Owner | None) -> pathlib.Path:
     return folder
 
 
-def _trees() -> list[str]:
-    """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code."""
+def _trees(*more: pathlib.Path) -> list[str]:
+    """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code, and `more`."""
     here = pathlib.Path(__file__).resolve()
-    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[3]]
+    wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[3], *more]
     wanted += [pathlib.Path(each) for each in sys.path if each]
     found: list[pathlib.Path] = []
     for path in sorted({each.resolve() for each in wanted if each.is_dir()}):
@@ -173,20 +201,27 @@ def _environment(owner: Owner | None) -> dict[str, str]:
     return {**kept, "HOME": LAB_FOLDER, "MRCLAB_CACHE": CACHE}
 
 
-def _start(run: RunDir, source: pathlib.Path, transport: str, links: str, owner: Owner | None) -> None:
+def _start(run: RunDir, source: pathlib.Path, lab: Lab, transport: str, links: str, owner: Owner | None) -> None:
     """Launches the daemon in namespaces and lets it go once it is recorded."""
     shutil.copyfile(source, run.lab_file)
     inside = run.folder.path / run.lab_file.name
     shutil.copyfile(source, inside)
+    if run.program_file.exists():
+        FabricProgram.load(run.program_file).save(run.folder.path / run.program_file.name)
     state = State(run.name, lab_file=str(run.lab_file), transport=transport, links=links, since=time.time())
+    state.switch, state.compiler = lab.switch, lab.compiler
+    bmv2 = [forwarders.bmv2()] if lab.switch == "bmv2" else []
     state.uid, state.gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
     if owner is not None:
         os.chown(inside, owner.uid, owner.gid)
     run.write(state)
     order = Order(
-        command=[sys.executable, "-P", "-m", "mrc_control.lab.daemon", run.name, transport, links],
+        command=[
+            *(sys.executable, "-P", "-m", "mrc_control.lab.daemon", run.name),
+            *(transport, links, lab.switch, lab.compiler, *map(str, bmv2)),
+        ],
         binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
-        trees=[] if owner is None else _trees(),
+        trees=[] if owner is None else _trees(*(each.resolve().parent for each in bmv2)),
         owner=owner,
     )
     with run.log_file.open("wb") as log:

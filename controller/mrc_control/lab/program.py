@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -19,6 +21,8 @@ from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 
 SOURCE = shipped("programs") / "fabric.p4"
+INFO = ".p4info.txtpb"
+P4C_S = 120.0
 
 
 class ProgramError(Exception):
@@ -31,6 +35,37 @@ class FabricProgram:
 
     bmv2: bytes
     p4info: str
+
+    def save(self, path: pathlib.Path) -> None:
+        """Writes the JSON to a file and the P4Info to one beside it."""
+        path.write_bytes(self.bmv2)
+        path.with_suffix(INFO).write_text(self.p4info)
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> FabricProgram:
+        """What `save` wrote. Raises OSError."""
+        return cls(path.read_bytes(), path.with_suffix(INFO).read_text())
+
+
+def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
+    """The program as p4c makes it.
+
+    Raises:
+        ProgramError: p4c does not run, or refuses the program.
+    """
+    with tempfile.TemporaryDirectory(prefix="mrclab-p4c-") as folder:
+        output = pathlib.Path(folder, "program.json")
+        paths = [str(each) for each in (binary, output, output.with_suffix(INFO), source)]
+        command = [paths[0], "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S)
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if line.strip()]
+                errors = [line for line in lines if "error" in line] or lines[-1:] or [f"exit code {done.returncode}"]
+                raise ProgramError(f"{binary}: {errors[0].strip()}")
+            return FabricProgram.load(output)
+        except (OSError, UnicodeDecodeError, subprocess.TimeoutExpired) as error:
+            raise ProgramError(f"{binary}: {error}") from error
 
 
 def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:

@@ -19,10 +19,12 @@ ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 #: Where a lab sees its folder.
 LAB_FOLDER = "/run/lab"
 CAPTURES = "captures"
+#: The switches' program as BMv2 JSON; its P4Info is beside it.
+PROGRAM = "program.json"
 #: More than the record of the largest lab.
 RECORD_BYTES = 8 << 20
 #: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
-INSIDE = ("ending", "phase", "error", "fabric", "hosts", "roles", "deaths", "frozen")
+INSIDE = ("ending", "phase", "error", "fabric", "switches", "held", "hosts", "roles", "deaths", "frozen")
 
 
 def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
@@ -53,12 +55,15 @@ def last_line(path: pathlib.Path) -> str:
 class Record:
     """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
     each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first;
-    `frozen`: since when those are that a signal has stopped."""
+    `frozen`: since when those are that a signal has stopped; `switches`: those that are a P4Runtime server each
+    beside the fabric's, with their device ids; `held`: those of them that the lab itself keeps frozen or stopped."""
 
     phase: str = "starting"
     error: str = ""
     roles: dict[str, int] = field(default_factory=dict)
     fabric: dict[str, list[int]] = field(default_factory=dict)
+    switches: dict[str, int] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, int] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)
     frozen: dict[str, float] = field(default_factory=dict)
@@ -99,8 +104,10 @@ class LabFolder:
         document = json.loads(read_untrusted(self.record_file))
         try:
             record = Record(**document)
-            if not all(ROLE.match(role) for role in (*record.roles, *record.fabric, *record.hosts, *record.frozen)):
+            if not all(ROLE.match(role) for role in _names(record)):
                 raise ValueError("a name that is none")
+            record.switches = {role: int(device) for role, device in record.switches.items()}
+            record.held = {role: str(state) for role, state in record.held.items()}
             record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
             record.roles = {role: int(pid) for role, pid in record.roles.items()}
             record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
@@ -122,6 +129,10 @@ class LabFolder:
         write_whole(self.record_file, json.dumps(asdict(record), indent=1))
 
 
+def _names(record: Record) -> list[str]:
+    return [*record.roles, *record.fabric, *record.switches, *record.held, *record.hosts, *record.frozen]
+
+
 def _checked(death: Death) -> Death:
     if not ROLE.match(death.role):
         raise ValueError("a name that is none")
@@ -133,13 +144,15 @@ class State:
     """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
 
     `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
-    as; `ending`: it was told to end.
+    as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own.
     """
 
     name: str
     lab_file: str = ""
     transport: str = "mrc"
     links: str = "memory"
+    switch: str = "p4lite"
+    compiler: str = "p4lite"
     first: Process | None = None
     uid: int = -1
     gid: int = -1
@@ -150,6 +163,8 @@ class State:
     phase: str = "starting"
     error: str = ""
     fabric: dict[str, list[int]] = field(default_factory=dict)
+    switches: dict[str, str] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, int] = field(default_factory=dict)
     deaths: list[Death] = field(default_factory=list)

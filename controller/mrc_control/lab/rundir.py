@@ -27,7 +27,7 @@ import psutil
 
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, frozen
-from mrc_control.lab.record import INSIDE, LabFolder, State
+from mrc_control.lab.record import INSIDE, PROGRAM, LabFolder, State
 from p4lite.files import write_whole
 from p4lite.folders import FolderError, check_private
 
@@ -98,6 +98,8 @@ class RunDir:
         self.state_file = self.path / "state.json"
         self.lab_file = self.path / f"{name}.yaml"
         self.log_file = self.path / "labd.log"
+        #: The switches' program, where another compiler than ours has made it.
+        self.program_file = self.path / PROGRAM
         #: Being there says that the lab was told to end; whoever tells it waits for nobody's lock.
         self.ending_file = self.path / "ending"
         self.folder = LabFolder(self.path / "lab")
@@ -165,6 +167,8 @@ class RunDir:
         state.deaths = record.deaths
         state.frozen = record.frozen
         state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
+        state.switches = {role: self.folder.address(role) for role in record.switches}
+        state.held = record.held
         state.hosts = {
             host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
         }
@@ -245,8 +249,9 @@ class RunDir:
     def frozen(self) -> list[Frozen]:
         """The lab's processes that a signal has stopped; nobody hears of them but by this."""
         try:
-            since = self.read().frozen
-            return [Frozen(each.role, since.get(each.role)) for each in self.processes() if frozen(each.pid)]
+            state = self.read()
+            stopped = [each.role for each in self.processes() if each.role not in state.held and frozen(each.pid)]
+            return [Frozen(role, state.frozen.get(role)) for role in stopped]
         except (RunError, OSError, psutil.Error):
             return []
 

@@ -11,7 +11,7 @@ from typing import Any
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.lab import lifecycle
+from mrc_control.lab import forwarders, lifecycle
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
@@ -53,15 +53,21 @@ class Outcome:
 
 @contextlib.contextmanager
 def session_for(
-    lab: str, clock: str, transport: str, progress: Callable[[str], None] = lambda text: None
+    lab: str,
+    clock: str,
+    transport: str,
+    progress: Callable[[str], None] = lambda text: None,
+    switch: str | None = None,
+    compiler: str | None = None,
 ) -> Iterator[Session]:
     """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
+    `switch` and `compiler` are instead of the lab file's.
 
     Raises:
-        RunError: the lab that is up has another transport.
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing.
         NamespaceError: there can be no real-clock lab here.
     """
-    topology = load_lab(lab)
+    topology = forwarders.chosen(load_lab(lab), switch, compiler)
     if clock == "virtual":
         progress("building the simulation")
         session: Session = VirtualSession(topology, transport)
@@ -73,9 +79,9 @@ def session_for(
     run = RunDir(topology.lab.name)
     ours = not run.exists() or lifecycle.is_dead(run)
     if ours:
-        lifecycle.up(lab, transport, progress)
+        lifecycle.up(lab, transport, progress, switch=switch, compiler=compiler)
     else:
-        _check_usable(run, transport)
+        _check_usable(run, transport=transport, switch=switch, compiler=compiler)
     first = None
     try:
         session = RealSession(topology.lab.name, fresh=ours)
@@ -95,11 +101,13 @@ def session_for(
             _down(run, first)
 
 
-def _check_usable(run: RunDir, transport: str) -> None:
-    """Raises RunError when a lab that is up cannot carry a run."""
+def _check_usable(run: RunDir, **wanted: str | None) -> None:
+    """Raises RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
     state = run.read()
-    if state.transport != transport:
-        raise RunError(f"lab '{run.name}' is up with transport {state.transport}; `mrclab down {run.name}` first")
+    for what, value in wanted.items():
+        found = getattr(state, what)
+        if value is not None and found != value:
+            raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
     for death in state.deaths:
         if death.role not in state.hosts:
             raise RunError(f"lab '{run.name}' is damaged: {death.text()}; `mrclab down {run.name}` first")
@@ -228,7 +236,10 @@ def execute(
         WriteError: a result could not be written.
     """
     clock = clock or experiment.clock
-    topology = load_lab(experiment.lab)
+    topology = forwarders.chosen(load_lab(experiment.lab), experiment.switch, experiment.compiler)
+    forwarders.check_clock(topology, clock)
+    if clock == "real":
+        forwarders.check(topology)
     check(experiment, topology)
     workload = experiment.workload
     folder = folder or resultdir.default_folder(experiment.name, clock)
@@ -240,7 +251,8 @@ def execute(
     ):
         document = None
         try:
-            with session_for(experiment.lab, clock, experiment.transport, progress) as session:
+            chosen = {"switch": experiment.switch, "compiler": experiment.compiler}
+            with session_for(experiment.lab, clock, experiment.transport, progress, **chosen) as session:
                 progress("running")
                 # From here on whatever comes is brought to its end: the run, the lab, the report.
                 interruption.patient = True

@@ -13,6 +13,7 @@ from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
 from mrc_topo.document import NAME, DocumentError, Model, printable
+from mrc_topo.schema import Compiler, Forwarder
 from mrc_topo.shipped import shipped
 
 FOLDER = shipped("experiments")
@@ -132,13 +133,16 @@ class Step(Model):
 
 
 class Experiment(Model):
-    """One experiment. `labs` by name or path; `clock` and `transport` may be overridden when it is run."""
+    """One experiment. `lab` by name or path; `clock`, `switch` and `compiler` may be overridden when it is run; the
+    latter two are the lab's where they are left out."""
 
     name: Name
     title: Title
     lab: Annotated[str, Field(min_length=1, max_length=4096)] = "default"
     clock: Literal["real", "virtual"] = "virtual"
     transport: Literal["mrc", "roce"] = "mrc"
+    switch: Forwarder | None = None
+    compiler: Compiler | None = None
     profiles: Annotated[list[ProfileSpec], Field(max_length=64)] = []
     workload: Workload
     schedule: Annotated[list[Step], Field(max_length=1000)] = []

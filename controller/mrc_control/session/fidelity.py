@@ -15,6 +15,8 @@ FABRIC_LAG_SHARE = 0.25
 HOST_STALL_RTTS = 10
 #: Beyond this share of one core a process has no room left to catch up.
 CPU_LIMIT = 0.95
+#: Packets that were on their way when a switch was asked how many it has seen.
+MISSED, MISSED_SHARE = 32, 0.001
 
 
 def lateness_document(lateness: Lateness) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
     """Reasons for which a run is not valid; none: the machine kept up.
 
     `measured` has `fabric` (lateness) and `hosts` (by name: loop_lag, rx_ring_drops, and cpu_share of its process, with
-    the names of all hosts in it).
+    the names of all hosts in it), and `switches` where each is a process (by name: busiest_thread, given, missed).
     """
     reasons = []
     fabric = measured.get("fabric") or {}
@@ -40,6 +42,11 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
         reasons.append(f"the fabric's loop was {late / 1e6:.2f} ms late (p99); base RTT {base_rtt_ns / 1e6:.2f} ms")
     if fabric.get("cpu_share", 0) > CPU_LIMIT:
         reasons.append(f"the fabric took {fabric['cpu_share']:.0%} of a core")
+    for name, switch in measured.get("switches", {}).items():
+        if switch["busiest_thread"] > CPU_LIMIT:
+            reasons.append(f"a thread of {name} took {switch['busiest_thread']:.0%} of a core")
+        if switch["missed"] > max(MISSED, MISSED_SHARE * switch["given"]):
+            reasons.append(f"{name} missed {switch['missed']} of {switch['given']} packets that its links gave it")
     for name, host in measured.get("hosts", {}).items():
         late = host["loop_lag"]["p99_ns"]
         if late > HOST_LAG_SHARE * base_rtt_ns:

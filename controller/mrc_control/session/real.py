@@ -14,18 +14,22 @@ import grpc
 import psutil
 
 from mrc_control.faults.ledger import Document, Ledger
-from mrc_control.lab import describe, inside, scheduling
+from mrc_control.lab import describe, forwarders, inside, scheduling
+from mrc_control.lab.behind import COMMANDS
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import switch_interfaces
 from mrc_control.lab.process import Process, wait_dead
 from mrc_control.lab.process import frozen as is_frozen
-from mrc_control.lab.program import fabric_program, fill, primary
+from mrc_control.lab.program import FabricProgram, fabric_program, fill, primary
 from mrc_control.lab.record import LAB_FOLDER, LabFolder
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
 from mrc_control.session import fidelity
 from mrc_control.session.base import Session
 from mrc_control.session.fabricset import FabricSet
+from mrc_control.session.load import Load
+from mrc_control.session.wired import WiredFabric
+from mrc_topo import rules
 from mrc_topo.labfile import load_lab
 
 #: An agent ends, and another comes up, within this time on a busy machine.
@@ -77,15 +81,30 @@ class RealSession(Session):
         self.first = state.first
         #: What had died before.
         self.mourned = set() if fresh else {(death.role, death.how) for death in state.deaths}
-        self.topology = load_lab(pathlib.Path(state.lab_file))
+        self.topology = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients
-        self.target = FabricSet(state.fabric)
+        self.target = self._connect()
+        self._load = Load(self.run, state.switches)
         self.fabric = self.target
         self.failures = Ledger(self.topology, self._refill, RunRecord(self.run))
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
+
+    def _connect(self) -> FabricSet:
+        state = self.state
+        if state.switch == "p4lite":
+            return FabricSet(state.fabric)
+        commands = self.run.socket(COMMANDS)
+        return WiredFabric(
+            state.fabric, self.topology, commands, state.switches, self._refill, lambda: self._program().p4info
+        )
+
+    def _program(self) -> FabricProgram:
+        """What the lab's switches run."""
+        made = self.run.program_file
+        return FabricProgram.load(made) if made.exists() else fabric_program()
 
     def deaths(self) -> list[Death]:
         found = self.run.deaths(self.first)
@@ -187,8 +206,10 @@ class RealSession(Session):
             state.denied = sorted(self.denied)
 
     def _refill(self, name: str) -> None:
+        if self.state.switch == "kernel":
+            return  # its routes are the daemon's
         switch = self.topology.switch(name)
-        program = fabric_program()
+        program = self._program()
         with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:
             device = primary(channel, switch, program)
             fill(self.topology, switch, device, program)
@@ -202,12 +223,16 @@ class RealSession(Session):
             except HostError:
                 continue
         measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
+        if isinstance(self.target, WiredFabric):
+            measured["switches"] = self._load.measure(self.target.received(rules.COUNTERS["port_rx"]))
         reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
         machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
         return {**measured, **machine, "valid": not reasons, "reasons": reasons}
 
     def reset_fidelity(self) -> None:
         self.target.lateness(reset=True)
+        if isinstance(self.target, WiredFabric):
+            self._load.reset(self.target.received(rules.COUNTERS["port_rx"]))
         for client in self.clients.values():
             client.request("provide", what="reset_fidelity")
 

@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 
 from mrc_control.faults.ledger import Ledger
-from mrc_control.lab import describe
+from mrc_control.lab import describe, forwarders
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program, fill, primary
+from mrc_control.lab.program import by_p4c, fabric_program, fill, primary
 from mrc_control.session.base import Session
 from mrc_host import running
 from mrc_host.drivers.virtual import VirtualDriver
@@ -58,6 +58,7 @@ class VirtualSession(Session):
     clock = "virtual"
 
     def __init__(self, topology: Topology, transport: str = "mrc") -> None:
+        forwarders.check_clock(topology, self.clock)
         self.topology = topology
         self.transport = transport
         self._started: dict[str, int] = {}
@@ -67,7 +68,8 @@ class VirtualSession(Session):
         self.address = address
         self.target = TargetClient(address)
         self.fabric = self.target
-        self._program = fabric_program()
+        p4c = topology.lab.compiler == "p4c"
+        self._program = by_p4c(forwarders.p4c()) if p4c else fabric_program()
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         self._devices: dict[str, Device] = {}
         for switch in topology.switches:

@@ -1,0 +1,121 @@
+"""BMv2 as a lab's switches: a simple_switch_grpc each, behind the fabric's wires.
+
+The wires do what links do. Queues, marks and trims are BMv2's, whose queues count packets: the data queue of a port is
+given as many packets per second as full ones fit the link, so that packets wait there and not in the wire. The control
+queue has no rate, and queues hold more packets than the program's limit in bytes lets in.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+
+from mrc_control.lab import describe
+from mrc_control.lab.behind import FROZEN, RUNNING, STOPPED, Behind, Household
+from mrc_control.lab.rundir import RunError
+from mrc_control.lab.thrift import SimpleSwitch, ThriftError
+from mrc_topo import rules
+from mrc_topo.topology import Switch, Topology
+
+READY_S = 90.0
+#: Inside the lab's network namespace, where each switch has its own.
+THRIFT_PORT = 9090
+LOOPBACK = "127.0.0.1"
+
+
+def thrift_port(switch: Switch) -> int:
+    """Where a switch's Thrift server listens in the lab."""
+    return THRIFT_PORT + switch.device_id
+
+
+def packets_per_second(topology: Topology, rate_bps: int) -> int:
+    """Full packets that a link of this rate carries in a second; 0, no limit, for a link without rate."""
+    bits = 8 * (describe.frame_bytes(topology) + topology.lab.link_overhead)
+    return max(1, rate_bps // bits) if rate_bps else 0
+
+
+class Bmv2Switches(Behind):
+    """The processes, started as `binary`."""
+
+    p4runtime = True
+
+    def __init__(self, house: Household, binary: str) -> None:
+        super().__init__(house)
+        self.binary = binary
+
+    def command(self, switch: Switch) -> list[str]:
+        """What runs a switch: no program yet, its ports on the far ends of the wires."""
+        words = [self.binary, "--no-p4", "--device-id", str(switch.device_id)]
+        words += ["--thrift-port", str(thrift_port(switch))]
+        for port in switch.links:
+            words += ["-i", f"{port}@{self.house.net.behind[switch.name, port][1]}"]
+        address = self.house.folder.address(switch.name)
+        return [*words, "--", "--grpc-server-addr", address, "--priority-queues", str(rules.PRIORITY_QUEUES)]
+
+    def start(self) -> None:
+        # The Thrift servers are reached through it.
+        self.house.net.batch([], ["link set dev lo up"])
+        for switch in self.house.topology.switches:
+            self.house.spawn(switch.name, self.command(switch))
+        for switch in self.house.topology.switches:
+            self._await(switch)
+
+    def _await(self, switch: Switch) -> None:
+        """Waits until a switch answers on both interfaces, and sets its queues."""
+        check = self.house.check_alive(switch.name)
+        try:
+            with self._thrift(switch, READY_S) as thrift:
+                for port, link in switch.links.items():
+                    thrift.set_queue_depth(port, describe.PACKETS_LIMIT)
+                    rate = packets_per_second(self.house.topology, link.spec.rate)
+                    thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
+        except ThriftError as error:
+            raise RunError(f"switch {switch.name}: {error}") from error
+        deadline = time.monotonic() + READY_S
+        while not self._listens(switch):
+            check()
+            if time.monotonic() > deadline:
+                raise RunError(f"switch {switch.name}: its P4Runtime server does not come up")
+            time.sleep(0.05)
+
+    def _thrift(self, switch: Switch, wait_s: float = 0.0) -> SimpleSwitch:
+        check = self.house.check_alive(switch.name)
+        return SimpleSwitch((LOOPBACK, thrift_port(switch)), wait_s, check)
+
+    def _listens(self, switch: Switch) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex(str(self.house.folder.socket(switch.name))) == 0
+
+    def hold(self, switch: Switch, state: str) -> bool:
+        role = switch.name
+        now = self.house.record.held.get(role, RUNNING)
+        if state == STOPPED:
+            self.house.part_with(role)
+        elif now == STOPPED:
+            self._launch(switch)
+            if state == FROZEN:
+                self.house.signal(role, signal.SIGSTOP)
+            return True
+        else:
+            self.house.signal(role, signal.SIGSTOP if state == FROZEN else signal.SIGCONT)
+        return False
+
+    def restart(self, switch: Switch) -> None:
+        self.house.part_with(switch.name)
+        self._launch(switch)
+
+    def _launch(self, switch: Switch) -> None:
+        self.house.folder.socket(switch.name).unlink(missing_ok=True)
+        self.house.spawn(switch.name, self.command(switch))
+        self._await(switch)
+
+    def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
+        if self.house.record.held.get(switch.name) is not None:
+            return
+        try:
+            with self._thrift(switch) as thrift:
+                rate = packets_per_second(self.house.topology, rate_bps)
+                thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
+        except ThriftError as error:
+            raise RunError(f"switch {switch.name}: {error}") from error

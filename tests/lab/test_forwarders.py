@@ -1,0 +1,322 @@
+"""What forwards instead of p4lite: whether it is here, what is asked of it, and what it is told."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import socket
+import stat
+import threading
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+from mrc_control.cli import app
+from mrc_control.lab import forwarders
+from mrc_control.lab.bmv2 import packets_per_second
+from mrc_control.lab.command import CommandSocket
+from mrc_control.lab.describe import FabricPlan, fabric_description
+from mrc_control.lab.forwarders import PartMissing, check, check_clock, chosen
+from mrc_control.lab.hostclient import HostClient, HostError
+from mrc_control.lab.kernel import routes
+from mrc_control.lab.program import FabricProgram, ProgramError, by_p4c, fabric_program
+from mrc_control.lab.thrift import SimpleSwitch, ThriftError
+from mrc_control.runs.execute import execute
+from mrc_control.runs.experiment import Experiment, Workload
+from mrc_control.session.fidelity import judge
+from mrc_topo import rules
+from mrc_topo.labfile import load_lab, parse_lab
+from p4lite.switch.server import FabricServer
+from support.lab import stand_in
+
+TINY = "name: tiny\nplanes: 1\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 4\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty PATH for the parts, whatever this machine has."""
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    monkeypatch.delenv("MRCLAB_BMV2", raising=False)
+    monkeypatch.delenv("MRCLAB_P4C", raising=False)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin")
+    if (pathlib.Path("/usr/bin/simple_switch_grpc")).exists():
+        monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+def program(path: pathlib.Path, script: str) -> pathlib.Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+# -- the choice -----------------------------------------------------------------------------------------------
+
+
+def test_a_lab_file_names_its_switch_and_options_override_it() -> None:
+    lab = parse_lab(f"{TINY}switch: bmv2\ncompiler: p4c\n")
+    assert (lab.lab.switch, lab.lab.compiler) == ("bmv2", "p4c")
+    assert chosen(lab) is lab
+    other = chosen(lab, "p4lite", "p4lite")
+    assert (other.lab.switch, other.lab.compiler) == ("p4lite", "p4lite")
+    assert rules.all_entries(other) == rules.all_entries(lab)
+    with pytest.raises(PartMissing, match="switch is p4lite, bmv2 or kernel, not 'ovs'"):
+        chosen(lab, "ovs")
+    with pytest.raises(PartMissing, match="compiler is p4lite or p4c, not 'gcc'"):
+        chosen(lab, None, "gcc")
+    with pytest.raises(Exception, match="switch"):
+        parse_lab(f"{TINY}switch: ovs\n")
+
+
+def test_the_kernel_neither_marks_nor_trims() -> None:
+    override = {"p0-t0.0--p0-t1.0": {"queue": {"limit": "64KiB", "trim": {"threshold": "8KiB"}}}}
+    lab = chosen(parse_lab(f"{TINY}overrides: {json.dumps(override)}"), "kernel")
+    assert lab.lab.queues.ecn is lab.lab.queues.trim is None
+    assert all(link.queue.ecn is link.queue.trim is None for link in lab.links.values())
+    assert lab.links["p0-t0.0--p0-t1.0"].queue.limit == 65536
+    with pytest.raises(PartMissing, match="the kernel cannot route structured_ev: it reads no EV"):
+        chosen(load_lab("structured-ev"), "kernel")
+    with pytest.raises(PartMissing, match="the kernel runs no P4 program"):
+        chosen(load_lab("tiny"), "kernel", "p4c")
+
+
+def test_only_p4lite_has_the_virtual_clock() -> None:
+    lab = chosen(load_lab("tiny"), "bmv2")
+    with pytest.raises(PartMissing, match="switch bmv2 has the real clock only; `--clock real`, or `--switch p4lite`"):
+        check_clock(lab, "virtual")
+    check_clock(lab, "real")
+    workload = Workload(name="all_to_all", params={"block_bytes": 1000, "iterations": 1})
+    experiment = Experiment(name="e", title="e", lab="tiny", switch="kernel", workload=workload)
+    with pytest.raises(PartMissing, match="switch kernel has the real clock only"):
+        execute(experiment, "virtual")
+
+
+# -- the parts ------------------------------------------------------------------------------------------------
+
+BAD_BMV2: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
+    "missing": (lambda path: None, "BMv2 is missing: simple_switch_grpc is not in PATH, and MRCLAB_BMV2 is not set"),
+    "crashes": (lambda path: program(path, "echo ouch >&2; exit 3"), "BMv2 does not start: .*--version: ouch"),
+    "killed": (lambda path: program(path, "kill -SEGV $$"), "BMv2 does not start: .*: exit code -11"),
+    "another": (lambda path: program(path, "echo hello"), "BMv2 does not start"),
+    "old": (lambda path: program(path, "echo 1.10.0"), "BMv2 is too old: .* is version 1.10.0, and 1.13 is needed"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(BAD_BMV2))
+def test_bmv2_that_is_not_here_or_does_not_work(case: str, nothing_installed: pathlib.Path) -> None:
+    make, text = BAD_BMV2[case]
+    make(nothing_installed / "simple_switch_grpc")
+    with pytest.raises(PartMissing, match=text) as caught:
+        check(chosen(load_lab("tiny"), "bmv2"))
+    assert str(caught.value).endswith("; docs/reference-parts.md tells where it comes from")
+    assert "\n" not in str(caught.value)
+    check(load_lab("tiny"))
+
+
+def test_parts_that_the_environment_names(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_BMV2", str(tmp_path / "nowhere"))
+    with pytest.raises(PartMissing, match=r"BMv2 is missing: MRCLAB_BMV2=.*/nowhere is no program"):
+        check(chosen(load_lab("tiny"), "bmv2"))
+    monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(tmp_path)))
+    assert forwarders.problem(chosen(load_lab("tiny"), "bmv2")) is None
+    monkeypatch.setenv("MRCLAB_P4C", str(tmp_path / "nothing"))
+    problem = forwarders.problem(chosen(load_lab("tiny"), "bmv2", "p4c"))
+    assert problem is not None
+    assert problem.startswith("p4c is missing: MRCLAB_P4C=")
+
+
+@pytest.mark.parametrize("command", [["up", "tiny"], ["run", "all_to_all", "--lab", "tiny", "--clock", "real"]])
+@pytest.mark.parametrize("option", ["--switch=bmv2", "--compiler=p4c"])
+def test_a_missing_part_is_told_before_anything_starts(
+    command: list[str], option: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mrc_control.lab.lifecycle.check", lambda: None)
+    done = CliRunner().invoke(app, [*command, option])
+    assert isinstance(done.exception, PartMissing), done.output
+    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "run").glob("*"))
+
+
+def test_p4c_is_called_as_the_reference_is(tmp_path: pathlib.Path) -> None:
+    ours = fabric_program()
+    ours.save(tmp_path / "ours.json")
+    assert FabricProgram.load(tmp_path / "ours.json") == ours
+    script = (
+        f'[ "$1 $2 $3 $5" = "--p4v 16 -o --p4runtime-files" ] && [ -f "$7" ] || exit 9\n'
+        f'cp {tmp_path}/ours.json "$4" && cp {tmp_path}/ours.p4info.txtpb "$6"'
+    )
+    assert by_p4c(program(tmp_path / "p4c-bm2-ss", script)) == ours
+    failing = "echo note >&2; echo 'fabric.p4(3): [--Werror=type-error] error: no' >&2; echo more >&2; exit 1"
+    with pytest.raises(ProgramError, match=r"p4c-bm2-ss: fabric.p4\(3\): \[--Werror=type-error\] error: no$"):
+        by_p4c(program(tmp_path / "p4c-bm2-ss", failing))
+    with pytest.raises(ProgramError, match="exit code 4"):
+        by_p4c(program(tmp_path / "p4c-bm2-ss", "exit 4"))
+    with pytest.raises(ProgramError, match=r"program\.json"):
+        by_p4c(program(tmp_path / "p4c-bm2-ss", "exit 0"))
+
+
+# -- Thrift ---------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A Thrift server that answers with what is next in `answers`."""
+
+    def __init__(self, answers: list[int | str | bytes]) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.answers = answers
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listener.getsockname()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        peer, _ = self.listener.accept()
+        with peer, peer.makefile("rb", buffering=0) as stream:
+            for result in self.answers:
+                call = stand_in.read_call(stream)
+                if call is None:
+                    return
+                name, number, arguments = call
+                self.calls.append((name, arguments))
+                peer.sendall(result if isinstance(result, bytes) else stand_in.answer(name, number, result))
+
+
+def test_thrift_calls_as_simple_switch_takes_them() -> None:
+    server = Server([0, 0])
+    with SimpleSwitch(server.address) as client:
+        client.set_queue_rate(3, 0, 5_000_000_000)
+        client.set_queue_depth(2, 65536)
+    assert server.calls == [
+        ("simple_switch:set_egress_priority_queue_rate", [3, 0, 5_000_000_000]),
+        ("simple_switch:set_egress_queue_depth", [2, 65536]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (1, "set_egress_queue_depth: the switch answers 1"),
+        ("unknown method", "set_egress_queue_depth: unknown method"),
+        (b"HTTP/1.1 400 what is this", "no answer of Thrift's binary protocol"),
+        (b"\x80", "the switch does not answer"),
+    ],
+)
+def test_thrift_answers_that_are_refusals(result: int | str | bytes, text: str) -> None:
+    server = Server([result])
+    with SimpleSwitch(server.address) as client, pytest.raises(ThriftError, match=text):
+        client.set_queue_depth(1, 1)
+
+
+def test_a_thrift_server_that_never_comes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    with pytest.raises(ThriftError, match=f"no Thrift server at 127.0.0.1:{address[1]}"):
+        SimpleSwitch(address)
+
+    def died() -> None:
+        raise RuntimeError("it died")
+
+    with pytest.raises(RuntimeError, match="it died"):
+        SimpleSwitch(address, 60.0, died)
+
+
+# -- what the lab tells its parts -----------------------------------------------------------------------------
+
+
+def test_wires_in_the_fabrics_description() -> None:
+    topology = chosen(load_lab("tiny"), "bmv2")
+    behind = {
+        (switch.name, port): f"w{switch.device_id}-{port}" for switch in topology.switches for port in switch.links
+    }
+    description = fabric_description(topology, FabricPlan("unix:x", "real", {}, behind=behind))
+    first = description["switches"][0]
+    assert first["patches"] == [[1, 1001], [2, 1002], [3, 1003], [4, 1004]]
+    assert [port.get("interface") for port in first["ports"]] == [None] * 4 + ["w1-1", "w1-2", "w1-3", "w1-4"]
+    # But for the interfaces it is one that a fabric takes, links and all.
+    for switch in description["switches"]:
+        for port in switch["ports"]:
+            port.pop("interface", None)
+    server = FabricServer.from_description(description | {"clock": "virtual", "files": None})
+    assert len(server.fabric.links) == 8
+    server.stop()
+
+
+def test_queue_rates_fit_the_links() -> None:
+    topology = load_lab("tiny")
+    assert packets_per_second(topology, 20_000_000) == 20_000_000 // (8 * (1024 + 166))
+    assert packets_per_second(topology, 0) == 0
+    assert packets_per_second(topology, 1000) == 1
+
+
+def test_kernel_routes_are_the_programs_tables() -> None:
+    topology = chosen(load_lab("tiny"), "kernel")
+    t0, t1 = topology.switch("p1-t0.1"), topology.switch("p1-t1.0")
+    ends = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
+    assert routes(topology, t0, {1: "a", 2: "b", 3: "c", 4: "d"}) == [
+        f"route add fd4d:5243:1401::/48 {ends} dev a",
+        "route add fd4d:5243:1c00::/48 via fe80::1 dev a onlink",
+        "route add fd4d:5248:1::1/128 via fe80::1 dev a onlink",
+        "route add fd4d:5248:1:2::1/128 via fe80::1 dev a onlink",
+        "route add fd4d:5243:1c01::/48 via fe80::1 dev b onlink",
+        "route add fd4d:5248:1::2/128 via fe80::1 dev b onlink",
+        "route add fd4d:5248:1:2::2/128 via fe80::1 dev b onlink",
+        "route add fd4d:5243:1800::/48 via fe80::1 dev c onlink",
+        "route add fd4d:5243:1801::/48 via fe80::1 dev d onlink",
+        "route add blackhole fd4d:5248:1::/48",
+        "route add fd4d:5248::/48 nexthop via fe80::1 dev c onlink nexthop via fe80::1 dev d onlink",
+    ]
+    assert routes(topology, t1, {1: "a", 2: "b"})[1:3] == [
+        "route add fd4d:5243:1400::/48 via fe80::1 dev a onlink",
+        "route add fd4d:5248::/48 via fe80::1 dev a onlink",
+    ]
+
+
+def test_a_switch_that_misses_packets_or_has_no_time_left_makes_a_run_not_valid() -> None:
+    good = {"busiest_thread": 0.5, "given": 100_000, "missed": 100}
+    assert judge({"switches": {"p0-t0.0": good}}, 10**6) == []
+    assert judge({"switches": {"p0-t0.0": good | {"missed": 101}}}, 10**6) == [
+        "p0-t0.0 missed 101 of 100000 packets that its links gave it"
+    ]
+    assert judge({"switches": {"p0-t0.0": good | {"busiest_thread": 0.99}}}, 10**6) == [
+        "a thread of p0-t0.0 took 99% of a core"
+    ]
+
+
+def test_the_daemons_socket(tmp_path: pathlib.Path) -> None:
+    def refuse(request: object) -> dict[str, object]:
+        raise OSError("not now")
+
+    served = CommandSocket(tmp_path / "s", {"echo": lambda request: {"got": request["what"]}, "refuse": refuse})
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            served.serve(0.05)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        client, other = HostClient("labd", tmp_path / "s"), HostClient("labd", tmp_path / "s")
+        for each in (client, other, client):
+            assert each.request("echo", what=[1]) == {"got": [1]}
+        with pytest.raises(HostError, match="not now"):
+            client.request("refuse")
+        with pytest.raises(HostError, match="no 'what' is given"):
+            client.request("echo")
+        with pytest.raises(HostError, match="no verb of this lab's daemon; it has: echo, refuse"):
+            client.request("nothing")
+        client.close()
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(str(tmp_path / "s"))
+            raw.sendall(b"\xff{]\n[]\n")
+            assert raw.recv(4096).count(b"no verb") >= 1
+        assert other.request("echo", what=2) == {"got": 2}
+        other.close()
+    finally:
+        ended.set()
+        thread.join()
+        served.close()
