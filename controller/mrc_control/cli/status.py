@@ -44,13 +44,14 @@ def lab_status(session: RealSession) -> dict[str, Any]:
     silent = [role for role in frozen if role not in session.clients and role not in INDIFFERENT]
     # Whoever asks what is frozen waits until it goes on.
     info, stats = ({}, {}) if silent else (session.target.info().switches, session.target.stats())
+    dead = {death.role for death in session.state.deaths}
     switches = []
     for ident, switch in info.items():
         ports = switch.ports.values()
         switches.append(
             {
                 "name": switch.name,
-                "state": switch.state.value,
+                "state": "dead" if switch.name in dead else switch.state.value,
                 "ports": len(switch.ports),
                 "ports_up": sum(port.up_outgoing and port.up_incoming for port in ports),
                 "tx_packets": sum(port.tx_packets for port in stats[ident].ports.values()),

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 
-from mrc_control.lab import describe
+from mrc_control.lab import describe, offload
 from mrc_control.lab.behind import FROZEN, RUNNING, STOPPED, Behind, Household
 from mrc_control.lab.rundir import RunError
 from mrc_control.lab.thrift import SimpleSwitch, ThriftError
@@ -56,6 +56,7 @@ class Bmv2Switches(Behind):
     def start(self) -> None:
         # The Thrift servers are reached through it.
         self.house.net.batch([], ["link set dev lo up"])
+        offload.switch_off(theirs for _, theirs in self.house.net.behind.values())
         for switch in self.house.topology.switches:
             self.house.spawn(switch.name, self.command(switch))
         for switch in self.house.topology.switches:
@@ -64,20 +65,27 @@ class Bmv2Switches(Behind):
     def _await(self, switch: Switch) -> None:
         """Waits until a switch answers on both interfaces, and sets its queues."""
         check = self.house.check_alive(switch.name)
-        try:
-            with self._thrift(switch, READY_S) as thrift:
-                for port, link in switch.links.items():
-                    thrift.set_queue_depth(port, describe.PACKETS_LIMIT)
-                    rate = packets_per_second(self.house.topology, link.spec.rate)
-                    thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
-        except ThriftError as error:
-            raise RunError(f"switch {switch.name}: {error}") from error
         deadline = time.monotonic() + READY_S
-        while not self._listens(switch):
+        while True:
+            try:
+                with self._thrift(switch, READY_S) as thrift:
+                    self._set_queues(switch, thrift)
+                if self._listens(switch):
+                    return
+                problem = "its P4Runtime server does not come up"
+            except ThriftError as error:
+                # It listens a moment before it knows its service.
+                problem = str(error)
             check()
             if time.monotonic() > deadline:
-                raise RunError(f"switch {switch.name}: its P4Runtime server does not come up")
+                raise RunError(f"switch {switch.name}: {problem}")
             time.sleep(0.05)
+
+    def _set_queues(self, switch: Switch, thrift: SimpleSwitch) -> None:
+        for port, link in switch.links.items():
+            thrift.set_queue_depth(port, describe.PACKETS_LIMIT)
+            rate = packets_per_second(self.house.topology, link.spec.rate)
+            thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
 
     def _thrift(self, switch: Switch, wait_s: float = 0.0) -> SimpleSwitch:
         check = self.house.check_alive(switch.name)

@@ -224,7 +224,7 @@ class RealSession(Session):
                 continue
         measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
         if isinstance(self.target, WiredFabric):
-            measured["switches"] = self._load.measure(self.target.received(rules.COUNTERS["port_rx"]))
+            measured["switches"] = self._load.measure(self.target.received(rules.COUNTERS["port_rx"], begin=False))
         reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
         machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
         return {**measured, **machine, "valid": not reasons, "reasons": reasons}
@@ -232,7 +232,7 @@ class RealSession(Session):
     def reset_fidelity(self) -> None:
         self.target.lateness(reset=True)
         if isinstance(self.target, WiredFabric):
-            self._load.reset(self.target.received(rules.COUNTERS["port_rx"]))
+            self._load.reset(self.target.received(rules.COUNTERS["port_rx"], begin=True))
         for client in self.clients.values():
             client.request("provide", what="reset_fidelity")
 

@@ -139,14 +139,26 @@ class WiredFabric(FabricSet):
         found = [cells.get(each, (0, 0)) for each in range(max(cells, default=-1) + 1)]
         return found if index is None else [found[index] if index < len(found) else (0, 0)]
 
-    def received(self, counter: str) -> dict[str, tuple[int, int]]:
-        """By switch: how many packets the wires gave it since the start, and how many its program counted."""
+    def received(self, counter: str, *, begin: bool) -> dict[str, tuple[int, int]]:
+        """By switch: how many packets the wires gave it since the start, and how many its program counted.
+
+        At the `begin` of a measurement the program's counters are read first, later last: packets go on meanwhile, and
+        so none seems missed that is not.
+        """
+        counted = self._counted(counter) if begin else {}
+        given = {
+            self._name(ident): sum(port.tx_packets for number, port in device.ports.items() if number >= BEHIND)
+            for ident, device in super().stats().items()
+        }
+        counted = counted if begin else self._counted(counter)
+        return {name: (given[name], packets) for name, packets in counted.items()}
+
+    def _counted(self, counter: str) -> dict[str, int]:
         found = {}
-        for ident, device in super().stats().items():
-            name = self._name(ident)
-            given = sum(port.tx_packets for number, port in device.ports.items() if number >= BEHIND)
+        for switch in self.topology.switches:
             with contextlib.suppress(P4RuntimeError):
-                found[name] = given, sum(packets for packets, _ in self.read_counter(ident, counter))
+                cells = self.read_counter(switch.device_id, counter)
+                found[switch.name] = sum(packets for packets, _ in cells)
         return found
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""A stand-in for BMv2: started, asked and commanded like simple_switch_grpc, with p4lite's switch inside.
+"""Stand-ins for BMv2 and p4c.
+
+The switch is started, asked and commanded like simple_switch_grpc, with p4lite's switch inside.
 
     python stand_in.py OPTIONS...    simple_switch_grpc's own
 
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 import pathlib
 import socket
-import stat
 import struct
 import sys
 import threading
@@ -28,7 +29,24 @@ def executable(folder: pathlib.Path, prelude: str = "") -> pathlib.Path:
         f"runpy.run_path({str(here)!r}, run_name='__main__')",
     ]
     path.write_text("\n".join(lines) + "\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    path.chmod(0o755)
+    return path
+
+
+def p4c(folder: pathlib.Path) -> pathlib.Path:
+    """A program in a folder that is called as p4c-bm2-ss and compiles with p4lite."""
+    path = folder / "p4c-bm2-ss"
+    lines = [
+        f"#!{sys.executable} -P",
+        "import pathlib, sys",
+        "from mrc_control.lab.program import fabric_program",
+        "_, version, _, _, output, _, info, source = sys.argv",
+        "made = fabric_program(pathlib.Path(source))",
+        "pathlib.Path(output).write_bytes(made.bmv2)",
+        "pathlib.Path(info).write_text(made.p4info)",
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o755)
     return path
 
 
@@ -70,12 +88,17 @@ def answer(name: str, number: int, result: int | str) -> bytes:
 
 
 def serve_thrift(listener: socket.socket) -> None:
-    """Answers one client after the other."""
+    """Answers one client after the other; as with BMv2 it knows its service a moment after it listens."""
+    known = False
     while True:
         peer, _ = listener.accept()
         with peer, peer.makefile("rb", buffering=0) as stream:
             while (call := read_call(stream)) is not None:
                 name, number, arguments = call
+                if not known:
+                    peer.sendall(answer(name, number, "Unknown service: simple_switch"))
+                    known = True
+                    continue
                 print(name, *arguments, flush=True)
                 peer.sendall(answer(name, number, 0))
 

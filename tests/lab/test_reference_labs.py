@@ -1,0 +1,168 @@
+"""One test body for whatever forwards: BMv2 where it is found, a stand-in for it, and the Linux kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from mrc_control.cli.status import lab_status
+from mrc_control.lab import forwarders, lifecycle
+from mrc_control.lab.rundir import RunDir, RunError
+from mrc_control.results import verdict
+from mrc_control.results.expectation import Evidence, Expectation
+from mrc_control.runs.execute import execute, run_on
+from mrc_control.runs.experiment import Experiment, Step, Workload
+from mrc_control.session.base import closing
+from mrc_control.session.real import RealSession
+from mrc_topo.labfile import load_lab
+from support.lab import stand_in
+from support.lab.labs import lab_file
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+FORWARDERS = ("bmv2", "stand-in", "kernel")
+WAIT_S = 20.0
+#: Counters and states only: another process may take the machine at any moment.
+SEEN = Evidence(dropped=1, evs_lost=1)
+PASSED = Expectation(valid=False)
+STREAM = {"message_bytes": 1 << 14, "window": 3, "shift": 1}
+
+
+@pytest.fixture(params=FORWARDERS)
+def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The file of a small lab, whose switches are what the parameter says."""
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    monkeypatch.chdir(tmp_path)
+    if request.param == "stand-in":
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(folder)))
+        monkeypatch.setenv("MRCLAB_P4C", str(stand_in.p4c(folder)))
+    switch = "kernel" if request.param == "kernel" else "bmv2"
+    small = {"planes": 1, "ev": {"size": 16, "active": 8}, "compiler": "p4c"} if request.param == "stand-in" else {}
+    made = lab_file(tmp_path, "bmv2-tiny", switch=switch, **small)
+    problem = forwarders.problem(load_lab(made))
+    if problem is not None:
+        pytest.skip(problem)
+    return made
+
+
+def run(session: RealSession, workload: Workload, schedule: list[Step]) -> dict[str, Any]:
+    """Runs and judges on a session; a missed expectation fails the test."""
+    experiment = Experiment(name="t", title="t", workload=workload, schedule=schedule, expect=PASSED)
+    document = run_on(session, experiment).document()
+    judged = verdict.judge(document, session.topology, PASSED, experiment.claims())
+    missed = [check for check in judged.checks if not check.passed]
+    assert not missed, (missed, document["failures"])
+    assert [each["error"] for each in document["happenings"]] == [""] * len(experiment.actions())
+    return document
+
+
+def healthy(session: RealSession) -> bool:
+    """Whether the hosts' probes find nothing, within some time."""
+    deadline = time.monotonic() + WAIT_S
+    while lab_status(session)["health"]:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> None:
+    name, topology = lifecycle.up(lab)
+    try:
+        with closing(RealSession(name)) as session:
+            everybody = Workload(name="all_to_all", params={"block_bytes": 8000, "iterations": 2})
+            document = run(session, everybody, [])
+            assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 8000
+            assert healthy(session)
+            # Two hosts of different T0s, so that the failures are in their way; the other T1 carries them.
+            pair = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=10.0)
+            schedule = [
+                Step(at=1.0, fail="p0-t0.0--p0-t1.0", kind="link_down", evidence=SEEN),
+                Step(at=3.0, restore="p0-t0.0--p0-t1.0"),
+                Step(at=4.0, fail="p0-t1.1", kind="freeze", evidence=SEEN),
+                Step(at=6.0, restore="p0-t1.1"),
+                Step(at=7.0, fail="p0-t1.0", kind="reboot", evidence=SEEN),
+                Step(at=9.0, restore="p0-t1.0"),
+            ]
+            run(session, pair, schedule)
+            assert healthy(session)
+            fidelity = session.fidelity()
+            measured = set() if topology.lab.switch == "kernel" else {each.name for each in topology.switches}
+            # Of one that was started anew nothing is known.
+            assert set(fidelity["switches"]) == measured - {"p0-t1.0"}
+            assert session.state.compiler == topology.lab.compiler
+            assert session.deaths() == session.frozen() == []
+    finally:
+        lifecycle.down(name)
+    assert not RunDir(name).exists()
+
+
+@pytest.fixture
+def crashing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A lab whose third switch says something and ends at its start."""
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    crash = 'if "--device-id" in sys.argv and sys.argv[sys.argv.index("--device-id") + 1] == "3": sys.exit("bad luck")'
+    monkeypatch.setenv("MRCLAB_BMV2", str(stand_in.executable(folder, crash)))
+    return lab_file(tmp_path, "bmv2-tiny", planes=1, ev={"size": 16, "active": 8})
+
+
+def test_a_switch_that_crashes_at_start_is_named_and_nothing_is_left(crashing: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RunError, match=r"did not come up: .*p0-t1\.0 ended by itself with exit code 1 .*bad luck"):
+        lifecycle.up(crashing)
+    assert not (tmp_path / "run" / "bmv2-tiny").exists()
+    assert alive(str(tmp_path)) == []
+
+
+def alive(words: str) -> list[str]:
+    """Command lines of processes with these words in them, once what ends has had time for it."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
+                if words in line and int(entry.name) != os.getpid():
+                    found.append(line)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
+    name, _ = lifecycle.up(lab)
+    victim = "p0-t1.0"
+    try:
+        # The wires still count its packets, but nobody forwards them.
+        threading.Timer(3.0, kill, (name, victim)).start()
+        stream = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=60.0)
+        experiment = Experiment(name="t", title="t", lab=lab, clock="real", workload=stream, expect=PASSED)
+        outcome = execute(experiment, live=False)
+        assert outcome.verdict.status == "failed"
+        assert any(f"{victim} was killed by SIGKILL" in line for line in outcome.document["failures"])
+        assert [each["role"] for each in outcome.document["deaths"]] == [victim]
+        with closing(RealSession(name)) as session:
+            status = lab_status(session)
+        assert [each["state"] for each in status["switches"] if each["name"] == victim] == ["dead"]
+        assert len(status["harm"]) == 1
+        with pytest.raises(RunError, match=f"is damaged: {victim} was killed by SIGKILL"):
+            execute(experiment, live=False)
+    finally:
+        lifecycle.down(name)
+
+
+def kill(name: str, role: str) -> None:
+    """Kills a process of a lab."""
+    for process in RunDir(name).processes():
+        if process.role == role:
+            process.signal(signal.SIGKILL)
