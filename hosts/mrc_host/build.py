@@ -1,4 +1,4 @@
-"""Compiles the protocol core: `python -m mrc_host.build`, which `make setup` runs; see `native.py` for how it is found.
+"""Compiles the protocol core and the agents' drivers: `python -m mrc_host.build`, which `make setup` runs; see `native.py` for how it is found.
 
 Does nothing where the build is there, and says in one line what is missing where it cannot: a C compiler, Python's
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
@@ -39,6 +39,8 @@ INTERPRETED: Final = frozenset(
         "proto.wire.signatures",
     }
 )
+#: What the agents' data path has beside it; the virtual clock's driver is a generic, which mypyc leaves slow.
+DRIVERS: Final = ("lag.py", "packet_ring.py", "raw.py", "surface.py")
 _FLAGS: Final = ("-O2", "-g0", "-fPIC", "-fwrapv", "-DNDEBUG", "-w")
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
 
@@ -50,7 +52,8 @@ class BuildError(Exception):
 def modules() -> list[Path]:
     """Sources to compile, relative to the folder that holds the package."""
     found = []
-    for path in sorted((native.PACKAGE / "proto").rglob("*.py")):
+    drivers = (native.PACKAGE / "drivers" / name for name in DRIVERS)
+    for path in (*sorted((native.PACKAGE / "proto").rglob("*.py")), *drivers):
         relative = path.relative_to(native.PACKAGE)
         if path.name != "__init__.py" and ".".join(relative.with_suffix("").parts) not in INTERPRETED:
             found.append(Path(native.PACKAGE.name) / relative)

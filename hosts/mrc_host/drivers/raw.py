@@ -12,12 +12,12 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 from mrc_host.drivers.lag import LagHistogram
-from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES, PacketRing
+from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES
 from mrc_host.drivers.surface import Drivable, PortPacer
 
 SIOCGIFFLAGS = 0x8913
@@ -32,6 +32,31 @@ RX_BATCH = 128
 FIRST = itemgetter(0)
 #: A busy loop looks after its control sockets once in this time.
 CONTROL_NS = 5 * MS
+
+
+class Ring(Protocol):
+    """What a station needs of a port's rings; `PacketRing` has it."""
+
+    interface: str
+    tx_errors: int
+
+    def fileno(self) -> int:
+        """For poll."""
+
+    def readable(self) -> bool:
+        """Whether a packet waits."""
+
+    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+        """Appends up to `limit` packets, with time and port; how many frames that were."""
+
+    def send(self, packets: Iterable[bytes]) -> int:
+        """Sends packets; how many there was room for."""
+
+    def kernel_drops(self) -> int:
+        """Frames that the kernel dropped because nobody took them in time."""
+
+    def close(self) -> None:
+        """Gives it back."""
 
 
 class Station:
@@ -51,7 +76,7 @@ class Station:
     def __init__(
         self,
         node: Drivable,
-        rings: Sequence[PacketRing],
+        rings: Sequence[Ring],
         rate_bps: Sequence[int],
         mtu_bytes: int,
         burst_ns: int = 4_000_000,
@@ -100,7 +125,7 @@ class Station:
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
         arrived: list[tuple[int, int, bytes]] = []
-        full: list[PacketRing] = []
+        full: list[Ring] = []
         for port, ring in enumerate(self.rings):
             if ring.readable() and ring.take(RX_BATCH, port, arrived) == RX_BATCH:
                 full.append(ring)
