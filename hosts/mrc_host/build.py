@@ -1,4 +1,5 @@
-"""Compiles the protocol core and the agents' drivers: `python -m mrc_host.build`, which `make setup` runs; see `native.py` for how it is found.
+"""Compiles the protocol core and the agents' drivers: `python -m mrc_host.build`, which `make setup` runs; `native.py`
+says how what it makes is found.
 
 Does nothing where the build is there, and says in one line what is missing where it cannot: a C compiler, Python's
 headers, or mypy. `MRCLAB_PURE=1` skips it. Exit status: 0, 1 (the compiler failed; its words are on stderr).
