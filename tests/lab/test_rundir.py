@@ -58,7 +58,7 @@ def test_state_survives_a_round_trip_and_names_are_checked() -> None:
 
 def test_what_the_lab_says_of_itself_is_part_of_its_state() -> None:
     run = made("one")
-    run.folder.write(Record("up", "", {"labd": 2, "h0": 7}, {"p0-t0.0": [3]}, {"h0": 5}))
+    run.folder.write(Record("up", "", {"labd": 2, "h0": 7}, fabric={"p0-t0.0": [3]}, hosts={"h0": 5}))
     state = run.read()
     assert (state.phase, state.roles) == ("up", {"labd": 2, "h0": 7})
     assert state.fabric == {f"unix:{run.path}/lab/p0-t0.0.sock": [3]}
