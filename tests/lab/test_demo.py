@@ -15,7 +15,7 @@ import pytest
 from mrc_control.lab.rundir import RunError
 from mrc_control.results.verdict import Check, Verdict
 from mrc_control.runs import demo
-from mrc_control.runs.demo import LAB_MBPS, LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, part
+from mrc_control.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
 from mrc_control.runs.experiment import Experiment
 from mrc_control.runs.interruption import Interrupted
 from mrc_control.session import fidelity
@@ -37,7 +37,7 @@ def test_a_measurement_is_of_this_machine() -> None:
     assert 0 < machine.cores <= 1.2 * (demo.os.cpu_count() or 1)
 
 
-@pytest.mark.parametrize("rate", [3, LEAST_MBPS, LAB_MBPS, MOST_MBPS, 200])
+@pytest.mark.parametrize("rate", [3, LEAST_MBPS, own_mbps(), MOST_MBPS, 200])
 def test_the_lab_scales_its_queues_with_the_rate(tmp_path: pathlib.Path, rate: int) -> None:
     lab = load_lab(str(lab_at(rate, tmp_path))).lab
     assert lab.links.host.rate == lab.links.fabric.rate == rate * 10**6

@@ -9,6 +9,7 @@ times are exact.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import time
@@ -24,20 +25,19 @@ from mrc_control.results import resultdir
 from mrc_control.runs.execute import Outcome, execute
 from mrc_control.runs.experiment import FOLDER, Experiment, load_experiment
 from mrc_control.runs.interruption import Interrupted, interruptible
+from mrc_host import native
 from mrc_host.proto.wire.codec import Codec
 from mrc_topo.labfile import at_rate, load_lab
 from p4lite.files import write_whole
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
-PACKET_COST = 50.0
+PACKET_COST = 32.0 if native.COMPILED else 45.0
 #: Share of the machine that the demonstration takes at most.
 HEADROOM = 0.5
 #: Of what others use now, the scheduler gives the lab this much.
 FROM_OTHERS = 0.5
 #: Mb/s of one link: below, packets of 4 KiB take longer than the timeouts allow; above, nothing more is to be seen.
 LEAST_MBPS, MOST_MBPS = 5, 25
-#: The rate for which the default lab's queues are made.
-LAB_MBPS = 20
 MEASURE_S = 1.0
 #: ACK timeout of 268 ms.
 PATIENT_TIMEOUT = 18
@@ -89,6 +89,12 @@ def measure(seconds: float = MEASURE_S) -> Machine:
     return Machine((idle + own + FROM_OTHERS * others) / took, count / max(own, 1e-9))
 
 
+@functools.cache
+def own_mbps() -> int:
+    """The default lab's own rate, for which the work of the parts is made."""
+    return load_lab("default").lab.links.host.rate // 10**6
+
+
 def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
     """The default lab with this rate on all links, and queues that hold as much time as its own."""
     document = at_rate(load_lab("default").lab, rate_mbps * 10**6) | {"name": "demo"}
@@ -99,15 +105,15 @@ def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def part(name: str, lab: pathlib.Path | None = None, rate_mbps: int = LAB_MBPS) -> Experiment:
+def part(name: str, lab: pathlib.Path | None = None, rate_mbps: int | None = None) -> Experiment:
     """A part of the demonstration, on a lab of this rate if one is given; work is scaled with the rate."""
     experiment = load_experiment(str(FOLDER / "demo" / PARTS[name]))
-    if lab is None:
+    if lab is None or rate_mbps is None:
         return experiment
     params = dict(experiment.workload.params)
     for key in ("size_bytes", "message_bytes"):
         if key in params:
-            params[key] = max(params[key] * rate_mbps // LAB_MBPS // 4096, 1) * 4096
+            params[key] = max(params[key] * rate_mbps // own_mbps() // 4096, 1) * 4096
     workload = experiment.workload.model_copy(update={"params": params})
     return experiment.model_copy(update={"lab": str(lab), "workload": workload})
 
@@ -146,7 +152,7 @@ class Demo:
             Interrupted: by a signal; what was started has been taken down.
         """
         with interruptible(), resultdir.prepared(self.folder, 0.0):
-            good = self._real(rate_mbps) if clock == "real" else self._virtual("ring", rate_mbps or LAB_MBPS)
+            good = self._real(rate_mbps) if clock == "real" else self._virtual("ring", rate_mbps or own_mbps())
             return self._beside() and good
 
     def _real(self, rate_mbps: int | None) -> bool:
