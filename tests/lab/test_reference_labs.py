@@ -15,7 +15,7 @@ import pytest
 from mrc_control.cli.status import lab_status
 from mrc_control.lab import forwarders, lifecycle
 from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.results import verdict
+from mrc_control.results import analysis, verdict
 from mrc_control.results.expectation import Evidence, Expectation
 from mrc_control.runs.execute import execute, run_on
 from mrc_control.runs.experiment import Experiment, Step, Workload
@@ -122,6 +122,32 @@ def test_a_switch_that_crashes_at_start_is_named_and_nothing_is_left(crashing: s
         lifecycle.up(crashing)
     assert not (tmp_path / "run" / "bmv2-tiny").exists()
     assert alive(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("switch", ["p4lite", "bmv2"])
+def test_a_crowded_link_marks_and_a_crowded_host_port_trims(
+    switch: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    # Two hosts share one uplink in each plane.
+    made = lab_file(tmp_path, "bmv2-tiny", switch=switch, t1_per_plane=1)
+    problem = forwarders.problem(load_lab(made))
+    if problem is not None:
+        pytest.skip(problem)
+    name, _ = lifecycle.up(made)
+    try:
+        with closing(RealSession(name)) as session:
+            before = session.program_counters()
+            run(session, Workload(name="permutation", params=STREAM | {"shift": 2, "window": 8}, duration=3.0), [])
+            assert session.program_counters()["marked"] > before["marked"]
+            document = run(session, Workload(name="incast", params={"message_bytes": 1 << 16}, duration=3.0), [])
+            counted = session.program_counters()
+            assert counted["trimmed"] > before["trimmed"]
+            assert counted["queue_drops"] == 0
+            # Hosts hear of every trimmed packet.
+            assert analysis.totals(document)["trims"] > 0
+    finally:
+        lifecycle.down(name)
 
 
 def alive(words: str) -> list[str]:

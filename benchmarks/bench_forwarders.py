@@ -1,0 +1,113 @@
+"""The same experiments on everything that can forward a lab: p4lite, BMv2 (with either compiler's program), the kernel.
+
+Real clock, lab bmv2-tiny; what is not installed is left out. MRCLAB_BMV2 and MRCLAB_P4C name BMv2 and p4c. The table is
+Markdown, as `docs/reference-parts.md` has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mrc_control.lab import forwarders, lifecycle
+from mrc_control.results import analysis, verdict
+from mrc_control.results.expectation import Evidence, Expectation
+from mrc_control.results.verdict import Verdict
+from mrc_control.runs.execute import run_on, session_for
+from mrc_control.runs.experiment import Experiment, Step, Workload
+from mrc_control.session.base import Session
+from mrc_control.session.fidelity import processes
+from mrc_topo.labfile import load_lab
+
+LAB = "bmv2-tiny"
+CHOICES = (("p4lite", "p4lite"), ("p4lite", "p4c"), ("bmv2", "p4lite"), ("bmv2", "p4c"), ("kernel", "p4lite"))
+STREAM = {"message_bytes": 1 << 16, "window": 3, "shift": 1}
+SETTLE_S = 2.0
+
+
+def failure(target: str, kind: str) -> list[Step]:
+    """Two seconds of a failure."""
+    evidence = Evidence(ports_down=1) if kind == "port_down" else Evidence(dropped=1, evs_lost=1)
+    return [Step(at=2.0, fail=target, kind=kind, evidence=evidence), Step(at=4.0, restore=target)]
+
+
+EXPERIMENTS = {
+    "all-to-all, 6 × 20 kB": (Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 6}), []),
+    "ring all-reduce, 256 KiB": (Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=5.0), []),
+    "permutation, link down": (
+        Workload(name="permutation", params=STREAM, duration=6.5),
+        failure("p0-t0.0--p0-t1.0", "link_down"),
+    ),
+    "permutation, NIC port down": (
+        Workload(name="permutation", params=STREAM, duration=6.5),
+        failure("h1:1", "port_down"),
+    ),
+    "permutation, T1 frozen": (
+        Workload(name="permutation", params=STREAM, duration=6.5),
+        failure("p1-t1.0", "freeze"),
+    ),
+    "incast, 3 to 1": (Workload(name="incast", params={"message_bytes": 1 << 16, "target": 0}, duration=5.0), []),
+}
+COLUMNS = ("experiment", "switch", "compiler", "verified", "goodput", "sent again", "marks", "trims", "after failure")
+COSTS = ("wires or fabric", "switches", "agents", "valid", "verdict")
+
+
+def measure(session: Session, workload: Workload, schedule: list[Step]) -> list[str]:
+    """The columns of one run."""
+    expect = Expectation(valid=False, recovery=2.0) if schedule else Expectation(valid=False)
+    experiment = Experiment(name="forwarders", title="t", workload=workload, schedule=schedule, expect=expect)
+    before = session.program_counters()
+    document = run_on(session, experiment).document()
+    counted = {key: value - before[key] for key, value in session.program_counters().items()}
+    judged = verdict.judge(document, session.topology, expect, experiment.claims())
+    return row(session, document, judged, counted)
+
+
+def row(session: Session, document: Mapping[str, Any], judged: Verdict, counted: Mapping[str, int]) -> list[str]:
+    """As text."""
+    lab, sums, fidelity = session.topology.lab, analysis.totals(document), document["fidelity"]
+    verified = sum(each["bytes_verified"] for each in document["progress"].values())
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    broken = next((each for each in judged.recoveries if each.breaks), None)
+    after = ""
+    if broken is not None:
+        took = "never" if broken.recovery_s is None else f"{broken.recovery_s * 1e3:.0f} ms"
+        after = f"{broken.after:.0%} after {took}"
+    switches = sum(each["cpu_share"] for each in fidelity.get("switches", {}).values())
+    return [
+        f"{verified / 1e6:.2f} MB",
+        f"{verified * 8 / seconds / (len(document['ranks']) * lab.host_rate_bps):.0%}",
+        str(sums["retransmissions"]),
+        str(counted["marked"]),
+        str(counted["trimmed"]),
+        after,
+        f"{fidelity['fabric']['cpu_share']:.2f}",
+        f"{switches:.2f}" if fidelity.get("switches") else "",
+        f"{sum(processes(fidelity['hosts']).values()):.2f}",
+        "yes" if judged.valid else f"no: {judged.reasons[0]}",
+        judged.status if judged.passed else "; ".join(each.what for each in judged.checks if not each.passed),
+    ]
+
+
+def run() -> None:
+    """Prints the table."""
+    problem = lifecycle.problem()
+    if problem is not None:
+        print(f"forwarders: not run: {problem}")
+        return
+    rows: dict[str, list[list[str]]] = {name: [] for name in EXPERIMENTS}
+    for switch, compiler in CHOICES:
+        missing = forwarders.problem(forwarders.chosen(load_lab(LAB), switch, compiler))
+        if missing is not None:
+            print(f"{switch} with {compiler}: not run: {missing}", flush=True)
+            continue
+        with session_for(LAB, "real", "mrc", switch=switch, compiler=compiler) as session:
+            for name, (workload, schedule) in EXPERIMENTS.items():
+                time.sleep(SETTLE_S)
+                rows[name].append([name, switch, compiler, *measure(session, workload, schedule)])
+                print(f"{switch} with {compiler}: {name}: {rows[name][-1][-1]}", flush=True)
+    print(f"\n| {' | '.join((*COLUMNS, *COSTS))} |\n{'|---' * len((*COLUMNS, *COSTS))}|")
+    for name in EXPERIMENTS:
+        for each in rows[name]:
+            print(f"| {' | '.join(each)} |")
