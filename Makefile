@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
 INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
-.PHONY: setup apt native demo test quick lint format bench soak clean
+.PHONY: setup apt native demo test quick lint format bench soak vm-check clean
 
 setup: $(STAMP) native
 
@@ -75,6 +75,10 @@ soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
+
+# `vagrant/provision.sh` proved on a Debian 12 of its own under qemu; as root, with debootstrap and qemu-system-x86.
+vm-check:
+	vagrant/vm-check.sh
 
 clean:
 	rm -rf hosts/mrc_host/__compiled__ build dist results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache $(VENV)
