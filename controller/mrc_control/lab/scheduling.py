@@ -69,9 +69,12 @@ def raise_session(pid: int | str) -> bool:
 
 
 def measure(run: RunDir) -> dict[str, Any]:
-    """What was asked for and what the kernel says: `fabric` and `agents`, each with `asked` and `granted`."""
+    """What was asked for and what the kernel says: `fabric` and `agents`, each with `asked` and `granted`.
+
+    `session` is the niceness of the agents' session, where the kernel groups processes by session.
+    """
     fabric, agents = _parts(run)
-    policies, nices = set(), set()
+    policies, nices, sessions = set(), set(), set()
     for process in fabric:
         for thread in _fabric_threads(process):
             with contextlib.suppress(OSError):
@@ -79,11 +82,14 @@ def measure(run: RunDir) -> dict[str, Any]:
     for process in agents:
         with contextlib.suppress(OSError):
             nices.add(os.getpriority(os.PRIO_PROCESS, process.pid))
+        with contextlib.suppress(OSError, ValueError):
+            sessions.add(int(pathlib.Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1]))
     return {
         "fabric": {"asked": "SCHED_RR", "granted": " and ".join(sorted(policies)) or "unknown"},
         "agents": {
             "asked": f"nice {AGENT_NICE}",
             "granted": " and ".join(f"nice {each}" for each in sorted(nices)) or "unknown",
+            "session": " and ".join(f"nice {each}" for each in sorted(sessions)) or "not grouped",
         },
     }
 
