@@ -40,8 +40,15 @@ INTERPRETED: Final = frozenset(
         "proto.wire.signatures",
     }
 )
-#: What the agents' data path has beside it; the virtual clock's driver is a generic, which mypyc leaves slow.
-DRIVERS: Final = ("lag.py", "packet_ring.py", "raw.py", "surface.py")
+#: What the data path has beside it, on either clock.
+BESIDE: Final = (
+    "drivers/lag.py",
+    "drivers/packet_ring.py",
+    "drivers/raw.py",
+    "drivers/surface.py",
+    "drivers/virtual.py",
+    "node/datapath.py",
+)
 _FLAGS: Final = ("-O2", "-g0", "-fPIC", "-fwrapv", "-DNDEBUG", "-w")
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
 
@@ -53,8 +60,8 @@ class BuildError(Exception):
 def modules() -> list[Path]:
     """Sources to compile, relative to the folder that holds the package."""
     found = []
-    drivers = (native.PACKAGE / "drivers" / name for name in DRIVERS)
-    for path in (*sorted((native.PACKAGE / "proto").rglob("*.py")), *drivers):
+    beside = (native.PACKAGE / name for name in BESIDE)
+    for path in (*sorted((native.PACKAGE / "proto").rglob("*.py")), *beside):
         relative = path.relative_to(native.PACKAGE)
         if path.name != "__init__.py" and ".".join(relative.with_suffix("").parts) not in INTERPRETED:
             found.append(Path(native.PACKAGE.name) / relative)

@@ -15,7 +15,7 @@ from mrc_control.session import counters
 from mrc_topo.topology import Topology
 
 
-class LabFabric(FabricControl, counters.StatsSource, Protocol):
+class LabFabric(FabricControl, counters.StatsSource, counters.CounterSource, Protocol):
     """What breaks and mends a fabric, and what counts in it."""
 
 

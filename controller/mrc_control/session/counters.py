@@ -13,10 +13,14 @@ FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
 
 
 class StatsSource(Protocol):
-    """Where statistics come from (`TargetClient` has both)."""
+    """Where statistics come from."""
 
     def stats(self) -> dict[int, DeviceStats]:
         """All switches."""
+
+
+class CounterSource(Protocol):
+    """Where counters of programs come from (`TargetClient` has both kinds)."""
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
         """Cells of a counter of the program."""
@@ -40,7 +44,7 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
     return {"ports": ports}
 
 
-def program_counters(topology: Topology, source: StatsSource) -> dict[str, int]:
+def program_counters(topology: Topology, source: CounterSource) -> dict[str, int]:
     """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason."""
     found: dict[str, int] = {}
     for switch in topology.switches:

@@ -16,6 +16,7 @@ from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import by_p4c, fabric_program, fill, primary
+from mrc_control.session import counters
 from mrc_control.session.base import Session
 from mrc_host import running
 from mrc_host.drivers.virtual import VirtualDriver
@@ -23,9 +24,24 @@ from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
-from p4lite.switch.fabric.fabric import Port
+from p4lite.switch.fabric.fabric import Fabric, Port
 from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.client import DeviceStats, TargetClient
+
+
+class InProcess:
+    """Statistics of a fabric in this process, without the way over gRPC, which took ten times as long."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """See `counters.StatsSource`."""
+        now = self.fabric.now_ns
+        return {
+            ident: DeviceStats(now, switch.stats(), {number: port.stats() for number, port in switch.ports.items()})
+            for ident, switch in self.fabric.switches.items()
+        }
 
 
 class VirtualHost:
@@ -111,6 +127,9 @@ class VirtualSession(Session):
 
     def now_ns(self) -> int:
         return self.driver.now
+
+    def fabric_sample(self) -> dict[str, Any]:
+        return counters.sample(self.topology, InProcess(self.server.fabric))
 
     def advance(self, seconds: float) -> None:
         self.driver.run_until(self.driver.now + round(seconds * 1e9))

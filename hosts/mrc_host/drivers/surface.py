@@ -13,10 +13,10 @@ class Drivable(Protocol):
 
     ports: int
 
-    def receive(self, port: int, packet: bytes, now: int) -> None:
+    def receive(self, port: int, packet: bytes, now: int, /) -> None:
         """A packet arrived."""
 
-    def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+    def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
         """Packets for a port, together at most `budget_bytes` long."""
 
     def next_timer(self) -> int | None:
@@ -25,7 +25,7 @@ class Drivable(Protocol):
     def handle_timer(self, now: int) -> None:
         """Does what is due."""
 
-    def settle(self, now: int) -> None:
+    def settle(self, now: int, /) -> None:
         """Lets the application react to what happened since the last call."""
 
     def set_carrier(self, port: int, up: bool, now: int) -> None:

@@ -19,12 +19,22 @@ from typing import Any
 from mrc_host.node import stacks
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
-from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
+from mrc_host.node.mapper import Mapper
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import CompletionsReady, EvChanged, Fault, PortChanged, ProbeResult, QpError, QpStateChanged
+from mrc_host.proto.events import (
+    CompletionsReady,
+    EvChanged,
+    Event,
+    Fault,
+    PortChanged,
+    ProbeResult,
+    QpError,
+    QpStateChanged,
+)
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.transport import Driven, Pair
 from mrc_host.workloads import WorkloadError
@@ -72,6 +82,12 @@ class HostNode:
             self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
+        path = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take)
+        # Of `Drivable`, without a call between: they are called for every packet.
+        self.receive = path.receive
+        self.to_send = path.to_send
+        self.next_timer = path.next_timer
+        self.settle = path.settle
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int], None]] = {}
         self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
@@ -98,36 +114,6 @@ class HostNode:
 
     # -- the driver's side ----------------------------------------------------------------------------------
 
-    def receive(self, port: int, packet: bytes, now: int) -> None:
-        """A packet arrived."""
-        try:
-            if len(packet) == PROBE_BYTES and packet[BODY_AT : BODY_AT + len(MAGIC)] == MAGIC:
-                self.mapper.receive(packet, now)
-                return
-            self.endpoint.receive_datagram(port, packet, now)
-        except Exception as error:  # noqa: BLE001 - no packet ends an agent
-            self._fault("a packet", error, now)
-
-    def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
-        """Packets for a port."""
-        try:
-            if self.mapper.waiting:
-                probes = self.mapper.to_send(port)
-                budget_bytes = max(budget_bytes - PROBE_BYTES * len(probes), 0)
-                return [*probes, *self.endpoint.datagrams_to_send(port, now, budget_bytes)]
-            return self.endpoint.datagrams_to_send(port, now, budget_bytes)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._fault("sending", error, now)
-            return []
-
-    def next_timer(self) -> int | None:
-        """When `handle_timer` wants to be called."""
-        due = self.endpoint.next_timer()
-        for other in (self.sampler.due, self.mapper.due):
-            if other is not None and (due is None or other < due):
-                due = other
-        return due
-
     def handle_timer(self, now: int) -> None:
         """Does what is due."""
         sample = self.sampler.due
@@ -143,30 +129,25 @@ class HostNode:
         except Exception as error:  # noqa: BLE001
             self._fault("a timer", error, now)
 
-    def settle(self, now: int) -> None:
-        """Hands events and completions to the workloads until nothing new comes of it."""
-        endpoint = self.endpoint
-        while True:
-            event = endpoint.next_event()
-            if event is None:
-                return
-            if isinstance(event, CompletionsReady):
-                while completions := endpoint.poll(self.cq, POLL_BATCH):
-                    for completion in completions:
-                        try:
-                            self._completed(completion, now)
-                        except Exception as error:  # noqa: BLE001 - a workload's fault is its own
-                            self._fault("a completion", error, now, self.by_qpn.get(completion.qpn))
-                continue
-            try:
-                if isinstance(event, ProbeResult):
-                    waiter = self._probe_waiters.pop(event.token, None)
-                    if waiter is not None:
-                        waiter(event.rtt_ns, now)
-                else:
-                    self._log(event, now)
-            except Exception as error:  # noqa: BLE001
-                self._fault("an event", error, now)
+    def _take(self, event: Event, now: int) -> None:
+        """An event of the endpoint: completions go to the workloads, the rest to who waits for it or into the log."""
+        if isinstance(event, CompletionsReady):
+            while completions := self.endpoint.poll(self.cq, POLL_BATCH):
+                for completion in completions:
+                    try:
+                        self._completed(completion, now)
+                    except Exception as error:  # noqa: BLE001 - a workload's fault is its own
+                        self._fault("a completion", error, now, self.by_qpn.get(completion.qpn))
+            return
+        try:
+            if isinstance(event, ProbeResult):
+                waiter = self._probe_waiters.pop(event.token, None)
+                if waiter is not None:
+                    waiter(event.rtt_ns, now)
+            else:
+                self._log(event, now)
+        except Exception as error:  # noqa: BLE001
+            self._fault("an event", error, now)
 
     def _fault(self, where: str, error: Exception, now: int, place: tuple[Job[Pair], int] | None = None) -> None:
         """An error of this program: counted, told once per place in the code; the workload it concerns fails by it."""

@@ -1,0 +1,80 @@
+"""What of a node is done for every packet; `host.py` has the rest. Runs compiled where the protocol core does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
+from mrc_host.node.samples import Sampler
+from mrc_host.proto.events import Event
+from mrc_host.proto.transport import Driven
+
+MAGIC_END: Final = BODY_AT + len(MAGIC)
+
+
+class Datapath:
+    """Packets, timers and events between a driver and the parts of a node.
+
+    Args:
+        endpoint: the protocol.
+        mapper: takes its own probes, and has some to send.
+        sampler: has a timer, too.
+        fault: told of what failed, by which error, when; no packet ends an agent.
+        take: told of events, the oldest first, until nothing new comes of them.
+    """
+
+    def __init__(
+        self,
+        endpoint: Driven,
+        mapper: Mapper,
+        sampler: Sampler,
+        fault: Callable[[str, Exception, int], None],
+        take: Callable[[Event, int], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.mapper = mapper
+        self.sampler = sampler
+        self.fault = fault
+        self.take = take
+
+    def receive(self, port: int, packet: bytes, now: int, /) -> None:
+        """A packet arrived."""
+        try:
+            if len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
+                self.mapper.receive(packet, now)
+            else:
+                self.endpoint.receive_datagram(port, packet, now)
+        except Exception as error:  # noqa: BLE001 - no packet ends an agent
+            self.fault("a packet", error, now)
+
+    def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
+        """Packets for a port."""
+        try:
+            if not self.mapper.waiting:
+                return self.endpoint.datagrams_to_send(port, now, budget_bytes)
+            probes = self.mapper.to_send(port)
+            left = max(budget_bytes - PROBE_BYTES * len(probes), 0)
+            return [*probes, *self.endpoint.datagrams_to_send(port, now, left)]
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fault("sending", error, now)
+            return []
+
+    def next_timer(self) -> int | None:
+        """When `handle_timer` wants to be called."""
+        due = self.endpoint.next_timer()
+        other = self.sampler.due
+        if other is not None and (due is None or other < due):
+            due = other
+        other = self.mapper.due
+        if other is not None and (due is None or other < due):
+            due = other
+        return due
+
+    def settle(self, now: int, /) -> None:
+        """Hands events to the node until nothing new comes of them."""
+        while True:
+            event = self.endpoint.next_event()
+            if event is None:
+                return
+            self.take(event, now)
