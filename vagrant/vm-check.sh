@@ -69,7 +69,7 @@ cat /check/authorities.crt >> /etc/ssl/certs/ca-certificates.crt
 export PIP_CERT=/etc/ssl/certs/ca-certificates.crt SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 echo "Defaults env_keep += \"PIP_CERT SSL_CERT_FILE\"" > /etc/sudoers.d/authorities
 step provision sh /mrclab/vagrant/provision.sh &&
-  step login sudo -u vagrant -i bash -ic 'pwd; mrclab --help > /dev/null' &&
+  step login sudo -u vagrant bash -lic '[ "\$PWD" = /mrclab ] && mrclab --help > /dev/null' &&
   step demo sudo -u vagrant -i make -C /mrclab demo &&
   step tests sh -c 'cd /mrclab && .venv/bin/python -m pytest -q -x -m root $tests'
 sync

@@ -23,6 +23,9 @@ from support.pcapng import packets
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
 STATUS = {
     "lab",
+    "switch",
+    "compiler",
+    "agents",
     "grpc_addresses",
     "switches",
     "hosts",

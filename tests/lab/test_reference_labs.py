@@ -101,6 +101,14 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             assert set(fidelity["switches"]) == measured - {"p0-t1.0"}
             assert session.state.compiler == topology.lab.compiler
             assert session.deaths() == session.frozen() == []
+            # One that stands still without the lab's doing is named, and everything else still answers.
+            kill(name, "p0-t0.1", signal.SIGSTOP)
+            assert [each.role for each in session.frozen()] == ["p0-t0.1"]
+            status = lab_status(session)
+            kill(name, "p0-t0.1", signal.SIGCONT)
+            assert len(status["switches"]) == len(topology.switches)
+            assert any("p0-t0.1 is frozen: a signal has stopped it" in line for line in status["harm"])
+            assert (status["switch"], status["compiler"]) == (topology.lab.switch, topology.lab.compiler)
     finally:
         lifecycle.down(name)
     assert not RunDir(name).exists()
@@ -187,8 +195,8 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
         lifecycle.down(name)
 
 
-def kill(name: str, role: str) -> None:
-    """Kills a process of a lab."""
+def kill(name: str, role: str, number: int = signal.SIGKILL) -> None:
+    """Sends a signal to a process of a lab."""
     for process in RunDir(name).processes():
         if process.role == role:
-            process.signal(signal.SIGKILL)
+            process.signal(number)

@@ -42,6 +42,9 @@ def lab_status(session: RealSession) -> dict[str, Any]:
     """Everything about a running lab as plain data: switches, hosts, what is broken, and what the hosts see."""
     frozen = {each.role: each for each in session.frozen()}
     silent = [role for role in frozen if role not in session.clients and role not in INDIFFERENT]
+    if session.state.switch != "p4lite":
+        # The wires answer in a switch's place.
+        silent = [role for role in silent if role not in {switch.name for switch in session.topology.switches}]
     # Whoever asks what is frozen waits until it goes on.
     info, stats = ({}, {}) if silent else (session.target.info().switches, session.target.stats())
     dead = {death.role for death in session.state.deaths}
@@ -72,7 +75,9 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         hosts.append(row)
     return {
         "lab": session.topology.lab.name,
-        "grpc_addresses": [client.address for client in session.target.clients],
+        "switch": session.state.switch,
+        "compiler": session.state.compiler,
+        "grpc_addresses": list(session.state.switches.values()) or list(session.state.fabric),
         "switches": switches,
         "hosts": hosts,
         "agents": agents(session.run),
@@ -108,7 +113,10 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
 
 def _show(document: dict[str, Any]) -> None:
     console = Console()
-    console.print(f"lab [bold]{document['lab']}[/]: {document['hosts_alive']} of {len(document['hosts'])} agents alive")
+    parts = {"switches": document["switch"], "compiler": document["compiler"]}
+    other = "".join(f", {what}: {part}" for what, part in parts.items() if part != "p4lite")
+    alive = f"{document['hosts_alive']} of {len(document['hosts'])} agents alive"
+    console.print(f"lab [bold]{document['lab']}[/]: {alive}{other}")
     table = Table(title="switches")
     for column in ("switch", "state", "ports up", "tx packets", "drops"):
         table.add_column(column, justify="left" if column in ("switch", "state") else "right")
