@@ -23,7 +23,7 @@ from mrc_control.lab.kernel import routes
 from mrc_control.lab.program import FabricProgram, ProgramError, by_p4c, fabric_program
 from mrc_control.lab.thrift import SimpleSwitch, ThriftError
 from mrc_control.runs.execute import execute
-from mrc_control.runs.experiment import Experiment, Workload
+from mrc_control.runs.experiment import Experiment, ExperimentError, Workload
 from mrc_control.session.fidelity import judge
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab, parse_lab
@@ -92,6 +92,14 @@ def test_only_p4lite_has_the_virtual_clock() -> None:
     experiment = Experiment(name="e", title="e", lab="tiny", switch="kernel", workload=workload)
     with pytest.raises(PartMissing, match="switch kernel has the real clock only"):
         execute(experiment, "virtual")
+
+
+def test_chaos_is_for_p4lite(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mrc_control.cli.chaos.need_namespaces", lambda: None)
+    for clock in ("real", "virtual"):
+        done = CliRunner().invoke(app, ["chaos", "--lab", "bmv2-tiny", "--clock", clock, "--seed", "1"])
+        assert isinstance(done.exception, ExperimentError), done.output
+        assert str(done.exception) == "chaos: chaos is for labs of p4lite; lab 'bmv2-tiny' has others"
 
 
 # -- the parts ------------------------------------------------------------------------------------------------

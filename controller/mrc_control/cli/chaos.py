@@ -85,6 +85,8 @@ def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tup
         clock = "real" if (up if lab is None else lab in up) and file is None else "virtual"
     if clock == "real" and (lab in up or (lab is None and up)):
         state = RunDir(the_lab(lab)).read()
+        if state.switch != "p4lite":
+            raise ExperimentError(f"chaos is for labs of p4lite; the switches of lab '{state.name}' are {state.switch}")
         return clock, state.lab_file, state.transport
     return clock, "tiny" if lab is None else lab, "mrc"
 
@@ -96,6 +98,8 @@ def _check(schedule: Schedule, clock: str, where: str) -> None:
         ExperimentError: one cannot; nothing was started.
     """
     topology = load_lab(schedule.lab)
+    if topology.lab.switch != "p4lite":
+        raise ExperimentError(f"{where}: chaos is for labs of p4lite; lab '{topology.lab.name}' has others")
     hosts, switches = ({each.name for each in kind} for kind in (topology.hosts, topology.switches))
     for index, step in enumerate(schedule.steps):
         place = f"{where}: steps.{index}: {step.describe()}"

@@ -203,11 +203,11 @@ def _await_findings(session: Session, result: RunResult, interrupted: Callable[[
 
 
 def _counters(session: Session) -> dict[str, int]:
-    """What the P4 program counted; nothing, where switches died."""
+    """What the P4 program counted; nothing, where switches died or stand still."""
     try:
         return session.program_counters()
     except LOST as error:
-        if not session.deaths() and not is_silence(error):
+        if not session.deaths() and not session.frozen() and not is_silence(error):
             raise
         return {}
 
