@@ -201,7 +201,11 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
             "dscp_trimmed_lasthop": rules.DSCP_TRIMMED_LASTHOP,
             "dscp_control": rules.DSCP_CONTROL,
         },
-        "reliability": {**lab.reliability.model_dump(), "mpr_dest": lab.reliability.mpr, "sack_delay_ns": packet_ns},
+        "reliability": {
+            **lab.reliability.model_dump(),
+            "mpr_dest": lab.reliability.mpr,
+            "sack_delay_ns": lab.reliability.sack_every * packet_ns,
+        },
         "ev": {
             "mode": lab.ev.mode.value,
             "fmt": MODES[lab.routing.mode].encapsulation,

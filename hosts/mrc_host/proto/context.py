@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig
@@ -17,7 +18,7 @@ from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.codec import Codec
 
 ECT0 = 2
-EVERYBODY = b""  # in `denied`: towards all peers
+EVERYBODY: Final = b""  # in `denied`: towards all peers
 
 
 class Context:

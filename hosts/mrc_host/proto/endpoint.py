@@ -18,7 +18,7 @@ import dataclasses
 import ipaddress
 import random
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
@@ -46,8 +46,8 @@ from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import WireError
 
-ENDPOINT_QP = 2  # endpoint operations go to this queue pair number
-_REFUSALS = (
+ENDPOINT_QP: Final = 2  # endpoint operations go to this queue pair number
+_REFUSALS: Final = (
     NackReason.NO_BITMAP,
     NackReason.NO_PKT_BUFFER,
     NackReason.NO_RESOURCE,
@@ -102,7 +102,7 @@ class Endpoint:
         except WireError as error:
             context.drop(error.reason.value, port, now)
             return None
-        if message.p_key != self.config.wire.p_key:
+        if message.p_key != context.codec.p_key:
             context.drop("p_key", port, now)
             return None
         return message

@@ -85,7 +85,8 @@ class SendRing:
             if isinstance(sent, bytes):
                 packets.append(sent)
                 room -= len(sent)
-                ring.rotate(-1)
+                if len(ring) > 1:
+                    ring.rotate(-1)
                 stuck = 0
             elif sent == PORT:
                 ring.rotate(-1)

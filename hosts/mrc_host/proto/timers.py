@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import heapq
 from enum import IntEnum
+from typing import Final
 
-_SWEEP_FACTOR = 4
-_SWEEP_FLOOR = 256
+_SWEEP_FACTOR: Final = 4
+_SWEEP_FLOOR: Final = 256
 
 
 class TimerKind(IntEnum):

@@ -91,6 +91,22 @@ def during(session: VirtualSession, actions: dict[float, Any], **spec: Any) -> R
     return result
 
 
+@pytest.mark.parametrize(("every", "least", "most"), [(1, 1.0, 1.1), (8, 0.11, 0.25)])
+def test_a_lab_says_how_many_packets_share_a_sack(every: int, least: float, most: float) -> None:
+    """What is held back waits as long as so many packets take on one link, so a stream's SACKs really are shared."""
+    session = VirtualSession(parse_lab(f"{LAB}reliability: {{sack_every: {every}}}\n"))
+    try:
+        result = during(session, {})
+        placed, sacks = (
+            sum(qp["responder"][name] for qp in result.statistics["h2"]["qps"])
+            for name in ("packets_placed", "sacks_sent")
+        )
+        assert placed > 1000
+        assert least <= sacks / placed <= most
+    finally:
+        session.close()
+
+
 # -- profiles ---------------------------------------------------------------------------------------------------
 
 

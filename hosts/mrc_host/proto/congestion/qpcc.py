@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from mrc_host.proto.congestion.balance import PlaneBalance
 from mrc_host.proto.congestion.base import CcConfig
@@ -24,24 +24,27 @@ class Scheduling(Enum):
     PENDING = "nothing to send, packets in flight"
 
 
-class Sender(Protocol):
-    """Who sends behind a window: a requestor. `in_ring` and `waiting` are the send ring's (`send_ring.py`)."""
+class Sender:
+    """Who sends behind the window `qpcc`: a requestor. `in_ring` and `waiting` are the send ring's (`send_ring.py`)."""
 
-    in_ring: bool
-    waiting: bool
+    __slots__ = ("in_ring", "qpcc", "waiting")
+    qpcc: Qpcc
 
-    @property
-    def qpcc(self) -> Qpcc:
-        """Whose window it is."""
+    def __init__(self) -> None:
+        self.in_ring = False
+        self.waiting = False
 
     def emit(self, port: int, now: int, room: int) -> bytes | int:
         """The next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...)."""
+        raise NotImplementedError
 
     def has_data(self) -> bool:
         """Whether something waits to be sent."""
+        raise NotImplementedError
 
     def has_outstanding(self) -> bool:
         """Whether something that was sent is not acknowledged."""
+        raise NotImplementedError
 
 
 class Qpcc:

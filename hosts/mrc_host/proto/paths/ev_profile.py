@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from array import array
 from collections.abc import Sequence
+from typing import Final
 
 from mrc_host.proto.config import EvConfig, EvField, EvFormat, EvMode, Srv6Path
 from mrc_host.proto.limits import ConfigError
 
-_DRAWS_PER_VALUE = 64  # tries to find a value that is new before the profile is called too narrow
+_DRAWS_PER_VALUE: Final = 64  # tries to find a value that is new before the profile is called too narrow
 
 
 def expand(fields: Sequence[EvField], ev: int, ev_bits: int, plane: int, widths: Sequence[int] = ()) -> int:

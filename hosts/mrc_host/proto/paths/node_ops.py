@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import PortChanged, ProbeResult
@@ -17,7 +17,7 @@ from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import EndpointOp
 from mrc_host.proto.wire.messages import EndpointRequest, EndpointResponse
 
-_MAX_PENDING = 16384  # probes under way; identifiers have 16 bits
+_MAX_PENDING: Final = 16384  # probes under way; identifiers have 16 bits
 
 
 class NodeProbe(NamedTuple):

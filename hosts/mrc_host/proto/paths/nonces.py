@@ -8,9 +8,10 @@ one of those before long, and the late answer would be taken for that of another
 from __future__ import annotations
 
 import random
+from typing import Final
 
-_ROUNDS = 4
-COUNT = 1 << 16
+_ROUNDS: Final = 4
+COUNT: Final = 1 << 16
 
 
 class Nonces:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
@@ -19,9 +19,9 @@ from mrc_host.proto.paths.member import Member
 from mrc_host.proto.paths.route import Route
 from mrc_host.proto.timers import TimerKind
 
-_FORMER = 16  # lives of a peer that are remembered as over
-_ID_MASK = 0xFFFF
-_ID_HALF = 0x8000
+_FORMER: Final = 16  # lives of a peer that are remembered as over
+_ID_MASK: Final = 0xFFFF
+_ID_HALF: Final = 0x8000
 
 
 class Peer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from mrc_host.proto.config import EvMode, Srv6Path
 from mrc_host.proto.context import Context
@@ -11,9 +11,9 @@ from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
 from mrc_host.proto.wire.encap import encapsulate
 
-_OUTER_BYTES = 40
-_SRH_BYTES = 8
-_MAX_PATHS = 4096  # cached SRv6 paths; an EV universe is smaller
+_OUTER_BYTES: Final = 40
+_SRH_BYTES: Final = 8
+_MAX_PATHS: Final = 4096  # cached SRv6 paths; an EV universe is smaller
 
 
 class Destination(Protocol):

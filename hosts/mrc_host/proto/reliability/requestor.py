@@ -10,7 +10,7 @@ from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue, CompletionStatus
 from mrc_host.proto.congestion.inflight import InflightAccount, nominal_size
-from mrc_host.proto.congestion.qpcc import Qpcc
+from mrc_host.proto.congestion.qpcc import Sender
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import EvInput
@@ -34,17 +34,16 @@ _NAK_REASONS: Final = {
 }
 
 
-class Requestor:
+class Requestor(Sender):
     """The sending half of a queue pair, from RTS on."""
 
     __slots__ = (
-        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "full_size", "in_ring",
-        "limit", "lost", "mpr", "mtu", "prober", "qpcc", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "waiting",
-        "work",
+        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "full_size", "limit", "lost",
+        "mpr", "mtu", "prober", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "work",
     )  # fmt: skip
-    qpcc: Qpcc  # from RTS on
 
     def __init__(self, association: Association, cq: CompletionQueue) -> None:
+        super().__init__()
         self.association = association
         self.cq = cq
         self.counters = RequestorCounters()
@@ -63,8 +62,6 @@ class Requestor:
             repeat_last=self.repeat_last,
         )
         self.lost = self.recovery.lost
-        self.in_ring = False
-        self.waiting = False
         self.start(0)
 
     def start(self, first_psn: int) -> None:

@@ -27,10 +27,10 @@ _MAX_CE_RUNS: Final = 4096
 _VA_MASK: Final = (1 << 64) - 1
 _BITMAP_BITS: Final = 64
 _BITMAP_MASK: Final = (1 << _BITMAP_BITS) - 1
-_MIDDLE = int(Opcode.WRITE_MIDDLE)  # the opcodes run FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM
-_ONLY = int(Opcode.WRITE_ONLY)
-_SKIP_ONCE = int(SackMark.SKIP_ONCE)
-_ALWAYS_SKIP = int(SackMark.ALWAYS_SKIP)
+_MIDDLE: Final = int(Opcode.WRITE_MIDDLE)  # the opcodes run FIRST, MIDDLE, LAST, LAST_IMM, ONLY, ONLY_IMM
+_ONLY: Final = int(Opcode.WRITE_ONLY)
+_SKIP_ONCE: Final = int(SackMark.SKIP_ONCE)
+_ALWAYS_SKIP: Final = int(SackMark.ALWAYS_SKIP)
 
 
 class MessageStart(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from mrc_host.proto.completion import CompletionKind
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.wire.fields import Opcode
 
-FIRST = int(Opcode.WRITE_FIRST)
-MIDDLE = int(Opcode.WRITE_MIDDLE)
+FIRST: Final = int(Opcode.WRITE_FIRST)
+MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 
 
 class WriteRequest:

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.compiled import (
+from mrc_host.proto.wire.compiled import HEAD
+from mrc_host.proto.wire.encap import encapsulation_length
+from mrc_host.proto.wire.fast import (
+    DECODERS,
     DSCP_AT,
     ECN_AT,
-    HEAD,
+    ENCODERS,
     HEAD_BYTES,
     LOW_24,
     PAD,
@@ -27,10 +31,9 @@ from mrc_host.proto.wire.compiled import (
     PAD_BITS,
     SHORTEST_BYTES,
     TVER,
+    Encoders,
+    parse_trimmed,
 )
-from mrc_host.proto.wire.crc import crc32
-from mrc_host.proto.wire.encap import encapsulation_length
-from mrc_host.proto.wire.fast import DECODERS, ENCODERS, Encoders, parse_trimmed
 from mrc_host.proto.wire.fields import (
     MRC_LAYOUTS,
     MRC_UDP_PORT,
@@ -40,6 +43,7 @@ from mrc_host.proto.wire.fields import (
     Ipv4,
     NackReason,
 )
+from mrc_host.proto.wire.icrc import crc32
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
 from mrc_host.proto.wire.packet import Drop, WireError
 
@@ -49,6 +53,7 @@ SMALL: Final = 128  # up to here a copy is cheaper than a view
 
 _WRITES: Final = frozenset(int(opcode) for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
 _UNPACK_HEAD: Final = HEAD.unpack_from
+_VIEW: Final[Callable[[bytes], memoryview]] = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -136,7 +141,7 @@ class Codec(Encoders):
             )  # fmt: skip
         if total < SHORTEST_BYTES:
             raise WireError(Drop.LENGTH, "no room for the ICRC")
-        view: bytes | memoryview = packet if total <= SMALL else memoryview(packet)
+        view: bytes | memoryview = packet if total <= SMALL else _VIEW(packet)
         if checksum or dest_qp > LOW_24:  # fields that the shortcut takes for 0
             dest_qp &= LOW_24
             if self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:

@@ -343,6 +343,12 @@ PAD_BITS: Final = PAD << PAD_AT
 TVER: Final = Bth.header.by_name["tver"].mask
 LOW_24: Final = (1 << _AT["resv8a"]) - 1
 
+# For whoever reads the head; the module made by `source` has them, too, as numbers.
+_CONSTANTS: Final = {
+    "HEAD_BYTES": HEAD_BYTES, "SHORTEST_BYTES": SHORTEST_BYTES, "ECN_AT": ECN_AT, "DSCP_AT": DSCP_AT, "PAD_AT": PAD_AT,
+    "PAD": PAD, "PAD_BITS": PAD_BITS, "TVER": TVER, "LOW_24": LOW_24,
+}  # fmt: skip
+
 # What a decoder is given of the head: `word` is the first one of the IP header, `flags_psn` the last one of BTH; `ecn`
 # is 3 when any IP header is marked so, `dscp` is the outermost one's.
 _HEAD_NAMES = (
@@ -441,15 +447,15 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
-from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.encap import to_ipv4
-from mrc_host.proto.wire.icrc import Sealing
+from mrc_host.proto.wire.icrc import Sealing, crc32
 from mrc_host.proto.wire.messages import {kinds}, Message
 from mrc_host.proto.wire.packet import Drop, WireError
 
 Buffer = bytes | bytearray | memoryview
 PADS: Final = {pads}
 LENGTH: Final = Drop.LENGTH
+{constants}
 
 
 class Decoder:
@@ -484,7 +490,8 @@ def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]]) -> st
     """
     head = ", ".join(f"{name}: {'bytes' if name == 'addresses' else 'int'}" for name in _HEAD_NAMES)
     names = ", ".join(sorted({kind.__name__ for kind in kinds.values()}))
-    lines = [_HEADER.format(kinds=names, pads=PADS, head=head)]
+    constants = "\n".join(f"{name}: Final = {value}" for name, value in _CONSTANTS.items())
+    lines = [_HEADER.format(kinds=names, pads=PADS, head=head, constants=constants)]
     structs: dict[str, str] = {}
     encoders: dict[int, str] = {}
     for name, method in vars(signatures).items():

@@ -12,6 +12,7 @@ from mrc_host.proto.wire.packet import Drop, WireError
 # SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
 OUTER: Final = struct.Struct("!4sHH16s16s")
 SRH: Final = struct.Struct("!BBBBBBH")
+_PACK_OUTER: Final = OUTER.pack
 
 
 def encapsulation_length(packet: bytes, next_header: int) -> int:
@@ -33,10 +34,10 @@ def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple
     `destination` itself is not repeated).
     """
     if not segments:
-        return OUTER.pack(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
+        return _PACK_OUTER(inner[:4], len(inner), NEXT_IPV6 << 8 | 64, source, destination) + inner
     count = len(segments)
     srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
-    outer = OUTER.pack(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
+    outer = _PACK_OUTER(inner[:4], len(inner) + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
     return b"".join((outer, srh, *reversed(segments), inner))
 
 

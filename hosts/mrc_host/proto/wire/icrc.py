@@ -6,8 +6,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from mrc_host.proto.wire.crc import crc32
+from mrc_host.proto.wire import crc
 
+crc32: Final = crc.crc32
 # The constants are at most a few hundred per peer; more means forged addresses, so start again.
 _MAX_CONSTANTS: Final = 8192
 
