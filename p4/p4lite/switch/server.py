@@ -73,7 +73,7 @@ DESCRIPTION = {
         "ports",
         "patches",
     ),
-    "port": ("port", "interface", "name", "to_host", "to_switch", "pcap", "queue", "queues", "buffer"),
+    "port": ("port", "interface", "name", "to_host", "to_switch", "pcap", "queue", "queues", "buffer", "pfc", "mac"),
     "link": ("a", "b", "settings", "back"),
 }
 
@@ -289,6 +289,12 @@ class _Builder:
             if not priority.isdigit():
                 raise CodecError(f"{place}.queues: '{priority}' is no priority")
             port.set_queue(codec.queue_limits(limits, f"{place}.queues.{priority}"), int(priority))
+        mac = integer(item.get("mac", 0), f"{place}.mac", 0, (1 << 48) - 1)
+        pfc = item.get("pfc") or {}
+        for priority, settings in codec.check_keys(pfc, f"{place}.pfc", pfc).items():
+            if not priority.isdigit():
+                raise CodecError(f"{place}.pfc: '{priority}' is no priority")
+            port.set_pfc(int(priority), codec.pfc_settings(settings, f"{place}.pfc.{priority}"), mac)
         if item.get("buffer") is not None:
             port.set_buffer(codec.queue_limits(item["buffer"], f"{place}.buffer"))
 

@@ -5,6 +5,8 @@
  * 8 egress_rid, 10 enq_qdepth, 12 deq_qdepth, 14 qid, 15 the preserved metadata, 16 packet_length,
  * 20 deq_timedelta, 24 enq_timestamp, 32 egress_spec at the start, 34 rounds through recirculation.
  *
+ * ROUTED goes to the port of byte 1, as all ops do; the next switch finds there what byte 16 says here, and so on.
+ *
  * Any other op (the first byte of a MAC address): a patch cable between ports 1 and 2, 3 and 4, and so on. */
 #include <stdlib.h>
 
@@ -13,7 +15,7 @@
 enum { HEADER = 40 };
 enum op {
     FORWARD, DROP, MULTICAST, CLONE, EGRESS_CLONE, RESUBMIT, RECIRCULATE, DIGEST, TRUNCATE, EGRESS_DROP,
-    RESUBMIT_FOREVER, RECIRCULATE_FOREVER, CLONE_FOREVER, CLONE_AND_DROP, SHRINK, GROW, PATCH
+    RESUBMIT_FOREVER, RECIRCULATE_FOREVER, CLONE_FOREVER, CLONE_AND_DROP, SHRINK, GROW, ROUTED, PATCH
 };
 enum { NORMAL, INGRESS_CLONE, EGRESS_CLONED, RECIRCULATED = 4, RESUBMITTED = 6 };
 
@@ -96,6 +98,10 @@ static void ingress(struct p4_instance *instance, struct p4_phv *phv)
         return;
     }
     switch (v->header[0]) {
+    case ROUTED:
+        v->header[1] = v->header[16];
+        memmove(v->header + 16, v->header + 17, HEADER - 17);
+        break;
     case DROP: v->meta.egress_spec = instance->drop_port; break;
     case MULTICAST: v->meta.mcast_grp = argument; break;
     case CLONE_AND_DROP: v->meta.egress_spec = instance->drop_port; /* fall through */

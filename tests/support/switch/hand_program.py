@@ -35,6 +35,7 @@ class Op(enum.IntEnum):
     CLONE_AND_DROP = 13
     SHRINK = 14
     GROW = 15
+    ROUTED = 16
 
 
 def packet(
@@ -50,6 +51,12 @@ def packet(
     """A packet of `size` bytes."""
     head = bytes([op, argument, priority, int(stamp), second]) + bytes(HEADER - 5)
     return head + bytes([fill]) * (size - HEADER)
+
+
+def routed(*ports: int, priority: int = 0, size: int = 100) -> bytes:
+    """A packet that leaves the first switch through the first port, the second one through the second."""
+    head = bytes([Op.ROUTED, ports[0], priority, 0, 0]) + bytes(11) + bytes(ports[1:])
+    return head.ljust(size, b"\0")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,10 @@ def run_sanitized(*arguments: str) -> None:
 
 @pytest.mark.slow
 def test_the_fabric_under_sanitizers() -> None:
-    tests = [str(HERE / name) for name in ("test_target.py", "test_links.py", "test_fuzz.py", "test_outside.py")]
+    tests = [
+        str(HERE / name)
+        for name in ("test_target.py", "test_links.py", "test_fuzz.py", "test_outside.py", "test_pfc.py")
+    ]
     tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))
     run_sanitized(*tests, "-k", "not 24_switches")
 

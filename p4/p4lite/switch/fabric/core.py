@@ -31,6 +31,7 @@ SOURCES = (
     "observe.c",
     "offload.c",
     "outside.c",
+    "pfc.c",
     "pool.c",
     "traffic_manager.c",
 )
@@ -68,6 +69,8 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_is_up": (c_int, _P, c_uint32),
     "pf_port_queue": (c_int, _P, c_int32, c_uint64, c_uint64),
     "pf_port_stats": (c_int, _P, "pf_port_stats", c_uint32),
+    "pf_port_pfc": (c_int, _P, c_uint32, "pf_pfc_settings"),
+    "pf_port_pfc_stats": (c_uint32, _P, "pf_pfc_stats"),
     "pf_port_capture": (c_int, _P, c_char_p, c_uint32, c_uint32),
     "pf_port_collect": (c_int, _P, c_uint32),
     "pf_port_inject": (c_int, _P, c_char_p, c_uint32, c_uint64, POINTER(c_uint64)),

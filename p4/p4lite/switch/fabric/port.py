@@ -14,6 +14,8 @@ from p4lite.switch.fabric.values import (
     FabricError,
     Lag,
     LinkSettings,
+    PfcSettings,
+    PfcStats,
     PortStats,
     QueueLimits,
     QueueStats,
@@ -152,6 +154,56 @@ class Port:
             raise FabricError(f"{self.name}: {limits}: a capacity cannot be negative (0: no limit)")
         self._lib.pf_port_queue(self.pointer, which, limits.packets, limits.bytes)
 
+    def set_pfc(self, priority: int, settings: PfcSettings | None, source_mac: int = 0) -> None:
+        """Flow control of a priority at this port, None: off; what waits already counts.
+
+        `source_mac` is the port's own address, in its pause frames. FabricError for values out of range.
+        """
+        if not 0 <= priority < self._priority_queues:
+            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
+        c = None
+        if settings is not None:
+            settings.check()
+            c = self._core.new(
+                "pf_pfc_settings",
+                xoff_bytes=settings.xoff_bytes,
+                xon_bytes=settings.xon_bytes,
+                headroom_bytes=settings.headroom_bytes,
+                quanta=settings.quanta,
+                detection_ns=settings.detection_ns,
+                restoration_ns=settings.restoration_ns,
+                source_mac=source_mac,
+            )
+        if self._lib.pf_port_pfc(self.pointer, priority, None if c is None else ctypes.byref(c)) != 0:
+            raise FabricError(f"{self.name}: out of memory")
+
+    def pfc_stats(self) -> tuple[PfcStats, ...]:
+        """The priorities with flow control."""
+        c = self._core.array("pf_pfc_stats", self._core.max_priorities)
+        enabled = self._lib.pf_port_pfc_stats(self.pointer, c)
+        return tuple(
+            PfcStats(
+                priority,
+                each.held_bytes,
+                each.max_held_bytes,
+                each.pauses_sent,
+                each.resumes_sent,
+                each.pauses_received,
+                each.resumes_received,
+                each.pausing_ns,
+                each.paused_ns,
+                each.storms,
+                each.watchdog_drops,
+                each.headroom_drops,
+                bool(each.enabled),
+                bool(each.pausing),
+                bool(each.paused),
+                bool(each.storm),
+            )
+            for priority, each in enumerate(c)
+            if enabled >> priority & 1
+        )
+
     def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
         """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
 
@@ -186,6 +238,7 @@ class Port:
 
     def stats(self, *, reset: bool = False) -> PortStats:
         """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
+        pfc = self.pfc_stats()
         c = self._core.new("pf_port_stats")
         self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
         queues = tuple(
@@ -213,6 +266,7 @@ class Port:
             reordered=c.reordered,
             queues=queues,
             service_lag=lag(c.service_lag),
+            pfc=pfc,
         )
 
 

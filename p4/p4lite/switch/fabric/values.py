@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
+
+#: A pause frame, without preamble, FCS and gap, as all frames here.
+PFC_FRAME_BYTES: Final = 60
 
 
 class FabricError(Exception):
@@ -92,6 +96,61 @@ class QueueLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class PfcSettings:
+    """Priority flow control (IEEE 802.1Qbb) of one priority at one port; sizes in bytes, times in ns.
+
+    When more than `xoff_bytes` of what came in at the port wait in the switch, the other end of the link is asked to
+    pause for `quanta` of 512 bit times, and again after half of that, until no more than `xon_bytes` wait. What is on
+    its way meanwhile finds `headroom_bytes`; beyond them packets are dropped (`headroom_full`).
+
+    `detection_ns` (0: none) is the watchdog's: a queue that is paused for so long while packets wait in it loses these
+    and whatever comes to it, and in at its port, until nobody has asked for a pause for `restoration_ns`, as SONiC's
+    watchdog does with action drop.
+    """
+
+    xoff_bytes: int
+    xon_bytes: int
+    headroom_bytes: int
+    quanta: int = 0xFFFF
+    detection_ns: int = 0
+    restoration_ns: int = 0
+
+    def check(self) -> None:
+        """Raises FabricError for a value out of range."""
+        for name, low, high in (
+            ("xoff_bytes", 1, 1 << 48),
+            ("xon_bytes", 0, 1 << 48),
+            ("headroom_bytes", 0, 1 << 48),
+            ("quanta", 1, 0xFFFF),
+            ("detection_ns", 0, 10**15),
+            ("restoration_ns", 0, 10**15),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise FabricError(f"flow control {name}={getattr(self, name)}: not between {low} and {high}")
+        if self.xon_bytes > self.xoff_bytes:
+            raise FabricError(
+                f"flow control xon_bytes={self.xon_bytes} is above xoff_bytes={self.xoff_bytes}; a pause would end "
+                "before it begins"
+            )
+
+
+def pause_ns(quanta: int, rate_bps: int) -> int:
+    """How long a pause of so many quanta of 512 bit times is on a link (IEEE 802.1Qbb), ns; 0 without a rate."""
+    return quanta * 512 * 10**9 // rate_bps if rate_bps else 0
+
+
+def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:
+    """Headroom that a priority needs at one end of a link so that nothing is lost (IEEE 802.1Qbb, Annex O).
+
+    After the packet that crosses xoff, a packet that the transmitter is busy with delays the pause frame, which then
+    takes its own time and the link's delay. Until it has been obeyed the other end goes on sending, ends the packet
+    that it has begun, and all of this takes the link's delay again to arrive.
+    """
+    frame = PFC_FRAME_BYTES + overhead_bytes
+    return 3 * packet_bytes + frame + -(-2 * delay_ns * rate_bps // (8 * 10**9))
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One copy that a multicast group or clone session makes (`egress_rid` = `rid`)."""
 
@@ -128,6 +187,33 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PfcStats:
+    """Flow control of one priority at one port, since the last reset.
+
+    `held_bytes` came in here and wait in the switch. Pauses and resumes are counted by frame, refreshed ones too.
+    `pausing_ns`: how long the other end was asked to hold back; `paused_ns`: how long this port was. `storms`: how often
+    the watchdog acted, `watchdog_drops` what it dropped. `enabled`, `pausing`, `paused`, `storm`: how it is now.
+    """
+
+    priority: int
+    held_bytes: int
+    max_held_bytes: int
+    pauses_sent: int
+    resumes_sent: int
+    pauses_received: int
+    resumes_received: int
+    pausing_ns: int
+    paused_ns: int
+    storms: int
+    watchdog_drops: int
+    headroom_drops: int
+    enabled: bool
+    pausing: bool
+    paused: bool
+    storm: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """A histogram of delays in ns, logarithmic buckets (each at most 12.5 % wide): count and quantiles."""
 
@@ -144,7 +230,9 @@ class PortStats:
 
     Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running
     (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
-    (the kernel's ring overflowed), no_peer (the port leads nowhere), memory. What a link loses counts at its sender.
+    (the kernel's ring overflowed), no_peer (the port leads nowhere), memory, headroom_full and pfc_watchdog (flow
+    control). What a link loses counts at its sender. Pause frames count in `pfc` only, which has the priorities with
+    flow control.
     """
 
     rx_packets: int
@@ -158,6 +246,7 @@ class PortStats:
     queues: tuple[QueueStats, ...]
     #: Time from when a queue was due for service to when it was served (real clock), ns.
     service_lag: Lag
+    pfc: tuple[PfcStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import grpc
 from p4lite.switch.fabric.values import (
     Lateness,
     LinkSettings,
+    PfcSettings,
     PortStats,
     QueueLimits,
     SwitchState,
@@ -237,6 +238,13 @@ class TargetClient:
     def set_queue(self, device_id: int, port: int, limits: QueueLimits, priority: int | None = None) -> None:
         """Capacity of one priority's queue, or of each (None)."""
         self.call("SetQueue", device_id=device_id, port=port, limits=codec.plain(limits), priority=priority)
+
+    def set_pfc(
+        self, device_id: int, port: int, priority: int, settings: PfcSettings | None, source_mac: int = 0
+    ) -> None:
+        """Flow control of a priority at a port, None: off (see `PfcSettings`)."""
+        wanted = None if settings is None else codec.plain(settings)
+        self.call("SetPfc", device_id=device_id, port=port, priority=priority, settings=wanted, source_mac=source_mac)
 
     def set_buffer(self, device_id: int, port: int, limits: QueueLimits) -> None:
         """Capacity of the whole port over all priorities."""

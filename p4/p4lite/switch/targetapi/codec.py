@@ -16,6 +16,8 @@ from p4lite.switch.fabric.values import (
     Lag,
     Lateness,
     LinkSettings,
+    PfcSettings,
+    PfcStats,
     PortStats,
     QueueLimits,
     QueueStats,
@@ -85,6 +87,7 @@ def text(value: Any, where: str) -> str:
 
 _BURST_FIELDS = tuple(field.name for field in fields(BurstLoss))
 _LINK_FIELDS = tuple(field.name for field in fields(LinkSettings))
+_PFC_FIELDS = tuple(field.name for field in fields(PfcSettings))
 _DEFAULTS = LinkSettings()
 
 
@@ -122,6 +125,15 @@ def queue_limits(value: Any, where: str) -> QueueLimits:
     return QueueLimits(**{key: integer(item, f"{where}.{key}") for key, item in given.items()})
 
 
+def pfc_settings(value: Any, where: str) -> PfcSettings:
+    """PfcSettings from an object; `xoff_bytes`, `xon_bytes` and `headroom_bytes` are needed."""
+    given = check_keys(value, where, _PFC_FIELDS)
+    for key in ("xoff_bytes", "xon_bytes", "headroom_bytes"):
+        if key not in given:
+            raise CodecError(f"{where}: needs '{key}'")
+    return PfcSettings(**{key: integer(item, f"{where}.{key}") for key, item in given.items()})
+
+
 def plain(value: Any) -> dict[str, Any]:
     """A value type as an object."""
     return asdict(value)
@@ -130,7 +142,8 @@ def plain(value: Any) -> dict[str, Any]:
 def port_stats(value: dict[str, Any]) -> PortStats:
     """PortStats back from an object."""
     queues = tuple(QueueStats(**queue) for queue in value["queues"])
-    return PortStats(**{**value, "queues": queues, "service_lag": Lag(**value["service_lag"])})
+    pfc = tuple(PfcStats(**priority) for priority in value["pfc"])
+    return PortStats(**{**value, "queues": queues, "service_lag": Lag(**value["service_lag"]), "pfc": pfc})
 
 
 def switch_stats(value: dict[str, Any]) -> SwitchStats:

@@ -62,6 +62,7 @@ static void port_free(struct fabric *f, struct port *q)
 {
     device_close(f, q);
     pcap_close(q);
+    free(q->pfc);
     while (q->sources) {
         struct source *next = q->sources->next;
         source_free(f, q->sources);
@@ -246,7 +247,7 @@ void pf_switch_tick(struct sw *s)
 static void kick_all(struct sw *s)
 {
     for (uint32_t i = 0; i < s->ports_size; i++)
-        if (s->ports[i] && s->ports[i]->packets)
+        if (s->ports[i] && (s->ports[i]->packets || (s->ports[i]->pfc && s->ports[i]->pfc->due)))
             port_kick(s->fabric, s->ports[i]);
 }
 
@@ -280,6 +281,7 @@ static void port_reset_stats(struct port *q)
 {
     memset(&q->stats, 0, sizeof q->stats);
     memset(&q->lag, 0, sizeof q->lag);
+    pfc_reset_stats(q->sw->fabric, q);
     for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
         memset(&q->queues[i].stats, 0, sizeof q->queues[i].stats);
         q->queues[i].stats.max_packets = q->queues[i].packets;

@@ -86,6 +86,7 @@ int pf_port_remove(struct port *q)
     }
     if (q->patch)
         unpatch(f, q->patch);
+    pfc_free(f, q);
     port_flush(f, q);
     linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
     linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
@@ -171,9 +172,14 @@ int pf_port_up(struct port *q, uint32_t outgoing, uint32_t up)
     struct linkdir *d = direction(q, outgoing);
     pf_lock(f);
     settle(f);
-    if (d->up && !up)
+    if (d->up && !up) {
         linkdir_cut(f, d, PF_D_LINK_DOWN);
+        pfc_link_lost(f, d->owner);
+        if (d->owner->peer)
+            pfc_link_lost(f, d->owner->peer);
+    }
     d->up = up;
+    settle(f);
     pf_unlock(f);
     return PF_OK;
 }
@@ -224,6 +230,7 @@ int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
     if (reset) {
         memset(&q->stats, 0, sizeof q->stats);
         memset(&q->lag, 0, sizeof q->lag);
+        pfc_reset_stats(q->sw->fabric, q);
     }
     pf_unlock(q->sw->fabric);
     return PF_OK;

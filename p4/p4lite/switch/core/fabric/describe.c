@@ -14,6 +14,8 @@
 #define BATCH(f) P4_FIELD(pf_batch, f)
 #define TRANSMITTER(f) P4_FIELD(pf_transmitter, f)
 #define SEND(f) P4_FIELD(pf_send, f)
+#define PFC(f) P4_FIELD(pf_pfc_settings, f)
+#define PFC_STATS(f) P4_FIELD(pf_pfc_stats, f)
 #define NOTE(f) P4_FIELD(pf_notification, f)
 #define ERROR(n) P4_CONSTANT(pf_error, PF_E_, n)
 #define PORT_DROP(n, text) P4_CONSTANT(pf_port_drop, PF_D_, n),
@@ -24,6 +26,12 @@ static const struct p4_described rows[] = {
     LINK(loss), LINK(ge_to_bad), LINK(ge_to_good), LINK(ge_loss_bad), LINK(ge_loss_good), LINK(corrupt),
     LINK(duplicate), LINK(reorder), LINK(overhead_bytes), LINK(blackhole),
     P4_STRUCT(pf_replica), P4_FIELD(pf_replica, port), P4_FIELD(pf_replica, rid),
+    P4_STRUCT(pf_pfc_settings), PFC(xoff_bytes), PFC(xon_bytes), PFC(headroom_bytes), PFC(quanta), PFC(detection_ns),
+    PFC(restoration_ns), PFC(source_mac),
+    P4_STRUCT(pf_pfc_stats), PFC_STATS(held_bytes), PFC_STATS(max_held_bytes), PFC_STATS(pauses_sent),
+    PFC_STATS(resumes_sent), PFC_STATS(pauses_received), PFC_STATS(resumes_received), PFC_STATS(pausing_ns),
+    PFC_STATS(paused_ns), PFC_STATS(storms), PFC_STATS(watchdog_drops), PFC_STATS(headroom_drops), PFC_STATS(enabled),
+    PFC_STATS(pausing), PFC_STATS(paused), PFC_STATS(storm),
     P4_STRUCT(pf_lag), LAG(count), LAG(p50_ns), LAG(p90_ns), LAG(p99_ns), LAG(max_ns),
     P4_STRUCT(pf_queue_stats), QUEUE(depth_packets), QUEUE(depth_bytes), QUEUE(max_packets), QUEUE(max_bytes),
     QUEUE(enqueued_packets), QUEUE(enqueued_bytes), QUEUE(dropped_packets), QUEUE(dropped_bytes),

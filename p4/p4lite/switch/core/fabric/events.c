@@ -137,6 +137,10 @@ void run_step(struct fabric *f)
         timer_cancel(f, t);
         linkdir_arrived_late(f, CONTAINER(struct packet, timer, t));
         break;
+    case TIMER_PFC:
+        timer_cancel(f, t);
+        pfc_fire(f, CONTAINER(struct pfc, timer, t));
+        break;
     default:
         source_fire(f, CONTAINER(struct source, timer, t));
         break;

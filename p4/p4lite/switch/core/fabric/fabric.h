@@ -43,7 +43,9 @@ enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
     X(DEVICE, "device") \
     X(RX_RING, "rx_ring") \
     X(NO_PEER, "no_peer") \
-    X(MEMORY, "memory")
+    X(MEMORY, "memory") \
+    X(HEADROOM_FULL, "headroom_full") \
+    X(PFC_WATCHDOG, "pfc_watchdog")
 #define PF_PORT_DROP(name, text) PF_D_##name,
 enum pf_port_drop { PF_PORT_DROP_REASONS(PF_PORT_DROP) PF_PORT_DROPS };
 
@@ -77,6 +79,24 @@ struct pf_link_settings {
 
 struct pf_replica {
     uint32_t port, rid;
+};
+
+/* Priority flow control (IEEE 802.1Qbb) of one priority at one port. The peer is asked to pause when more than xoff_bytes
+ * that came in here wait in the switch, for `quanta` of 512 bit times of the link, again after half of that, and to go on
+ * at xon_bytes; beyond xoff_bytes + headroom_bytes packets are dropped. The watchdog: a queue that is paused for
+ * detection_ns (0: none) loses what waits and what comes, until nobody has asked for a pause for restoration_ns. */
+struct pf_pfc_settings {
+    uint64_t xoff_bytes, xon_bytes, headroom_bytes, quanta, detection_ns, restoration_ns;
+    uint64_t source_mac; /* of the pause frames; of the port, the last one given counts */
+};
+
+/* pausing_ns: how long the peer was to hold back; paused_ns: how long this port was. Frames are counted, refreshed ones too. */
+struct pf_pfc_stats {
+    uint64_t held_bytes, max_held_bytes;
+    uint64_t pauses_sent, resumes_sent, pauses_received, resumes_received;
+    uint64_t pausing_ns, paused_ns;
+    uint64_t storms, watchdog_drops, headroom_drops;
+    uint64_t enabled, pausing, paused, storm; /* 0 or 1, now */
 };
 
 struct pf_lag {
@@ -218,6 +238,10 @@ int pf_port_is_up(struct port *p, uint32_t outgoing);
 /* priority, or PF_QUEUE_EACH, or PF_QUEUE_BUFFER. 0: no limit. */
 int pf_port_queue(struct port *p, int32_t priority, uint64_t packets, uint64_t bytes);
 int pf_port_stats(struct port *p, struct pf_port_stats *out, uint32_t reset);
+/* NULL: off (default). */
+int pf_port_pfc(struct port *p, uint32_t priority, const struct pf_pfc_settings *settings);
+/* Fills PF_MAX_PRIORITIES of them if the port has or had flow control; returns the priorities that have it, as bits. */
+uint32_t pf_port_pfc_stats(struct port *p, struct pf_pfc_stats *out);
 /* limited: what is written counts against pf_files_room, and the file ends when there is none left. */
 int pf_port_capture(struct port *p, const char *path, uint32_t snaplen, uint32_t limited);
 /* What leaves an external port is kept for pf_deliveries (1, default) or only counted (0). */

@@ -265,6 +265,8 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
         port_drop(f, in, p, PF_D_NOT_RUNNING);
         return;
     }
+    if (in->pfc && pfc_receive(f, in, p))
+        return;
     in->stats.rx_packets++;
     in->stats.rx_bytes += p->len;
     s->stats.received++;

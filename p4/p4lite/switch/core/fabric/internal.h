@@ -26,7 +26,7 @@ struct buf {
     uint8_t mem[];
 };
 
-enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE };
+enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC };
 
 /* The place among events of one instant: by when they were planned, in order. `born` is twice the time of planning; what
  * a host planned between two events of the fabric is odd, and may be told later (`pf_send`). */
@@ -93,6 +93,32 @@ struct queue {
     struct pf_queue_stats stats;
 };
 
+/* Priority flow control of one priority at one port. Its receiving side: `held` and the pause that it asks of the peer;
+ * its sending side: the pause that the peer asks for. Times are PF_NO_TIME where there is none. */
+struct pfc_class {
+    struct pf_pfc_settings set;
+    uint64_t held;              /* bytes that came in here and wait in the switch */
+    uint64_t refresh_at;        /* when the peer is to be told again */
+    uint64_t pausing_since;
+    uint64_t paused_until, paused_since;
+    uint64_t stuck_since;       /* paused, and something waits */
+    uint64_t quiet_since;       /* no longer paused */
+    struct pf_pfc_stats stats;  /* what it counts; the rest is filled in when it is read */
+};
+
+/* Of one port; bit i of the sets is priority i. */
+struct pfc {
+    struct timer timer;
+    struct port *port;
+    uint64_t source_mac;
+    uint8_t enabled;
+    uint8_t due;                /* the peer is to be told */
+    uint8_t pausing;            /* the peer is to hold back */
+    uint8_t paused;             /* the peer wants us to hold back */
+    uint8_t storm;              /* the watchdog drops it */
+    struct pfc_class classes[PF_MAX_PRIORITIES];
+};
+
 /* A periodic source of frames (benchmarks, background traffic). */
 struct source {
     struct timer timer;
@@ -118,6 +144,7 @@ struct port {
     uint64_t packets, bytes, limit_packets, limit_bytes;
     uint64_t free_at;           /* when the transmitter is free */
     struct timer timer;         /* armed while packets wait for free_at */
+    struct pfc *pfc;            /* NULL: never had any */
     struct device *device;
     struct source *sources;
     FILE *pcap;
@@ -158,6 +185,7 @@ struct sw {
     uint32_t groups_size;
     struct session *sessions;
     uint32_t sessions_size;
+    uint32_t pfc_classes; /* with flow control, over all ports */
     struct pf_switch_stats stats;
 };
 
@@ -254,6 +282,17 @@ void port_serve(struct fabric *f, struct port *q, uint64_t start);
 void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate);
 void port_kick(struct fabric *f, struct port *q);
 void port_flush(struct fabric *f, struct port *q);
+
+/* pfc.c */
+bool pfc_admit(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
+void pfc_release(struct fabric *f, struct sw *s, const struct packet *p);
+bool pfc_receive(struct fabric *f, struct port *in, struct packet *p);
+struct packet *pfc_frame(struct fabric *f, struct port *q);
+void pfc_fire(struct fabric *f, struct pfc *pfc);
+void pfc_link_lost(struct fabric *f, struct port *q);
+void pfc_off(struct fabric *f, struct port *q);
+void pfc_free(struct fabric *f, struct port *q);
+void pfc_reset_stats(const struct fabric *f, struct port *q);
 
 /* forwarding.c */
 void target_receive(struct fabric *f, struct port *in, struct packet *p);

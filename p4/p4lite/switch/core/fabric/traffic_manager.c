@@ -30,6 +30,8 @@ void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t p
         port_drop(f, q, p, queue_full ? PF_D_QUEUE_FULL : PF_D_BUFFER_FULL);
         return;
     }
+    if (q->sw->pfc_classes && !pfc_admit(f, q, p, priority))
+        return;
     p->qid = (uint8_t)priority;
     p->time = f->now;
     list_push(&queue->list, p);
@@ -46,17 +48,37 @@ void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t p
     port_kick(f, q);
 }
 
-static struct packet *dequeue(struct port *q)
+/* The next packet; NULL when all that wait are of paused priorities. */
+static struct packet *dequeue(struct fabric *f, struct port *q)
 {
-    struct queue *queue = &q->queues[q->sw->config.priority_queues - 1];
-    while (!queue->list.head)
-        queue--;
+    uint32_t i = q->sw->config.priority_queues - 1, paused = q->pfc ? q->pfc->paused : 0;
+    while (!q->queues[i].list.head || paused >> i & 1)
+        if (i-- == 0)
+            return NULL;
+    struct queue *queue = &q->queues[i];
     struct packet *p = list_pop(&queue->list);
     queue->packets--;
     queue->bytes -= p->queue_bytes;
     q->packets--;
     q->bytes -= p->queue_bytes;
+    if (q->sw->pfc_classes)
+        pfc_release(f, q->sw, p);
     return p;
+}
+
+/* A pause frame goes before all packets, and only the peer's MAC takes it. */
+static bool transmit_pause(struct fabric *f, struct port *q, uint64_t start)
+{
+    struct packet *p = pfc_frame(f, q);
+    if (!p)
+        return false;
+    if (f->trace)
+        trace_packet(f, "tx_pause", q, p);
+    if (q->pcap)
+        pcap_packet(f, q, p, 1);
+    q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
+    linkdir_send(f, &q->out, p, q->free_at);
+    return true;
 }
 
 static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_t start)
@@ -86,12 +108,19 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_
  * The first transmission begins at `start`, which may lie before now. */
 void port_serve(struct fabric *f, struct port *q, uint64_t start)
 {
-    while (q->packets && q->sw->state == PF_RUNNING) {
+    while ((q->packets || (q->pfc && q->pfc->due)) && q->sw->state == PF_RUNNING) {
         if (q->free_at > f->now) {
             timer_arm(f, &q->timer, q->free_at, next_order(f));
             return;
         }
-        struct packet *p = dequeue(q);
+        if (q->pfc && q->pfc->due) {
+            if (transmit_pause(f, q, start))
+                start = q->free_at;
+            continue;
+        }
+        struct packet *p = dequeue(f, q);
+        if (!p)
+            return;
         if (!q->patch)
             p = target_egress(f, q, p);
         if (p) {
@@ -121,6 +150,8 @@ void port_flush(struct fabric *f, struct port *q)
         struct queue *queue = &q->queues[i];
         while ((p = list_pop(&queue->list))) {
             q->sw->stats.drops[PF_S_FLUSHED]++;
+            if (q->sw->pfc_classes)
+                pfc_release(f, q->sw, p);
             packet_drop_phv(q->sw, p);
             packet_free(f, p);
         }
