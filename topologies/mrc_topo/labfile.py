@@ -83,7 +83,12 @@ def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
         if spec["trim"] is not None:
             spec["trim"]["threshold"] = size(spec["trim"]["threshold"], 6)
         if spec["ecn"] is not None:
-            spec["ecn"] = {"kmin": size(spec["ecn"]["kmin"], 1), "kmax": size(spec["ecn"]["kmax"], 4)}
+            spec["ecn"] |= {"kmin": size(spec["ecn"]["kmin"], 1), "kmax": size(spec["ecn"]["kmax"], 4)}
+        if spec["pfc"] is not None:
+            spec["pfc"] |= {"xoff": size(spec["pfc"]["xoff"], 2)}
+            for key in ("xon", "headroom"):
+                if spec["pfc"][key] is not None:
+                    spec["pfc"][key] = size(spec["pfc"][key], 1)
 
     queue(scaled["queues"])
     for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):

@@ -178,11 +178,12 @@ def next_mac(topology: Topology, switch: Switch, port: int) -> int:
 
 
 def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
-    """Settings of an egress port: MACs of the hop, ECN (never on host ports), trimming, limit."""
+    """Settings of an egress port: MACs of the hop, ECN (on host ports if they mark), trimming, limit."""
     link = switch.links[port]
     dst_mac = next_mac(topology, switch, port)
     queue = link.queue
-    ecn = None if link.is_host_link else queue.ecn
+    ecn = None if queue.ecn is None or (link.is_host_link and not queue.ecn.host_ports) else queue.ecn
+    lossless = queue.pfc is not None and DATA_PRIORITY in queue.pfc.priorities
     params = {
         "src_mac": addressing.switch_mac(switch.plane, switch.tier, switch.index, port),
         "dst_mac": dst_mac,
@@ -192,7 +193,8 @@ def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
         "trim_threshold": NEVER if queue.trim is None else queue.trim.threshold,
         "trim_dscp": DSCP_TRIMMED_LASTHOP if link.is_host_link else DSCP_TRIMMED,
         "trim_priority": CONTROL_PRIORITY,
-        "queue_limit": queue.limit,
+        # What may wait is then a matter of the ports through which it came.
+        "queue_limit": NEVER if lossless else queue.limit,
         "stall_time": min(NEVER, 4 * queue.limit * 8 * 10**6 // link.spec.rate + STALL_MARGIN_US),
     }
     return TableEntry(PORTS, "FabricIngress.queueing.port_settings", params, (Match("port", port),))

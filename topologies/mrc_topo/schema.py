@@ -55,10 +55,14 @@ class LinkRates(Model):
 
 
 class EcnSpec(Model):
-    """Marking probability rises from 0 at `kmin` to 1 at `kmax` bytes in the egress data queue."""
+    """Marking probability rises from 0 at `kmin` to 1 at `kmax` bytes in the egress data queue.
+
+    Queues towards hosts mark only with `host_ports`: MRC's never do, DCQCN's always (`Lab.carrying`).
+    """
 
     kmin: Size = 16_384
     kmax: Size = 65_536
+    host_ports: bool = False
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -73,13 +77,55 @@ class TrimSpec(Model):
     threshold: Size = 98_304
 
 
+class WatchdogSpec(Model):
+    """The watchdog of priority flow control, as SONiC's with action drop, which has these times by default."""
+
+    detection: SomeTime = 200_000_000
+    restoration: SomeTime = 200_000_000
+
+
+class PfcSpec(Model):
+    """Priority flow control (IEEE 802.1Qbb) of every port, for transports that need it (`Lab.carrying`).
+
+    Sizes are of what came in through one port and waits in the switch. `xon` null: half of `xoff`; `headroom` null: what
+    the port's link needs.
+    """
+
+    xoff: SomeSize = 32_768
+    xon: Size | None = None
+    headroom: Size | None = None
+    priorities: Annotated[list[Annotated[int, Field(ge=0, le=7)]], Field(min_length=1, max_length=8)] = [0]
+    quanta: Annotated[int, Field(ge=1, le=0xFFFF)] = 0xFFFF
+    watchdog: WatchdogSpec | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.xon is not None and self.xon > self.xoff:
+            raise ValueError(
+                f"xon ({self.xon}) must not be above xoff ({self.xoff}): a pause would end before it begins"
+            )
+        return self
+
+
 class QueueSpec(Model):
-    """Queues of one egress port. `ecn` or `trim` null switches it off."""
+    """Queues of one egress port. `ecn` or `trim` null switches it off, so does `pfc`."""
 
     limit: Size = 131_072
     control_limit: Size = 262_144
     ecn: EcnSpec | None = EcnSpec()
     trim: TrimSpec | None = TrimSpec()
+    pfc: PfcSpec | None = None
+
+    def carrying(self, transport: str) -> QueueSpec:
+        """See `Lab.carrying`."""
+        if transport == "mrc":
+            return self if self.pfc is None else self.model_copy(update={"pfc": None})
+        changes: dict[str, object] = {}
+        if self.ecn is not None and not self.ecn.host_ports:
+            changes["ecn"] = self.ecn.model_copy(update={"host_ports": True})
+        if self.pfc is not None and self.trim is not None:
+            changes["trim"] = None
+        return self.model_copy(update=changes) if changes else self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -198,6 +244,19 @@ class Lab(Model):
     switch: Forwarder = "p4lite"
     compiler: Compiler = "p4lite"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+
+    def carrying(self, transport: str) -> Lab:
+        """The lab as a transport finds it: MRC's class is lossy, so its switches have no priority flow control; RoCE's
+        has what the file says, and ECN at the last hop, too, as DCQCN expects; nobody trims where nothing may be lost.
+        """
+        overrides = {
+            name: each if each.queue is None else each.model_copy(update={"queue": each.queue.carrying(transport)})
+            for name, each in self.overrides.items()
+        }
+        queues = self.queues.carrying(transport)
+        if queues is self.queues and overrides == self.overrides:
+            return self
+        return self.model_copy(update={"queues": queues, "overrides": overrides})
 
     @property
     def interface_mtu(self) -> int:

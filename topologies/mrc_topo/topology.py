@@ -121,6 +121,11 @@ class Topology:
         self._switch_by_name = {switch.name: switch for switch in self.switches}
         self._host_by_name = {host.name: host for host in self.hosts}
 
+    def carrying(self, transport: str) -> Topology:
+        """The same fabric with the queues that hosts of a transport find (`Lab.carrying`)."""
+        lab = self.lab.carrying(transport)
+        return self if lab is self.lab else Topology(lab)
+
     # --- numbers by rule -----------------------------------------------------------------------------
 
     def host_port_number(self, slot: int) -> int:

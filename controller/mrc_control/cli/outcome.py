@@ -79,11 +79,27 @@ def show(outcome: Outcome) -> None:
     counters = outcome.document["program_counters"]
     shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
     console.print(f"the P4 program counted: {shown or 'nothing'}")
+    if paused := _pauses(outcome):
+        console.print(paused)
     if not outcome.verdict.valid:
         for reason in outcome.verdict.reasons:
             console.print(f"[yellow]not valid[/]: {reason}")
     colour = "green" if outcome.verdict.passed else "red"
     console.print(f"[{colour}]{outcome.verdict.status}[/]; report: {outcome.folder / 'report.html'}")
+
+
+def _pauses(outcome: Outcome) -> str:
+    """What priority flow control did, in one line; empty if nothing."""
+    pauses: dict[str, dict[str, dict[str, int]]] = outcome.document.get("pauses", {})
+    rows = [(each["paused_ns"], port, each) for port, classes in pauses.items() for each in classes.values()]
+    if not rows:
+        return ""
+    longest, port, _ = max(rows, key=lambda row: row[0])
+    sums = {key: sum(each[key] for *_, each in rows) for key in ("pauses_sent", "storms", "headroom_drops")}
+    return (
+        f"flow control: {sums['pauses_sent']} pause frames at {len(pauses)} ports, longest at {port} "
+        f"({longest / 1e6:.1f} ms); storms {sums['storms']}, packets beyond the headroom {sums['headroom_drops']}"
+    )
 
 
 def _sums(outcome: Outcome) -> str:

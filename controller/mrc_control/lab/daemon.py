@@ -90,7 +90,7 @@ class Daemon:
 
     def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
         self.folder = folder
-        self.topology = topology
+        self.topology = topology = topology.carrying(transport)
         self.transport = transport
         self.net = HostNet(topology, veth=links == "veth")
         self.children: dict[str, subprocess.Popen[bytes]] = {}

@@ -17,11 +17,13 @@ from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EvMode, QueueSpec
 from mrc_topo.topology import Host, Link, Switch, Topology
-from p4lite.switch.fabric.values import LinkSettings, QueueLimits
+from p4lite.switch.fabric.values import LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
 from p4lite.switch.targetapi import codec as target_codec
 
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
 REAL_CLOCK_RTT_NS = 3_000_000
+#: On the real clock: what a late agent may send at once to catch up, and how late it looks at a pause.
+AGENT_PAUSE_NS = 10_000_000
 ETHERNET_BYTES = 14
 #: The fabric's loop wakes up at most once in this time. Links of tens of Mb/s take milliseconds for a packet.
 ROUND_US = 250
@@ -100,9 +102,57 @@ def _settings(link: Link, overhead: int) -> dict[str, Any]:
 
 
 def _queues(spec: QueueSpec) -> dict[str, Any]:
-    data = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT, bytes=spec.limit))
-    control = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT, bytes=spec.control_limit))
-    return {str(rules.DATA_PRIORITY): data, str(rules.CONTROL_PRIORITY): control}
+    limits = {rules.DATA_PRIORITY: spec.limit, rules.CONTROL_PRIORITY: spec.control_limit}
+    lossless = [] if spec.pfc is None else spec.pfc.priorities
+    # What may wait of a lossless priority is a matter of the ports through which it came.
+    none = target_codec.plain(QueueLimits(packets=0, bytes=0))
+    return {
+        str(priority): none if priority in lossless else target_codec.plain(QueueLimits(PACKETS_LIMIT, limit))
+        for priority, limit in limits.items()
+    }
+
+
+def needed_headroom(topology: Topology, link: Link, clock: str) -> int:
+    """The headroom of priority flow control that loses nothing at the end of a link, bytes."""
+    lab, rate = topology.lab, link.spec.rate
+    needed = pfc_headroom_bytes(rate, link.spec.delay, frame_bytes(topology), lab.link_overhead)
+    if clock == "real" and link.is_host_link:
+        # What the agent has sent by the time at which it looks is on its way.
+        needed += rate * (AGENT_PAUSE_NS + lab.nic.rx_usecs * 1000) // (8 * 10**9)
+    return needed
+
+
+def _pfc(topology: Topology, link: Link, clock: str) -> dict[str, Any]:
+    spec = link.queue.pfc
+    if spec is None:
+        return {}
+    watchdog = spec.watchdog
+    settings = PfcSettings(
+        xoff_bytes=spec.xoff,
+        xon_bytes=spec.xoff // 2 if spec.xon is None else spec.xon,
+        headroom_bytes=needed_headroom(topology, link, clock) if spec.headroom is None else spec.headroom,
+        quanta=spec.quanta,
+        detection_ns=0 if watchdog is None else watchdog.detection,
+        restoration_ns=0 if watchdog is None else watchdog.restoration,
+    )
+    return {str(priority): target_codec.plain(settings) for priority in spec.priorities}
+
+
+def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
+    """What a lab file says that it hardly means: headroom of flow control that links of it exceed."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for link in topology.carrying(transport).links.values():
+        pfc = link.queue.pfc
+        if pfc is not None and pfc.headroom is not None:
+            needed = needed_headroom(topology, link, clock)
+            if pfc.headroom < needed:
+                found.setdefault((pfc.headroom, needed), []).append(link.name)
+    return [
+        f"queues.pfc.headroom ({given} bytes) is too small for {names[0]}"
+        + (f" and {len(names) - 1} more links" if len(names) > 1 else "")
+        + f", which need {needed} bytes (rate x delay both ways, three packets, a pause frame): packets may be lost"
+        for (given, needed), names in found.items()
+    ]
 
 
 def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) -> dict[str, Any]:
@@ -110,6 +160,9 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
     ports = []
     for number, link in switch.links.items():
         port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
+        if pfc := _pfc(topology, link, plan.clock):
+            mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
+            port |= {"pfc": pfc, "mac": mac}
         interface = plan.interfaces.get((switch.name, number))
         settings = _settings(link, lab.link_overhead)
         if link.is_host_link:

@@ -51,6 +51,9 @@ def chosen(topology: Topology, switch: str | None = None, compiler: str | None =
         raise PartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")
     if compiler not in COMPILERS:
         raise PartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
+    queues = [topology.lab.queues, *(each.queue for each in topology.lab.overrides.values() if each.queue)]
+    if switch != "p4lite" and any(queue.pfc is not None for queue in queues):
+        raise PartMissing(f"{switch} has no priority flow control; leave queues.pfc out, or use p4lite")
     changes: dict[str, Any] = {"switch": cast(Forwarder, switch), "compiler": cast(Compiler, compiler)}
     if switch == "kernel":
         if compiler != "p4lite":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.lab import forwarders, lifecycle
+from mrc_control.lab import describe, forwarders, lifecycle
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
@@ -68,6 +69,8 @@ def session_for(
         NamespaceError: there can be no real-clock lab here.
     """
     topology = forwarders.chosen(load_lab(lab), switch, compiler)
+    for text in describe.warnings(topology, clock, transport):
+        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":
         progress("building the simulation")
         session: Session = VirtualSession(topology, transport)
@@ -202,14 +205,14 @@ def _await_findings(session: Session, result: RunResult, interrupted: Callable[[
             _note_findings(session, result)
 
 
-def _counters(session: Session) -> dict[str, int]:
-    """What the P4 program counted; nothing, where switches died or stand still."""
+def _counters(session: Session) -> dict[str, Any]:
+    """What the P4 program counted, and flow control by port; nothing, where switches died or stand still."""
     try:
-        return session.program_counters()
+        return {"program_counters": session.program_counters(), "pauses": session.pauses()}
     except LOST as error:
         if not session.deaths() and not session.frozen() and not is_silence(error):
             raise
-        return {}
+        return {"program_counters": {}, "pauses": {}}
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
@@ -258,7 +261,7 @@ def execute(
                 interruption.patient = True
                 with LiveView(topology) if live else contextlib.nullcontext(None) as view:
                     result = run_on(session, experiment, view, recording, interruption.check)
-                document = result.document() | {"program_counters": _counters(session)}
+                document = result.document() | _counters(session)
         except (LabDied, Interrupted) as error:
             if document is None:
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)

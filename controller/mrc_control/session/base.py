@@ -82,6 +82,10 @@ class Session(abc.ABC):
         """Counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
 
+    def pauses(self) -> dict[str, dict[str, Any]]:
+        """See `counters.pauses`."""
+        return counters.pauses(self.topology, self.fabric)
+
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
         return counters.program_counters(self.topology, self.fabric)

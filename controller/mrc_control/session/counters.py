@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from mrc_topo import rules
@@ -28,7 +29,8 @@ class CounterSource(Protocol):
 
 def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
     """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, and
-    `lost`: those of them that only a failure makes."""
+    `lost`: those of them that only a failure makes. With priority flow control also how long the port was paused, the
+    pause frames that it sent, and the storms that its watchdog saw."""
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -41,7 +43,26 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
                 "drops": sum(port.drops.values()),
                 "lost": sum(port.drops.get(reason, 0) for reason in FAILURE_DROPS),
             }
+            for pfc in port.pfc:
+                if pfc.priority == rules.DATA_PRIORITY:
+                    ports[f"{name}:{number}"] |= {
+                        "paused_ns": pfc.paused_ns,
+                        "pauses_sent": pfc.pauses_sent,
+                        "storms": pfc.storms,
+                    }
     return {"ports": ports}
+
+
+def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+    """What priority flow control did, per `SWITCH:PORT` and priority (`PfcStats`); only where it did something."""
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            for each in port.pfc:
+                if each.pauses_sent or each.pauses_received or each.headroom_drops:
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+    return found
 
 
 def program_counters(topology: Topology, source: CounterSource) -> dict[str, int]:

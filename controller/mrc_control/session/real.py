@@ -81,7 +81,8 @@ class RealSession(Session):
         self.first = state.first
         #: What had died before.
         self.mourned = set() if fresh else {(death.role, death.how) for death in state.deaths}
-        self.topology = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
+        chosen = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
+        self.topology = chosen.carrying(state.transport)
         self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
         self.hosts = self.clients
         self.target = self._connect()

@@ -75,7 +75,7 @@ class VirtualSession(Session):
 
     def __init__(self, topology: Topology, transport: str = "mrc") -> None:
         forwarders.check_clock(topology, self.clock)
-        self.topology = topology
+        self.topology = topology = topology.carrying(transport)
         self.transport = transport
         self._started: dict[str, int] = {}
         plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})

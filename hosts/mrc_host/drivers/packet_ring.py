@@ -16,7 +16,8 @@ from collections.abc import Iterable
 
 ETH_P_ALL = 0x0003
 ETH_HEADER_BYTES = 14
-IP_TYPES = (b"\x86\xdd", b"\x08\x00")
+#: What is handed on: IP, and MAC control (pauses), whose first byte is no IP version.
+IP_TYPES = (b"\x86\xdd", b"\x08\x00", b"\x88\x08")
 SOL_PACKET = 263
 PACKET_RX_RING = 5
 PACKET_STATISTICS = 6

@@ -11,6 +11,8 @@ from mrc_host.proto.events import Event
 from mrc_host.proto.transport import Driven
 
 MAGIC_END: Final = BODY_AT + len(MAGIC)
+#: First byte of a MAC control frame behind its Ethernet header (opcode 01xx); an IP packet begins with its version.
+MAC_CONTROL: Final = 0x01
 
 
 class Datapath:
@@ -22,6 +24,7 @@ class Datapath:
         sampler: has a timer, too.
         fault: told of what failed, by which error, when; no packet ends an agent.
         take: told of events, the oldest first, until nothing new comes of them.
+        mac_control: takes MAC control frames, as a NIC does.
     """
 
     def __init__(
@@ -31,18 +34,22 @@ class Datapath:
         sampler: Sampler,
         fault: Callable[[str, Exception, int], None],
         take: Callable[[Event, int], None],
+        mac_control: Callable[[int, bytes, int], None],
     ) -> None:
         self.endpoint = endpoint
         self.mapper = mapper
         self.sampler = sampler
         self.fault = fault
         self.take = take
+        self.mac_control = mac_control
 
     def receive(self, port: int, packet: bytes, now: int, /) -> None:
         """A packet arrived."""
         try:
             if len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
                 self.mapper.receive(packet, now)
+            elif packet and packet[0] == MAC_CONTROL:
+                self.mac_control(port, packet, now)
             else:
                 self.endpoint.receive_datagram(port, packet, now)
         except Exception as error:  # noqa: BLE001 - no packet ends an agent

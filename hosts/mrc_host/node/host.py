@@ -71,10 +71,13 @@ class HostNode:
         self.endpoint: Driven
         self.controller: NodeController | None = None
         self._new_job: Callable[..., Job[Pair]]
+        # MRC's class is lossy, and ignores pauses.
+        mac_control: Callable[[int, bytes, int], None] = lambda port, frame, now: None
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
             self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
             self._new_job = partial(Job, stacks.roce(roce, self.cq))
+            mac_control = roce.mac_control
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
@@ -82,7 +85,7 @@ class HostNode:
             self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
-        path = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take)
+        path = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
         # Of `Drivable`, without a call between: they are called for every packet.
         self.receive = path.receive
         self.to_send = path.to_send

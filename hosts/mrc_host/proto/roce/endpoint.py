@@ -12,7 +12,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig, WireConfig, check_address
@@ -35,6 +35,7 @@ from mrc_host.proto.wire.psn import PSN_MASK
 __all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
 
 _ECT0 = 2
+NEVER: Final = 1 << 62
 # All of `statistics()["endpoint"]`, there from the start.
 _COUNTERS = (
     "acks_sent", "cnps_received", "cnps_sent", "ecn_marked", "naks_sent", "not_in_order", "packets_sent",
@@ -63,6 +64,7 @@ class RoceConfig:
     max_inflight_packets: int = 1024
     rnr_delay_ns: int = 100_000
     initial_psn: int | None = None
+    pause_priority: int = 0  # of data, in priority flow control
 
     def __post_init__(self) -> None:
         check_address(self.address)
@@ -71,17 +73,21 @@ class RoceConfig:
         check_range("roce.retry_cnt", self.retry_cnt, 0, 7)
         check_range("roce.ack_every", self.ack_every, 1, 1024)
         check_range("roce.max_inflight_packets", self.max_inflight_packets, 1, 1 << 22)
+        check_range("roce.pause_priority", self.pause_priority, 0, 7)
         check_range("roce.rnr_delay_ns", self.rnr_delay_ns, 1, 10**9)
         if self.initial_psn is not None:
             check_range("initial_psn", self.initial_psn, 0, PSN_MASK)
 
 
 class _Port:
-    """One port: control packets that wait, QPs that owe an ACK, QPs that may send. `up`: carrier, and enabled."""
+    """One port: control packets that wait, QPs that owe an ACK, QPs that may send. `up`: carrier, and enabled.
+
+    Data waits until `paused_until`, if the switch asked for it.
+    """
 
     __slots__ = (
-        "acks", "carrier", "control", "enabled", "received_bytes", "received_packets", "ring", "sent_bytes",
-        "sent_packets", "up",
+        "acks", "carrier", "control", "enabled", "paused_ns", "paused_since", "paused_until", "pauses", "received_bytes",
+        "received_packets", "ring", "sent_bytes", "sent_packets", "up",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -90,6 +96,7 @@ class _Port:
         self.acks: dict[int, None] = {}
         self.ring: deque[RoceQueuePair] = deque()
         self.sent_packets = self.sent_bytes = self.received_packets = self.received_bytes = 0
+        self.pauses = self.paused_until = self.paused_since = self.paused_ns = 0
 
 
 class RoceEndpoint:
@@ -111,8 +118,33 @@ class RoceEndpoint:
         self._drops: Counter[str] = Counter()
         self._counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._next_qpn = rng.randrange(3, 1 << 23)
+        self._resume_at = NEVER  # of the first port whose pause ends
 
-    # --- the driver's five methods ---
+    # --- the driver's five methods, and one for MAC control ---
+
+    def mac_control(self, port: int, frame: bytes, now: int) -> None:
+        """A MAC control frame without Ethernet header: priority flow control (IEEE 802.1Qbb) is obeyed, as a NIC does.
+
+        Only data is of the priority that pauses concern (`RoceConfig.pause_priority`).
+        """
+        entry = self._ports[port]
+        priority = self.config.pause_priority
+        if len(frame) < 20 or frame[:2] != b"\x01\x01" or not frame[3] >> priority & 1:
+            return
+        at = 4 + 2 * priority
+        quanta = frame[at] << 8 | frame[at + 1]
+        self._resumed(entry, now)
+        if quanta:
+            rate = self.config.line_rate_bps // self.config.ports.count
+            entry.pauses += 1
+            entry.paused_since = now
+            entry.paused_until = now + quanta * 512 * 1_000_000_000 // rate
+        self._resume_at = min((each.paused_until for each in self._ports if each.paused_until), default=NEVER)
+
+    def _resumed(self, entry: _Port, now: int) -> None:
+        if entry.paused_until:
+            entry.paused_ns += min(now, entry.paused_until) - entry.paused_since
+            entry.paused_until = 0
 
     def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
         """Take one IPv6 packet that arrived on `port`. Bad input is counted and dropped."""
@@ -155,7 +187,7 @@ class RoceEndpoint:
                 break
             budget_bytes -= len(control[0])
             out.append(control.popleft())
-        while ring and not control:
+        while ring and not control and now >= entry.paused_until:
             qp = ring[0]
             if qp.port != port or not qp.sendable() or max(qp.paced_until, qp.not_before) > now:
                 ring.popleft()
@@ -178,6 +210,13 @@ class RoceEndpoint:
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called (ns), or None."""
+        time = self._next_qp_timer()
+        resume = self._resume_at
+        if resume == NEVER:
+            return time
+        return resume if time is None or resume < time else time
+
+    def _next_qp_timer(self) -> int | None:
         timers = self._timers
         while timers:
             time, number = timers[0]
@@ -189,7 +228,12 @@ class RoceEndpoint:
 
     def handle_timer(self, now: int) -> None:
         """Do what is due at `now`. Harmless when nothing is."""
-        while (time := self.next_timer()) is not None and time <= now:
+        if self._resume_at <= now:
+            for entry in self._ports:
+                if entry.paused_until <= now:
+                    self._resumed(entry, now)
+            self._resume_at = min((each.paused_until for each in self._ports if each.paused_until), default=NEVER)
+        while (time := self._next_qp_timer()) is not None and time <= now:
             qp = self._qps[heapq.heappop(self._timers)[1]]
             qp.timer_at = None
             qp.dcqcn.on_timer(now)
@@ -372,6 +416,8 @@ class RoceEndpoint:
                     "sent_bytes": entry.sent_bytes,
                     "received_packets": entry.received_packets,
                     "received_bytes": entry.received_bytes,
+                    "pauses_received": entry.pauses,
+                    "paused_ns": entry.paused_ns,
                 }
                 for number, entry in enumerate(self._ports)
             ],

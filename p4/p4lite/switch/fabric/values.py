@@ -191,8 +191,8 @@ class PfcStats:
     """Flow control of one priority at one port, since the last reset.
 
     `held_bytes` came in here and wait in the switch. Pauses and resumes are counted by frame, refreshed ones too.
-    `pausing_ns`: how long the other end was asked to hold back; `paused_ns`: how long this port was. `storms`: how often
-    the watchdog acted, `watchdog_drops` what it dropped. `enabled`, `pausing`, `paused`, `storm`: how it is now.
+    `pausing_ns`: how long the other end was asked to hold back; `paused_ns`: how long this port was. `storms`: how
+    often the watchdog acted, `watchdog_drops` what it dropped. `enabled`, `pausing`, `paused`, `storm`: how it is now.
     """
 
     priority: int
