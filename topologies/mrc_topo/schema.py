@@ -87,8 +87,8 @@ class WatchdogSpec(Model):
 class PfcSpec(Model):
     """Priority flow control (IEEE 802.1Qbb) of every port, for transports that need it (`Lab.carrying`).
 
-    Sizes are of what came in through one port and waits in the switch. `xon` null: half of `xoff`; `headroom` null: what
-    the port's link needs.
+    Sizes are of what came in through one port and waits in the switch. `xon` null: half of `xoff`; `headroom` null:
+    what the port's link needs.
     """
 
     xoff: SomeSize = 32_768

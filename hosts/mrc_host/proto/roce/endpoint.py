@@ -86,8 +86,8 @@ class _Port:
     """
 
     __slots__ = (
-        "acks", "carrier", "control", "enabled", "paused_ns", "paused_since", "paused_until", "pauses", "received_bytes",
-        "received_packets", "ring", "sent_bytes", "sent_packets", "up",
+        "acks", "carrier", "control", "enabled", "paused_ns", "paused_since", "paused_until", "pauses",
+        "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "up",
     )  # fmt: skip
 
     def __init__(self) -> None:
