@@ -142,7 +142,7 @@ def plain(value: Any) -> dict[str, Any]:
 def port_stats(value: dict[str, Any]) -> PortStats:
     """PortStats back from an object."""
     queues = tuple(QueueStats(**queue) for queue in value["queues"])
-    pfc = tuple(PfcStats(**priority) for priority in value["pfc"])
+    pfc = tuple(PfcStats(**priority) for priority in value.get("pfc", ()))
     return PortStats(**{**value, "queues": queues, "service_lag": Lag(**value["service_lag"]), "pfc": pfc})
 
 
