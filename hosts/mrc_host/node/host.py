@@ -49,6 +49,10 @@ class CommandError(Exception):
     """A command that cannot be carried out; the text says why and what would."""
 
 
+def _ignore_mac_control(port: int, frame: bytes, now: int) -> None:
+    """MRC's class is lossy: nobody may pause it."""
+
+
 class HostNode:
     """A host on any clock; see the module's docstring and `drivers.surface.Drivable`.
 
@@ -71,8 +75,7 @@ class HostNode:
         self.endpoint: Driven
         self.controller: NodeController | None = None
         self._new_job: Callable[..., Job[Pair]]
-        # MRC's class is lossy, and ignores pauses.
-        mac_control: Callable[[int, bytes, int], None] = lambda port, frame, now: None
+        mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
             self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
