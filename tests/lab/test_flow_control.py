@@ -15,6 +15,7 @@ from mrc_control.session.base import Session
 from mrc_host.drivers import packet_ring
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
+from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session
@@ -130,3 +131,14 @@ def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
     node.receive(0, bytes.fromhex("010100010064").ljust(46, b"\0"), 10)
     assert node.faults == 0
     assert not any(node.endpoint.statistics()["drops"].values())
+
+
+def test_the_labs_dcqcn_is_its_profile_at_the_rate_of_a_host_link() -> None:
+    for name, timer_us in (("paper", 55), ("nvidia", 300), ("hpcc", 900)):
+        topology = parse_lab(f"name: x\nroce: {{dcqcn: {name}, congestion_control: false}}")
+        dcqcn = load(describe.host_config(topology, topology.hosts[0], "virtual", "roce")).roce().dcqcn
+        assert dcqcn == profile(name, topology.lab.links.host.rate, enabled=False)
+        meant, _ = PROFILES[name]
+        assert dcqcn.rate_interval_ns == timer_us * 1000 * meant // topology.lab.links.host.rate
+    with pytest.raises(LabError, match="'paper', 'nvidia' or 'hpcc'"):
+        parse_lab("name: x\nroce: {dcqcn: fast}")

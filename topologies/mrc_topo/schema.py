@@ -179,6 +179,13 @@ class CcSpec(Model):
     adjust_period: SomeTime | None = None
 
 
+class RoceSpec(Model):
+    """The RoCE baseline's own: DCQCN's profile, scaled to the rate of host links, and whether it is used at all."""
+
+    dcqcn: Literal["paper", "nvidia", "hpcc"] = "paper"
+    congestion_control: bool = True
+
+
 class ReliabilitySpec(Model):
     """QP attributes (`mrc-protocol.md §4`): ACK timeout is 1.024 us * 2**timeout."""
 
@@ -237,6 +244,7 @@ class Lab(Model):
     ev: EvSpec = EvSpec()
     cc: CcSpec = CcSpec()
     reliability: ReliabilitySpec = ReliabilitySpec()
+    roce: RoceSpec = RoceSpec()
     nic: NicSpec = NicSpec()
     agents: AgentsSpec = AgentsSpec()
     overrides: dict[str, Override] = {}

@@ -270,6 +270,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
             "probes_to_revive": lab.ev.probes_to_revive,
         },
         "cc": cc,
+        "roce": lab.roce.model_dump(),
         "ports": {
             "status_repeat_ns": rtt,
             "status_repeat_max_ns": 64 * rtt,

@@ -23,6 +23,7 @@ from mrc_host.proto.config import (
     WireConfig,
 )
 from mrc_host.proto.congestion.base import CcConfig, algorithms
+from mrc_host.proto.congestion.dcqcn import profile
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.roce.endpoint import RoceConfig
@@ -89,7 +90,7 @@ class NodeConfig:
             ConfigError: an unknown section or key, or a value out of range.
         """
         sections = {"wire": WireConfig, "reliability": ReliabilityConfig, "ev": EvConfig, "ports": PortsConfig}
-        known = [*sections, "cc"]
+        known = [*sections, "cc", "roce"]
         unknown = set(self.settings) - set(known)
         if unknown:
             raise ConfigError(f"settings has no section '{min(unknown)}'; known: {', '.join(known)}")
@@ -124,7 +125,16 @@ class NodeConfig:
             ConfigError: as `endpoint`.
         """
         mrc = self.endpoint()
+        values = dict(self.settings.get("roce", {}))
+        rate = mrc.cc.line_rate_bps // mrc.ports.count
+        try:
+            dcqcn = profile(str(values.pop("dcqcn", "paper")), rate, bool(values.pop("congestion_control", True)))
+        except ValueError as error:
+            raise ConfigError(f"roce: {error}") from error
+        if values:
+            raise ConfigError(f"roce has no '{min(values)}'; known: congestion_control, dcqcn")
         return RoceConfig(
+            dcqcn=dcqcn,
             address=mrc.address,
             wire=mrc.wire,
             ports=mrc.ports,

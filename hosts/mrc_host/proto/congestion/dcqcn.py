@@ -6,7 +6,8 @@ drive it up: fast recovery towards the rate before the cut, then additive, then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from mrc_host.proto.limits import check_range
 
@@ -20,7 +21,7 @@ class DcqcnConfig:
     alpha_interval_ns: int = 55_000
     cnp_interval_ns: int = 50_000  # the responder sends at most one CNP per QP and interval
     rate_interval_ns: int = 55_000
-    byte_counter: int = 10_000_000
+    byte_counter: int | None = 10_000_000  # None: the timer alone raises the rate
     recovery_rounds: int = 5
     additive_bps: int | None = None
     hyper_bps: int | None = None
@@ -28,12 +29,77 @@ class DcqcnConfig:
 
     def __post_init__(self) -> None:
         check_range("dcqcn.g", self.g, 1e-6, 1.0)
-        for name in ("alpha_interval_ns", "cnp_interval_ns", "rate_interval_ns", "byte_counter"):
+        for name in ("alpha_interval_ns", "cnp_interval_ns", "rate_interval_ns"):
             check_range(f"dcqcn.{name}", getattr(self, name), 1, 10**12)
+        if self.byte_counter is not None:
+            check_range("dcqcn.byte_counter", self.byte_counter, 1, 10**12)
         check_range("dcqcn.recovery_rounds", self.recovery_rounds, 1, 100)
         for name in ("additive_bps", "hyper_bps", "minimum_bps"):
             if getattr(self, name) is not None:
                 check_range(f"dcqcn.{name}", getattr(self, name), 1, 10**13)
+
+
+#: The profiles in use, with the link rate that they are meant for: `paper` (Zhu et al., SIGCOMM 2015), `nvidia`
+#: (defaults of ConnectX adapters: NVIDIA's "DCQCN CC Parameters"), `hpcc` (slower increase: Li et al., HPCC, SIGCOMM
+#: 2019, section 2.3, and the configuration of its simulator). They differ most in the timers of increase (55, 300,
+#: 900 us) and of decrease (50, 4, 4 us), the pairs that HPCC compares.
+PROFILES: Final[dict[str, tuple[int, DcqcnConfig]]] = {
+    "paper": (40_000_000_000, DcqcnConfig(additive_bps=40_000_000, hyper_bps=400_000_000, minimum_bps=40_000_000)),
+    "nvidia": (
+        100_000_000_000,
+        DcqcnConfig(
+            g=5 / 1024,
+            alpha_interval_ns=1000,
+            cnp_interval_ns=4000,
+            rate_interval_ns=300_000,
+            byte_counter=32_767,
+            recovery_rounds=1,
+            additive_bps=5_000_000,
+            hyper_bps=50_000_000,
+            minimum_bps=1_000_000,
+        ),
+    ),
+    "hpcc": (
+        25_000_000_000,
+        DcqcnConfig(
+            alpha_interval_ns=1000,
+            cnp_interval_ns=4000,
+            rate_interval_ns=900_000,
+            byte_counter=None,
+            recovery_rounds=1,
+            additive_bps=50_000_000,
+            hyper_bps=100_000_000,
+            minimum_bps=100_000_000,
+        ),
+    ),
+}
+
+
+def profile(name: str, rate_bps: int, enabled: bool = True) -> DcqcnConfig:
+    """A profile for ports of this rate: times as many packets long, and rates the same shares, as at the profile's own.
+
+    Raises ValueError for a name that `PROFILES` has not.
+    """
+    if name not in PROFILES:
+        raise ValueError(f"dcqcn.profile is '{name}'; known: {', '.join(PROFILES)}")
+    meant_bps, c = PROFILES[name]
+
+    def time(value_ns: int) -> int:
+        return max(1, value_ns * meant_bps // rate_bps)
+
+    def share(value_bps: int | None) -> int | None:
+        return None if value_bps is None else max(1, value_bps * rate_bps // meant_bps)
+
+    return replace(
+        c,
+        enabled=enabled,
+        alpha_interval_ns=time(c.alpha_interval_ns),
+        cnp_interval_ns=time(c.cnp_interval_ns),
+        rate_interval_ns=time(c.rate_interval_ns),
+        additive_bps=share(c.additive_bps),
+        hyper_bps=share(c.hyper_bps),
+        minimum_bps=share(c.minimum_bps),
+    )
 
 
 class Dcqcn:
@@ -84,10 +150,11 @@ class Dcqcn:
 
     def on_sent(self, size: int) -> None:
         """Count bytes; a full counter is a round of increase."""
-        if self.deadline is None:
+        full = self.config.byte_counter
+        if self.deadline is None or full is None:
             return
         self._bytes += size
-        if self._bytes >= self.config.byte_counter:
+        if self._bytes >= full:
             self._bytes = 0
             self._byte_rounds += 1
             self._increase()
@@ -101,7 +168,8 @@ class Dcqcn:
 
     def _increase(self) -> None:
         rounds = self.config.recovery_rounds
-        low, high = sorted((self._timer_rounds, self._byte_rounds))
+        low = min(self._timer_rounds, self._byte_rounds)
+        high = max(self._timer_rounds, self._byte_rounds)
         if low > rounds:
             self.target += (low - rounds) * self._hyper
         elif high > rounds:
