@@ -153,7 +153,9 @@ def build() -> Path:
         try:
             target.chmod(0o755)
             compile_c(stage, translate(stage), target)
-            if native.key() == name and not folder.exists():
+            if native.key() != name:
+                raise BuildError("sources were edited meanwhile; again, please")
+            if not folder.exists():
                 target.rename(folder)
         finally:
             shutil.rmtree(target, ignore_errors=True)
