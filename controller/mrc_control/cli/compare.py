@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -29,33 +29,41 @@ def verb(
     with interruptible(), Console(stderr=True).status("starting") as status:
         cells = comparing.compare(comparison, lambda text: status.update(text))
     judged = comparing.judge(comparison, cells)
+    ideals = comparing.ideals(comparison)
     if as_json:
         # JSON has no infinity: a run that failed took no time that could be told.
         rows = [
-            {"variant": variant, "condition": at, "failure": cell.failure}
+            {"variant": variant, "condition": at, "failure": cell.failure, "ideal_seconds": ideals[variant]}
             | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
             for (variant, at), cell in cells.items()
         ]
         document = {"name": comparison.name, "cells": rows, "checks": [asdict(each) for each in judged]}
         typer.echo(json.dumps(document, indent=1, allow_nan=False))
     else:
-        _show_comparison(comparison, cells, judged)
+        _show_comparison(comparison, cells, judged, ideals)
     if not all(each.passed for each in judged):
         raise SystemExit(1)
 
 
 def _show_comparison(
-    comparison: Comparison, cells: dict[tuple[str, str], Cell], judged: Sequence[comparing.Judged]
+    comparison: Comparison,
+    cells: dict[tuple[str, str], Cell],
+    judged: Sequence[comparing.Judged],
+    ideals: Mapping[str, float | None],
 ) -> None:
     console = Console()
     first = comparison.conditions[0].name
     what = f"{comparison.workload.name}, {comparison.clock} clock: time of one iteration"
     table = Table(title=f"{comparison.title}\n{what}")
     table.add_column("variant")
+    known = any(each is not None for each in ideals.values())
+    if known:
+        table.add_column("ideal", justify="right")
     for condition in comparison.conditions:
         table.add_column(condition.name, justify="right")
     for variant in comparison.variants:
-        row = []
+        ideal = ideals[variant.name]
+        row = [] if not known else ["" if ideal is None else f"{ideal * 1e3:.1f} ms"]
         for condition in comparison.conditions:
             cell, base = cells[variant.name, condition.name], cells[variant.name, first]
             text = "failed" if math.isinf(cell.seconds) else f"{cell.seconds * 1e3:.1f} ms"
@@ -64,6 +72,8 @@ def _show_comparison(
             row.append(text)
         table.add_row(variant.name, *row)
     console.print(table)
+    if known:
+        console.print("ideal: headers, acknowledgements, hops and delays; no windows, queues, collisions or losses")
     table = Table(box=None)
     for column in ("ratio of times", "expected", "measured", ""):
         table.add_column(column)

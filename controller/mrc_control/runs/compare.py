@@ -19,6 +19,7 @@ from mrc_control.faults.kinds import KINDS
 from mrc_control.results.record import RunResult
 from mrc_control.runs.execute import session_for
 from mrc_control.runs.experiment import FOLDER, Name, Title, Workload, find_file, read
+from mrc_control.runs.ideal import ideal_seconds
 from mrc_control.runs.precheck import check_workload
 from mrc_control.runs.runner import Run
 from mrc_control.session.base import Session
@@ -182,6 +183,17 @@ def compare(comparison: Comparison, progress: Callable[[str], None] = lambda tex
                 progress(f"{variant.name}, {condition.name}")
                 cells[variant.name, condition.name] = _run(session, comparison, variant, condition)
     return cells
+
+
+def ideals(comparison: Comparison) -> dict[str, float | None]:
+    """Of every variant, what an iteration takes at least (`ideal_seconds`)."""
+    topology = load_lab(comparison.lab)
+    found = {}
+    for variant in comparison.variants:
+        spec = comparison.workload.spec()
+        spec.qps_per_peer = variant.qps_per_peer
+        found[variant.name] = ideal_seconds(topology, spec, variant.transport)
+    return found
 
 
 def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Cell:
