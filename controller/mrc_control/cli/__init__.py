@@ -19,6 +19,7 @@ from mrc_control.cli import (
     down,
     experiments,
     fail,
+    figures,
     p4sh,
     restore,
     run,
@@ -35,7 +36,7 @@ from mrc_host import running
 #: In the order in which `--help` has them.
 VERBS = (
     *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare),
+    *(run, demo, experiments, compare, figures),
     *(fail, restore, deny, allow),
     *(chaos, execute, sh, p4sh, capture),
 )

@@ -1,0 +1,68 @@
+"""A figure's plot as PNG and SVG, the same bytes for the same numbers."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_control.figures.model import Judged
+from p4lite.files import write_whole
+
+SIZE = (7.0, 3.4)
+GREY = "0.6"
+
+
+def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Writes NAME.svg and NAME.png from the rows of the figure's table; returns the files' names.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = judged.figure, judged.figure.axes
+    with matplotlib.rc_context({"svg.hashsalt": "mrclab", "svg.fonttype": "path", "font.size": 9}):
+        drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
+        lines: dict[str, list[tuple[float, float]]] = {}
+        cells = {row[1] for row in rows}
+        for _, run, series, x, _, y, _ in rows:
+            label = series if len(cells) == 1 or axes.kind != "steps" else f"{run}: {series}"
+            lines.setdefault(label, []).append((x, y))
+        for number, (label, points) in enumerate(lines.items()):
+            xs, ys = zip(*points, strict=True)
+            if axes.kind == "steps":
+                aside = label.endswith("what is left")
+                style: dict[str, Any] = {"color": GREY, "linestyle": "--"} if aside else {}
+                plot.step(xs, ys, where="post", label=label, linewidth=1.2, **style)
+            elif axes.kind == "bars":
+                width = 0.8 / len(lines)
+                places = [x - 0.4 + width * (number + 0.5) for x in xs]
+                plot.bar(places, ys, width=width, label=label)
+            else:
+                plot.plot(xs, ys, marker="o", markersize=3, label=label)
+        for result in judged.results.values() if axes.kind == "steps" else ():
+            for each in result["segments"]:
+                plot.axvline(each["at_s"], color="tab:red" if each["what"].startswith("fail") else GREY, linewidth=0.5)
+        if axes.ticks:
+            plot.set_xticks(range(len(axes.ticks)), axes.ticks)
+        if axes.log_x:
+            plot.set_xscale("log", base=2)
+        plot.set_ylim(bottom=0)
+        plot.set_xlabel(axes.x)
+        plot.set_ylabel(axes.y)
+        plot.grid(alpha=0.3)
+        if lines:
+            plot.legend(fontsize=8)
+        made = []
+        for kind, metadata in (("svg", {"Date": None, "Creator": "mrclab"}), ("png", {"Software": None})):
+            sink = io.BytesIO()
+            drawn.savefig(sink, format=kind, dpi=150, metadata=metadata)
+            write_whole(folder / f"{figure.name}.{kind}", sink.getvalue())
+            made.append(f"{figure.name}.{kind}")
+        pyplot.close(drawn)
+    return made

@@ -1,0 +1,166 @@
+"""What a figure is: the runs it is made of, what it claims of them, and the tables that come of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Size = Literal["quick", "full"]
+#: What a run leaves (`measure.measure`): plain data.
+Result = Mapping[str, Any]
+Results = Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run in simulated time.
+
+    Args:
+        name: unique in its figure.
+        lab: a lab file's document.
+        experiment: an experiment file's document; its schedule states the evidence of what it breaks.
+        impair: settings of the failure `impair` on all links between switches, from before the run to its end.
+        lost: packets that these links must lose, at least: the evidence of `impair`.
+        cost: seconds of one core that it takes, roughly.
+        broken: False runs it without any failure, and judges it as if there were one.
+    """
+
+    name: str
+    lab: Mapping[str, Any]
+    experiment: Mapping[str, Any]
+    impair: Mapping[str, Any] = field(default_factory=dict)
+    lost: int = 0
+    cost: float = 10.0
+    broken: bool = True
+
+    def digest(self, software: str) -> str:
+        """Of all that its result depends on; `software` stands for the programs."""
+        parts = [self.name, self.lab, self.experiment, self.impair, self.lost, self.broken, software]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def healthy(self) -> Cell:
+        """The same without its failures."""
+        return replace(self, broken=False)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number beside the bounds that the headline sets; not a number is outside of all bounds."""
+
+    what: str
+    value: float
+    low: float
+    high: float
+    unit: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it lies within them."""
+        return self.low <= self.value <= self.high
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row of a figure's table."""
+
+    cell: str
+    series: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What the columns x and y of a figure's table are, and how they are drawn."""
+
+    x: str
+    y: str
+    kind: Literal["steps", "lines", "bars"] = "lines"
+    log_x: bool = False
+    ticks: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper.
+
+    Args:
+        name: as the paper counts it.
+        paper: the paper's setup.
+        ours: what is different here.
+        headline: what the paper states, as it is tested.
+        cells: its runs, by size.
+        judge: the headline's numbers, from the runs' results.
+        points: its table.
+        differs: the reason why it cannot come out as the paper has it, where that is known.
+        without: a run without what the figure is about; with it the headline must fail.
+    """
+
+    name: str
+    title: str
+    paper: str
+    ours: str
+    headline: str
+    cells: Callable[[Size], Sequence[Cell]]
+    judge: Callable[[Results], Sequence[Measure]]
+    points: Callable[[Results], Iterator[Point]]
+    axes: Axes
+    differs: str = ""
+    without: Callable[[Cell], Cell] = Cell.healthy
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A figure with its results."""
+
+    figure: Figure
+    cells: Sequence[Cell]
+    results: Results
+    measures: Sequence[Measure]
+    failures: Sequence[str]
+
+    @property
+    def evidence(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """What shows that the failures were there, by run."""
+        return [(name, each) for name, result in self.results.items() for each in result["evidence"]]
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether the failures happened and all numbers lie within their bounds."""
+        good = all(each["passed"] for _, each in self.evidence) and all(each.passed for each in self.measures)
+        return bool(self.measures) and good and not self.failures
+
+    @property
+    def status(self) -> str:
+        """reproduced, differs because (of a reason that is known), or not reproduced."""
+        if self.reproduced:
+            return "reproduced"
+        known = self.figure.differs and not self.failures and all(each["passed"] for _, each in self.evidence)
+        return "differs because" if known else "not reproduced"
+
+
+def judged(figure: Figure, cells: Sequence[Cell], results: Results, failures: Sequence[str] = ()) -> Judged:
+    """Holds a figure's headline against its results; runs that failed are failures of the figure."""
+    wrong = list(failures)
+    wrong += [f"{name}: {text}" for name, result in results.items() for text in result["failures"]]
+    measures = figure.judge(results) if len(results) == len(cells) else []
+    return Judged(figure, cells, results, measures, wrong)
+
+
+def ratio(one: float, other: float) -> float:
+    """Not a number, which no bound takes, where there is nothing to compare with."""
+    return one / other if other and math.isfinite(one) and math.isfinite(other) else math.nan
+
+
+def least(values: Sequence[float]) -> float:
+    """Not a number of none."""
+    return min(values) if values else math.nan
+
+
+def most(values: Sequence[float]) -> float:
+    """Not a number of none."""
+    return max(values) if values else math.nan

@@ -1,0 +1,109 @@
+"""The page of all figures: one HTML file that opens offline; plots and tables lie beside it.
+
+Times that were measured are in `times.js` alone, so that the page is the same for the same results.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from mrc_control.figures.model import Judged, Size
+from p4lite.files import write_whole
+
+PAGE, TIMES = "index.html", "times.js"
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+img { width: 100%; max-width: 46rem } table { border-collapse: collapse; font-size: 13px }
+td, th { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
+.reproduced { color: #06702f } .differs { color: #8a5a00 } .not { color: #b00020 } code { font-size: 13px }
+"""
+
+
+def write(
+    folder: pathlib.Path,
+    figures: Sequence[Judged],
+    files: Mapping[str, Sequence[str]],
+    seconds: Mapping[str, float],
+    size: Size,
+    notes: Sequence[str] = (),
+) -> pathlib.Path:
+    """Writes the page and its times.
+
+    Args:
+        files: what lies beside it, by figure.
+        seconds: how long the runs of each figure took, one after another.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    lines = "".join(
+        f"document.getElementById({json.dumps('time-' + name)}).textContent = {json.dumps(f'{value:.1f} s of one core')};\n"
+        for name, value in seconds.items()
+    )
+    write_whole(folder / TIMES, lines)
+    write_whole(folder / PAGE, _page(figures, files, size, notes))
+    return folder / PAGE
+
+
+def _text(text: object) -> str:
+    return html.escape(str(text))
+
+
+def _page(figures: Sequence[Judged], files: Mapping[str, Sequence[str]], size: Size, notes: Sequence[str]) -> str:
+    overview = "".join(
+        f'<tr><td><a href="#{_text(each.figure.name)}">{_text(each.figure.name)}</a></td><td>{_text(each.figure.title)}'
+        f"</td><td>{_status(each)}</td></tr>"
+        for each in figures
+    )
+    told = "".join(f"<p>{_text(note)}</p>" for note in notes)
+    parts = "".join(_figure(each, files.get(each.figure.name, ()), size) for each in figures)
+    return (
+        "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>mrclab: the paper's figures</title>"
+        f"<style>{STYLE}</style></head><body>\n<h1>The paper's figures</h1>\n"
+        f"<p>Size: {size}. All runs are in simulated time: the lab's switch program, tables, packets and protocol core, at "
+        "rates and in fabrics that a small machine can simulate. Bounds are in the tables; a figure is reproduced "
+        f"when its failures have shown and every number lies within its bounds.</p>{told}\n"
+        f"<table><tr><th>figure</th><th></th><th>result</th></tr>{overview}</table>\n{parts}"
+        f'<script src="{TIMES}"></script>\n</body></html>\n'
+    )
+
+
+def _status(judged: Judged) -> str:
+    kind = judged.status.split()[0]
+    reason = f" {_text(judged.figure.differs)}" if kind == "differs" else ""
+    return f'<span class="{kind}">{_text(judged.status)}{reason}</span>'
+
+
+def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
+    figure = judged.figure
+    rows = "".join(
+        f"<tr><td>{_text(each.what)}</td><td>{each.low:.3g} to {each.high:.3g} {_text(each.unit)}</td>"
+        f"<td>{each.value:.4g} {_text(each.unit)}</td><td>{'good' if each.passed else 'missed'}</td></tr>"
+        for each in judged.measures
+    )
+    rows += "".join(
+        f"<tr><td>{_text(f'{run}: ' if len(judged.cells) > 1 else '')}{_text(each['what'])}</td>"
+        f"<td>{_text(each['expected'])}</td><td>{_text(each['measured'])}</td>"
+        f"<td>{'good' if each['passed'] else 'missed'}</td></tr>"
+        for run, each in judged.evidence
+    )
+    rows += "".join(
+        f"<tr><td>failed</td><td>nothing</td><td>{_text(each)}</td><td>missed</td></tr>" for each in judged.failures
+    )
+    plot = f"{figure.name}.svg"
+    image = f'<p><img src="{plot}" alt="{_text(figure.title)}"></p>' if plot in files else ""
+    links = ", ".join(f'<a href="{_text(each)}">{_text(each)}</a>' for each in files)
+    seeds = sorted({int(cell.lab.get("seed", 1)) for cell in judged.cells})
+    return (
+        f'<h2 id="{_text(figure.name)}">{_text(figure.name)}: {_text(figure.title)}</h2>\n<p>{_status(judged)}</p>'
+        f"<table><tr><th>paper</th><td>{_text(figure.paper)}</td></tr><tr><th>here</th><td>{_text(figure.ours)}</td></tr>"
+        f"<tr><th>headline</th><td>{_text(figure.headline)}</td></tr></table>\n{image}\n"
+        f"<table><tr><th>what</th><th>expected</th><th>measured</th><th></th></tr>{rows}</table>\n"
+        f"<p>{links}</p><p>{len(judged.cells)} runs, seed {', '.join(map(str, seeds))}; "
+        f"<code>mrclab figures {_text(figure.name)} --{size}</code>; "
+        f'<span id="time-{_text(figure.name)}"></span></p>\n'
+    )
