@@ -58,7 +58,7 @@ def across(schedule: Sequence[Mapping[str, Any]], duration: float, **more: Any) 
     """Each host of a rack sends to one of the other, and receives from it."""
     workload = {
         "name": "permutation",
-        "params": {"message_bytes": 131072, "window": 6, "shift": 4},
+        "params": {"message_bytes": 1048576, "window": 4, "shift": 4},
         "duration": duration,
     }
     return {"workload": {**workload, **more.pop("workload", {})}, "schedule": list(schedule), **more}
@@ -182,7 +182,7 @@ def _t1_freezes(size: Size) -> list[Cell]:
     step = _long(size, 0.8, 3.0)
     schedule = [
         {"at": step, "fail": "p1-t1.2", "kind": "freeze", "loss": 0.0, "evidence": {"dropped": 1, "evs_lost": 1}},
-        {"at": 2 * step, "fail": "p1-t1.2", "kind": "reboot", "loss": 0.0, "evidence": {"carried": 0.2}},
+        {"at": 2 * step, "fail": "p1-t1.2", "kind": "reboot", "loss": 0.0, "evidence": {"dropped": 1}},
         {"at": 3 * step, "restore": "p1-t1.2", "loss": 0.0},
     ]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": EVS_8}}]

@@ -33,6 +33,8 @@ BIN_S = 0.05
 GLITCH = 0.85
 #: What is done within this time is one step.
 TOGETHER_S = 0.02
+#: After a step goodput counts as settled.
+SETTLED_S = 0.15
 
 
 @cache
@@ -102,7 +104,7 @@ def measure(cell: Cell) -> dict[str, Any]:
             "evidence": found,
             "failures": [*document["failures"], *wrong],
             "series": _series(document),
-            "segments": _segments(document),
+            "segments": _segments(document, experiment.workload.duration or math.inf),
             "streams": [],
             "latency": [],
             "iterations": [],
@@ -146,22 +148,22 @@ def _series(document: Mapping[str, Any]) -> list[list[float]]:
     return [[round(float(t), 3), round(float(y)), float(s)] for t, y, s in zip(edges, rates, left, strict=False)]
 
 
-def _segments(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _segments(document: Mapping[str, Any], lasts: float) -> list[dict[str, Any]]:
     """Of each step of the schedule, against what was before the first: `at_s`, `until_s`, `what`, `left` (share of the
-    capacity), `settled` (share of goodput in its second half), `mean`, `lowest`, and `glitch_s`, how long goodput was
-    below `GLITCH` of what is left."""
+    capacity), `settled` (share of goodput after `SETTLED_S`), `mean`, `lowest`, and `glitch_s`, how long goodput was
+    below `GLITCH` of what is left. The last ends where the workload begins to (after `lasts` seconds)."""
     steps = _steps(document)
     edges = analysis.grid(document, BIN_S)
     rates = analysis.goodput_bps(document, edges)
     if not steps:
         return []
     baseline = analysis.window_mean(rates, edges, steps[0][0] / 2, steps[0][0])
-    ends = [*(time for time, _, _ in steps[1:]), float(edges[-1])]
+    ends = [*(time for time, _, _ in steps[1:]), min(float(edges[-1]), lasts)]
     found = []
     for (begin, left, text), end in zip(steps, ends, strict=True):
         inside = (edges[:-1] >= begin - 1e-9) & (edges[1:] <= end + 1e-9)
         shares = rates[inside] / baseline if baseline else np.zeros(int(inside.sum()))
-        half = shares[len(shares) // 2 :]
+        half = shares[round(SETTLED_S / BIN_S) :]
         runs = [len(list(group)) for low, group in itertools.groupby(shares < GLITCH * left) if low]
         found.append(
             {

@@ -41,7 +41,8 @@ def write(
         WriteError: one could not be written.
     """
     lines = "".join(
-        f"document.getElementById({json.dumps('time-' + name)}).textContent = {json.dumps(f'{value:.1f} s of one core')};\n"
+        f"document.getElementById({json.dumps('time-' + name)}).textContent = "
+        f"{json.dumps(f'{value:.1f} s of one core')};\n"
         for name, value in seconds.items()
     )
     write_whole(folder / TIMES, lines)
@@ -64,9 +65,9 @@ def _page(figures: Sequence[Judged], files: Mapping[str, Sequence[str]], size: S
     return (
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>mrclab: the paper's figures</title>"
         f"<style>{STYLE}</style></head><body>\n<h1>The paper's figures</h1>\n"
-        f"<p>Size: {size}. All runs are in simulated time: the lab's switch program, tables, packets and protocol core, at "
-        "rates and in fabrics that a small machine can simulate. Bounds are in the tables; a figure is reproduced "
-        f"when its failures have shown and every number lies within its bounds.</p>{told}\n"
+        f"<p>Size: {size}. All runs are in simulated time: the lab's switch program, tables, packets and protocol "
+        "core, at rates and in fabrics that a small machine can simulate. Bounds are in the tables; a figure is "
+        f"reproduced when its failures have shown and every number lies within its bounds.</p>{told}\n"
         f"<table><tr><th>figure</th><th></th><th>result</th></tr>{overview}</table>\n{parts}"
         f'<script src="{TIMES}"></script>\n</body></html>\n'
     )

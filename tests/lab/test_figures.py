@@ -1,0 +1,213 @@
+"""The paper's figures: none is reproduced without its failure; pages that are the same; what is done stays done."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from mrc_control.figures import catalogue, failures, measure, produce, tables, work
+from mrc_control.figures.model import Cell, Figure, Size, judged
+from mrc_control.runs.experiment import ExperimentError
+
+COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+
+
+def small_cells(size: Size) -> list[Cell]:
+    """A pair of hosts with two ports, of which one goes and comes back."""
+    schedule = [
+        {"at": 0.4, "fail": "h0:1", "loss": 0.5, "evidence": {"ports_down": 2, "goodput": 0.8}},
+        {"at": 0.8, "restore": "h0:1", "loss": 0.0},
+    ]
+    return [Cell("run", failures.lab(2, 2), failures.one_pair(schedule, 1.2))]
+
+
+SMALL = dataclasses.replace(catalogue.FIGURES["9a"], name="small", cells=small_cells)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("figures")
+    _, done = produce.produce([SMALL], "quick", folder, 1)
+    assert done[0].status == "reproduced", (done[0].measures, done[0].evidence, done[0].failures)
+    return folder
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """All that must be the same for the same inputs."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "times.js" and path.suffix != ".time"
+    }
+
+
+def test_the_page_is_the_same_for_the_same_inputs(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    produce.produce([SMALL], "quick", tmp_path, 1)
+    assert contents(tmp_path) == contents(made)
+    names = set(contents(made))
+    assert {"index.html", "small.csv", "small-checks.csv", "small.svg", "small.png"} <= names
+
+
+def test_the_page_asks_nobody_else(made: pathlib.Path) -> None:
+    page = (made / "index.html").read_text()
+    assert "reproduced" in page
+    assert 'src="small.svg"' in page
+    asked = re.findall(r"(?:src|href)=\"([^\"#]+)\"", page)
+    assert asked
+    assert all((made / each).is_file() for each in asked)
+    assert "http" not in page
+
+
+def test_what_is_done_is_not_done_again(made: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(count: int) -> Any:
+        raise AssertionError("a run was begun")
+
+    monkeypatch.setattr(work, "_workers", never)
+    produce.produce([SMALL], "quick", made, 1)
+    other = dataclasses.replace(SMALL, cells=lambda size: [dataclasses.replace(small_cells(size)[0], name="other")])
+    with pytest.raises(AssertionError, match="begun"):
+        produce.produce([other], "quick", made, 1)
+
+
+def test_a_damaged_result_counts_for_nothing(tmp_path: pathlib.Path) -> None:
+    store = work.Store(tmp_path)
+    store.put("aa", "run", {"x": 1}, 1.0)
+    assert store.get("aa") == {"x": 1}
+    assert store.seconds("aa") == 1.0
+    (store.folder / "bb.json").write_bytes((store.folder / "aa.json").read_bytes())
+    (store.folder / "cc.json").write_text('{"digest": "cc", "res')
+    assert store.get("bb") is None
+    assert store.get("cc") is None
+    assert store.seconds("cc") == 0.0
+
+
+def test_a_digest_is_of_all_inputs() -> None:
+    cell = small_cells("quick")[0]
+    others = [
+        dataclasses.replace(cell, name="x"),
+        dataclasses.replace(cell, lab={**cell.lab, "seed": 2}),
+        dataclasses.replace(cell, experiment={**cell.experiment, "transport": "roce"}),
+        dataclasses.replace(cell, impair={"loss": 0.1}),
+        dataclasses.replace(cell, lost=5),
+        cell.healthy(),
+    ]
+    assert len({each.digest("v1") for each in (cell, *others)} | {cell.digest("v2")}) == len(others) + 2
+    assert dataclasses.replace(cell, cost=99).digest("v1") == cell.digest("v1")
+
+
+def test_small_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) -> None:
+    _, done = produce.produce([SMALL], "quick", tmp_path, 1, broken=False)
+    assert done[0].status == "not reproduced"
+    assert not any(each["passed"] for _, each in done[0].evidence)
+    assert not any(each.passed for each in done[0].measures)
+
+
+def test_tables_have_the_schema_of_the_docs(made: pathlib.Path) -> None:
+    docs = (pathlib.Path(__file__).parents[2] / "docs" / "figures.md").read_text()
+    for name, heads in (("small.csv", tables.POINTS), ("small-checks.csv", tables.CHECKS)):
+        with (made / name).open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        assert tuple(rows[0]) == heads
+        assert all(f"`{head}`" in docs for head in heads)
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+@pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
+def test_every_run_can_be(figure: Figure, size: Size) -> None:
+    cells = figure.cells(size)
+    assert len({cell.name for cell in cells}) == len(cells)
+    for cell in cells:
+        assert cell.cost > 0
+        measure.prepare(cell)
+        measure.prepare(figure.without(cell))
+        assert figure.without(cell).digest("") != cell.digest("") or len(cells) > 1
+
+
+@pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
+def test_a_figure_without_results_is_not_reproduced(figure: Figure) -> None:
+    cells = figure.cells("quick")
+    assert judged(figure, cells, {}).status == "not reproduced"
+    assert judged(figure, cells, {}, ["run: died"]).failures == ["run: died"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("MRCLAB_FIGURES" not in os.environ, reason="half an hour; MRCLAB_FIGURES=1 runs it")
+@pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
+def test_every_figure_needs_its_failure(figure: Figure, tmp_path: pathlib.Path) -> None:
+    _, done = produce.produce([figure], "quick", tmp_path, 1, broken=False)
+    assert done[0].status == "not reproduced"
+
+
+def test_list_and_bad_input(tmp_path: pathlib.Path) -> None:
+    def mrclab(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*COMMAND, "figures", *words], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+
+    shown = mrclab("--list")
+    assert shown.returncode == 0
+    assert all(name in shown.stdout for name in catalogue.FIGURES)
+    (tmp_path / "file").write_text("")
+    for words, hint in (
+        (["99"], "no figure '99'; known: 5-9d"),
+        (["--quick", "--full"], "exclude each other"),
+        (["--jobs", "0"], "from 1 to 1024"),
+        (["9a", "-o", "file"], "no folder for results"),
+    ):
+        done = mrclab(*words)
+        assert done.returncode == 2 and hint in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    with pytest.raises(ExperimentError, match=r"no figure '99'; known: .*9a"):
+        catalogue.chosen(["9a", "99"])
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
+    """Ended by SIGKILL after its first run, it leaves that; none of its processes stays."""
+    script = """
+import pathlib, sys
+from test_figures import SMALL, small_cells
+from mrc_control.figures import produce
+import dataclasses
+def cells(size):
+    cell = small_cells(size)[0]
+    return [dataclasses.replace(cell, name=f"run{n}", lab={**cell.lab, "seed": n + 1}) for n in range(3)]
+if __name__ == "__main__":
+    figure = dataclasses.replace(SMALL, cells=cells, judge=lambda results: [])
+    produce.produce([figure], "quick", pathlib.Path(sys.argv[1]), 1, lambda each: print(each.done, flush=True))
+"""
+    program = tmp_path / "program.py"
+    program.write_text(script)
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parents[1])])
+    command = [sys.executable, str(program), str(tmp_path / "out")]
+    (tmp_path / "out").mkdir()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as first:
+        assert first.stdout is not None
+        assert [first.stdout.readline().strip() for _ in range(2)] == ["0", "1"]
+        first.send_signal(signal.SIGKILL)
+    kept = list((tmp_path / "out" / "runs").glob("*.json"))
+    assert len(kept) == 1
+    before = kept[0].stat().st_mtime_ns
+    again = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=300)
+    assert again.stdout.split()[0] == "1" and again.returncode == 0, again.stderr
+    assert kept[0].stat().st_mtime_ns == before
+    assert len(list((tmp_path / "out" / "runs").glob("*.json"))) == 3
+
+
+@pytest.mark.skipif(
+    not any(importlib.util.find_spec(each) for each in ("pandas", "polars")), reason="neither pandas nor polars is here"
+)
+def test_the_script_of_the_docs_redraws_a_figure(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    script = pathlib.Path(__file__).parents[2] / "docs" / "redraw.py"
+    assert len(script.read_text().splitlines()) <= 25
+    picture = tmp_path / "mine.png"
+    subprocess.run([sys.executable, str(script), str(made / "small.csv"), str(picture)], check=True, timeout=120)
+    assert picture.read_bytes().startswith(b"\x89PNG")
