@@ -164,7 +164,7 @@ def test_list_and_bad_input(tmp_path: pathlib.Path) -> None:
         (["9a", "-o", "file"], "no folder for results"),
     ):
         done = mrclab(*words)
-        assert done.returncode == 2 and hint in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert (done.returncode, hint in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
     with pytest.raises(ExperimentError, match=r"no figure '99'; known: .*9a"):
         catalogue.chosen(["9a", "99"])
 
@@ -197,7 +197,7 @@ if __name__ == "__main__":
     assert len(kept) == 1
     before = kept[0].stat().st_mtime_ns
     again = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=300)
-    assert again.stdout.split()[0] == "1" and again.returncode == 0, again.stderr
+    assert (again.stdout.split()[:1], again.returncode) == (["1"], 0), again.stderr
     assert kept[0].stat().st_mtime_ns == before
     assert len(list((tmp_path / "out" / "runs").glob("*.json"))) == 3
 

@@ -271,7 +271,7 @@ def _of_collective(name: str, made: Any) -> Figure:
         name,
         f"{what[0].upper()}{what[1:]} with and without loss",
         f"{what} of 16 and 64 NICs by MRC with 1 QP, RoCE with 1 and 16, at 0, 0.1 and 1 % loss (Fig. {name})",
-        "16 ranks (64 with --full) of two ports of 50 Mb/s, 4 MiB (and up to 64 MiB with --full); RoCE with DCQCN, without "
+        "16 ranks (64 with --full) of two ports of 50 Mb/s, 4 MiB (up to 64 MiB with --full); RoCE with DCQCN, without "
         "PFC, one path of one plane for each QP",
         "RoCE with 1 QP needs about twice as long; 0.1 % costs MRC little; at 1 % MRC slows to a third at worst, and "
         "RoCE far more",
