@@ -15,6 +15,8 @@ LINK = {"rate": "5Mbps", "delay": "100us"}
 RUN = "run"
 CUT = {"dropped": 1, "evs_lost": 1}
 NIC = {"carried": 0.05, "ports_down": 2, "goodput": 0.95}
+#: Of a port that fails together with another there is nothing before to compare with.
+ALSO = {"ports_down": 2}
 #: Beside the fault itself: what windows of 50 ms of a few Mb/s scatter.
 NEAR = 0.08
 
@@ -105,6 +107,21 @@ def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
     ]
 
 
+def stays(results: Results) -> list[Measure]:
+    """Nothing lasting, and what is missing meanwhile is bounded."""
+    found = segments(results)
+    return [
+        Measure(
+            "lowest settled goodput of a step over that before",
+            least([each["settled"] for each in found]),
+            1 - NEAR,
+            1.1,
+        ),
+        Measure("longest glitch", most([each["glitch_s"] for each in found]), 0.0, 0.3, "s"),
+        Measure("queue pairs in error", results[RUN]["qp_errors"] if found else math.nan, 0, 0),
+    ]
+
+
 def _long(size: Size, quick: float, full: float) -> float:
     return quick if size == "quick" else full
 
@@ -128,7 +145,9 @@ def _flapping_ports(size: Size) -> list[Cell]:
     schedule: list[dict[str, Any]] = []
     for number in range(count):
         at = 1.0 + 2 * half * number
-        schedule += [{"at": at, "fail": port, "loss": 0.25, "evidence": NIC} for port in ("h0:1", "h0:6")]
+        schedule += [
+            {"at": at, "fail": port, "loss": 0.25, "evidence": shown} for port, shown in (("h0:1", NIC), ("h0:6", ALSO))
+        ]
         schedule += [{"at": at + half, "restore": port, "loss": 0.0} for port in ("h0:1", "h0:6")]
     duration = 1.0 + 2 * half * count
     return [Cell(RUN, pair_of_eight(), one_pair(schedule, duration), cost=duration * 1.5)]
@@ -141,7 +160,7 @@ def _two_at_once(size: Size) -> list[Cell]:
     left = [0.25, 0.5, 0.5]
     for number, names in enumerate(rounds):
         for name in names:
-            shown = NIC if ":" in name else CUT
+            shown = CUT if ":" not in name else NIC if name == names[0] else ALSO
             schedule.append({"at": step * (number + 1), "fail": name, "loss": left[number], "evidence": shown})
     back = [0.5, 0.25, 0.0]
     for number, names in enumerate(reversed(rounds)):
@@ -229,7 +248,7 @@ def _links_in_steps(size: Size) -> list[Cell]:
 
 
 def _many_flap(size: Size) -> list[Cell]:
-    half, count = _long(size, 0.4, 1.0), 2 if size == "quick" else 5
+    half, count = _long(size, 0.8, 2.0), 2 if size == "quick" else 5
     links = [f"p{plane}-t0.{plane % 2}--p{plane}-t1.{t1}" for plane, t1 in ((0, 0), (1, 2), (2, 4), (3, 5))]
     schedule: list[dict[str, Any]] = []
     for number in range(count):
@@ -328,9 +347,9 @@ FIGURES = [
         "T0-T1 links go down in steps",
         "T0-T1 links are taken down step by step (Fig. 9c)",
         "6 uplinks for 4 hosts at each T0, of which one or two fail in each plane",
-        "minimal change: goodput stays within 8 % of what it was",
+        "minimal change: goodput settles within 8 % of what it was, and each glitch lasts 0.3 s at most",
         _links_in_steps,
-        unmoved,
+        stays,
         goodput,
         TIME,
     ),
@@ -352,7 +371,7 @@ FIGURES = [
         "6 T1s a plane, of which 4 would do",
         "nothing lasting: goodput within 8 % of what it was",
         _switch_down("p2-t1.1", 0.0, {"dropped": 1, "carried": 0.2, "evs_lost": 1}),
-        unmoved,
+        stays,
         goodput,
         TIME,
     ),

@@ -102,7 +102,7 @@ def _collective(workload: str, what: str) -> Any:
 def _permutation(size: Size) -> list[Cell]:
     per_rack = 8
     link = {"rate": "20Mbps", "delay": "100us"}
-    lab = {
+    lab: dict[str, Any] = {
         "name": "figure",
         "planes": 1,
         "t0_per_plane": 2,
@@ -115,12 +115,13 @@ def _permutation(size: Size) -> list[Cell]:
         "ev": {"size": 128, "active": 64},
         "clock": "virtual",
     }
+    lossless = {"limit": "512KiB", "ecn": lab["queues"]["ecn"], "trim": None, "pfc": {"xoff": "64KiB"}}
     length = 2.0 if size == "quick" else 8.0
     params = {"message_bytes": 1 << 20, "window": 4, "shift": per_rack}
     return [
         Cell(
             name,
-            lab,
+            lab | {"queues": lossless if transport == "roce" else lab["queues"]},
             {
                 "transport": transport,
                 "workload": {"name": "permutation", "params": params, "duration": length, "qps_per_peer": qps},
@@ -313,7 +314,7 @@ FIGURES = [
         "20",
         "Permutation across racks",
         "eight hosts of a rack each to one of another, as many T1s (Fig. 20)",
-        "16 hosts of one port of 20 Mb/s, 8 T1s; RoCE by ECMP, both ways at once",
+        "16 hosts of one port of 20 Mb/s, 8 T1s, both ways at once; RoCE by ECMP, with PFC and DCQCN",
         "with RoCE 1 QP some streams get a half or a third; with MRC all are near line rate",
         _permutation,
         _permutation_judged,

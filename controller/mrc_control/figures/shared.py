@@ -1,0 +1,190 @@
+"""What RoCE and MRC make of the same trouble: an incast with a victim, tails, a dead path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mrc_control.figures.failures import lab
+from mrc_control.figures.model import Axes, Cell, Figure, Measure, Point, Results, Size, least, most, ratio
+from mrc_control.figures.transports import long_links
+
+SENDERS = 7
+#: What only a lossless fabric needs: room for what every port may have sent.
+LOSSLESS = {"limit": "512KiB", "trim": None, "pfc": {"xoff": "16KiB"}}
+ECN = {"kmin": "4KiB", "kmax": "16KiB"}
+
+
+def _rack_lab(queues: dict[str, Any]) -> dict[str, Any]:
+    """One plane, as RoCE would have it: ten hosts, two to a T0, four T1s."""
+    link = {"rate": "20Mbps", "delay": "100us"}
+    made = lab(1, 4, racks=5, path_mtu=1024, queues=queues, links={"host": link, "fabric": link})
+    return made | {"ev": {"size": 64, "active": 32}}
+
+
+def _incast(size: Size) -> list[Cell]:
+    length = 1.5 if size == "quick" else 6.0
+    mrc = {"limit": "32KiB", "ecn": {"kmin": "3KiB", "kmax": "7KiB"}, "trim": {"threshold": "8KiB"}}
+    variants = (
+        ("MRC", "mrc", mrc),
+        ("RoCE, PFC and DCQCN", "roce", {**LOSSLESS, "ecn": ECN}),
+        ("RoCE, PFC only", "roce", {**LOSSLESS, "ecn": None}),
+    )
+    params = {"message_bytes": 65536, "target": 0, "victim": [8, 1], "sources": [2, 3, 4, 5, 6, 7, 9]}
+    workload = {"name": "incast", "params": params, "duration": length}
+    return [
+        Cell(name, _rack_lab(queues), {"transport": transport, "workload": workload}, cost=10 * length)
+        for name, transport, queues in variants
+    ]
+
+
+def _rates(results: Results, name: str, target: str) -> list[float]:
+    """Of all streams to a host, as shares of line rate."""
+    result = results[name]
+    return [each["average_bps"] / result["host_bps"] for each in result["streams"] if each["destination"] == target]
+
+
+def _jain(rates: list[float]) -> float:
+    return ratio(sum(rates) ** 2, len(rates) * sum(rate * rate for rate in rates))
+
+
+def _incast_judged(results: Results) -> list[Measure]:
+    names = list(results)
+    victims = [least(_rates(results, name, "h1")) for name in names]
+    to_target = [_rates(results, name, "h0") for name in names]
+    return [
+        Measure("the victim under MRC, of line rate", victims[0], 0.7, 1.0),
+        Measure("the victim under RoCE with PFC only, of line rate", victims[2], 0.0, 0.6),
+        Measure("the victim under RoCE with PFC and DCQCN over MRC's", ratio(victims[1], victims[0]), 0.0, 0.9),
+        Measure("Jain's index of the seven under MRC", _jain(to_target[0]), 0.9, 1.0),
+        Measure("their sum under MRC, of line rate", sum(to_target[0]), 0.7, 1.0),
+        Measure("senders under MRC", len(to_target[0]), SENDERS, SENDERS),
+        Measure("what RoCE with PFC only lost", results[names[2]]["totals"]["retransmissions"], 0, 0),
+    ]
+
+
+def _one_sender(cell: Cell) -> Cell:
+    """Nothing piles up."""
+    workload = dict(cell.experiment["workload"])
+    workload["params"] = {**workload["params"], "sources": [2]}
+    return replace(cell, experiment={**cell.experiment, "workload": workload})
+
+
+def _incast_points(results: Results) -> Iterator[Point]:
+    for name in results:
+        scale = results[name]["host_bps"] / 1e6
+        for rate in _rates(results, name, "h1"):
+            yield Point(name, name, 0.0, rate * scale)
+        for number, rate in enumerate(sorted(_rates(results, name, "h0"))):
+            yield Point(name, name, 1.0 + number, rate * scale)
+
+
+BOTH = (("MRC", "mrc"), ("RoCE", "roce"))
+
+
+def _tail(size: Size) -> list[Cell]:
+    count = 40 if size == "quick" else 400
+    workload = {"name": "ring_all_reduce", "params": {"size_bytes": 131072, "iterations": count}, "limit": 600}
+    return [
+        Cell(
+            name,
+            long_links(8),
+            {"transport": transport, "workload": workload},
+            {"loss": 0.001},
+            3,
+            cost=count / 3,
+        )
+        for name, transport in BOTH
+    ]
+
+
+def _tail_judged(results: Results) -> list[Measure]:
+    mrc, roce = (most([ratio(each["p99"], each["mean"]) for each in results[name]["iterations"]]) for name, _ in BOTH)
+    lossy = all(result["lost"] for result in results.values())
+    return [
+        Measure("P99 over mean under MRC", mrc if lossy else math.nan, 1.0, 1.6),
+        Measure("P99 over mean under RoCE", roce if lossy else math.nan, 1.2, math.inf),
+        Measure("RoCE's over MRC's", ratio(roce, mrc) if lossy else math.nan, 1.05, math.inf),
+    ]
+
+
+def _tail_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for number, key in enumerate(("min", "typical", "mean", "p99", "max")):
+            yield Point(name, name, float(number), most([each[key] for each in result["iterations"]]) / 1e6)
+
+
+def _dead_path(size: Size) -> list[Cell]:
+    length = 4.0 if size == "quick" else 10.0
+    schedule = [
+        {"at": 0.8, "fail": "p0-t1.0", "kind": "freeze", "loss": 0.0, "evidence": {"dropped": 1}},
+        {"at": length - 0.8, "restore": "p0-t1.0", "loss": 0.0},
+    ]
+    params = {"message_bytes": 262144, "window": 4, "shift": 4}
+    workload = {"name": "permutation", "params": params, "duration": length}
+    return [
+        Cell(
+            name,
+            lab(1, 4, per_rack=4, reliability={"timeout": 14}),
+            {"transport": transport, "workload": workload, "schedule": schedule},
+            cost=length * 2,
+            may_fail=transport == "roce",
+        )
+        for name, transport in BOTH
+    ]
+
+
+def _dead_path_judged(results: Results) -> list[Measure]:
+    mrc, roce = (results[name] for name, _ in BOTH)
+    there = bool(mrc["segments"])
+    return [
+        Measure("queue pairs of MRC in error", mrc["qp_errors"] if there else math.nan, 0, 0),
+        Measure("queue pairs of RoCE in error", roce["qp_errors"], 1, math.inf),
+        Measure("glitch under MRC", mrc["segments"][0]["glitch_s"] if there else math.nan, 0.0, 0.5, "s"),
+    ]
+
+
+def _goodput(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for time, rate, _ in result["series"]:
+            yield Point(name, name, time, rate / 1e6)
+
+
+FIGURES = [
+    Figure(
+        "18-21",
+        "Seven to one, and a victim in the same rack",
+        "7 to 1 incast and a victim flow to another host of the rack; DCQCN, PFC only, MRC (Fig. 18, 21)",
+        "one plane of 5 T0s and 4 T1s, 20 Mb/s; xoff 16 KiB per port, DCQCN with its usual parameters",
+        "the victim keeps its rate only under MRC; the seven share fairly",
+        _incast,
+        _incast_judged,
+        _incast_points,
+        Axes("", "payload, Mb/s", "bars", ticks=("victim", *(f"{number + 1}" for number in range(SENDERS)))),
+        without=_one_sender,
+    ),
+    Figure(
+        "tail",
+        "The tail of a collective under 0.1 % loss",
+        "the slowest of many makes a collective's time: P99 beside the mean (section on why RoCE is not enough)",
+        "ring all-reduce of 128 KiB over 8 ranks, links with 2 ms of delay",
+        "P99 stays near the mean under MRC, and does not under RoCE",
+        _tail,
+        _tail_judged,
+        _tail_points,
+        Axes("", "time of an iteration, ms", "bars", ticks=("min", "typical", "mean", "P99", "max")),
+    ),
+    Figure(
+        "dead-path",
+        "A T1 stands still: a RoCE job ends, an MRC job goes on",
+        "a flow that is pinned to a path dies with it (section on why RoCE is not enough)",
+        "one plane of 4 T1s, permutation of 8 hosts; retries end after some half a second",
+        "queue pairs of RoCE fail, none of MRC does",
+        _dead_path,
+        _dead_path_judged,
+        _goodput,
+        Axes("time, s", "goodput, Mb/s", "steps"),
+    ),
+]
