@@ -140,5 +140,7 @@ def test_the_labs_dcqcn_is_its_profile_at_the_rate_of_a_host_link() -> None:
         assert dcqcn == profile(name, topology.lab.links.host.rate, enabled=False)
         meant, _ = PROFILES[name]
         assert dcqcn.rate_interval_ns == timer_us * 1000 * meant // topology.lab.links.host.rate
+    topology = parse_lab("name: x\nroce: {repair: selective_repeat}")
+    assert load(describe.host_config(topology, topology.hosts[0], "virtual", "roce")).roce().selective_repeat
     with pytest.raises(LabError, match="'paper', 'nvidia' or 'hpcc'"):
         parse_lab("name: x\nroce: {dcqcn: fast}")

@@ -184,6 +184,7 @@ class RoceSpec(Model):
 
     dcqcn: Literal["paper", "nvidia", "hpcc"] = "paper"
     congestion_control: bool = True
+    repair: Literal["go_back_n", "selective_repeat"] = "go_back_n"
 
 
 class ReliabilitySpec(Model):

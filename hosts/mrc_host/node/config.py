@@ -127,14 +127,16 @@ class NodeConfig:
         mrc = self.endpoint()
         values = dict(self.settings.get("roce", {}))
         rate = mrc.cc.line_rate_bps // mrc.ports.count
+        selective = values.pop("repair", "go_back_n") == "selective_repeat"
         try:
             dcqcn = profile(str(values.pop("dcqcn", "paper")), rate, bool(values.pop("congestion_control", True)))
         except ValueError as error:
             raise ConfigError(f"roce: {error}") from error
         if values:
-            raise ConfigError(f"roce has no '{min(values)}'; known: congestion_control, dcqcn")
+            raise ConfigError(f"roce has no '{min(values)}'; known: congestion_control, dcqcn, repair")
         return RoceConfig(
             dcqcn=dcqcn,
+            selective_repeat=selective,
             address=mrc.address,
             wire=mrc.wire,
             ports=mrc.ports,

@@ -148,8 +148,35 @@ def test_acknowledgements_are_coalesced() -> None:
     assert connection.target.core.statistics()["endpoint"]["acks_sent"] == 40
 
 
-def test_psn_wraps() -> None:
-    bench, connection = pair(NetConfig(), 3, factory=factory(initial_psn=0xFFFFF8))
+def test_selective_repeat_sends_only_what_is_missing() -> None:
+    bench, connection = pair(NetConfig(), 1, factory=factory(selective_repeat=True))
+    bench.net.rules.append(drop_psns([103, 105, 106]))
+    psns = sent_psns(bench)
+    bench.post(connection, 20 * 4096)
+    bench.run(max_time_ns=MS)
+    assert sorted(psns) == sorted([*range(100, 120), 103, 105, 106])
+    mine, peer = (h.core.statistics()["endpoint"] for h in (connection.source, connection.target))
+    assert mine["retransmissions"] == 3
+    assert peer["payload_bytes_placed"] == 20 * 4096
+    assert bench.net.now < 1024 << 8  # no timeout was needed
+
+
+def test_selective_repeat_of_a_lost_repeat_waits_for_the_timeout() -> None:
+    bench, connection = pair(NetConfig(), 1, factory=factory(selective_repeat=True))
+    bench.net.rules.append(drop_psns([103, 105]))
+    bench.net.rules.append(drop_psns([105]))
+    psns = sent_psns(bench)
+    bench.post(connection, 20 * 4096)
+    bench.run(max_time_ns=10 * MS)
+    assert connection.source.core.statistics()["endpoint"]["timeouts"] == 1
+    assert psns.count(103) == 2
+    assert psns.count(105) == 3
+    assert len(psns) == 20 + 3
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_psn_wraps(selective: bool) -> None:
+    bench, connection = pair(NetConfig(), 3, factory=factory(initial_psn=0xFFFFF8, selective_repeat=selective))
     bench.net.rules.append(drop_psns([0xFFFFFF, 0, 1]))
     for number in range(10):
         bench.post(connection, 3 * 4096 + number, immediate=number)
@@ -158,11 +185,13 @@ def test_psn_wraps() -> None:
     assert bench.statuses() == {"SUCCESS": 10}
 
 
+@pytest.mark.parametrize("selective", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_impaired_network(seed: int) -> None:
+def test_impaired_network(seed: int, selective: bool) -> None:
     """Every byte arrives, once, in order, whatever the network does to packets."""
     harm = Impairment(loss=0.03, reorder=0.05, duplicate=0.05, corrupt=0.03)
-    bench = Bench(NetConfig(planes=2, impairment=harm), seed, factory=factory(max_inflight_packets=16))
+    made = factory(max_inflight_packets=16, selective_repeat=selective)
+    bench = Bench(NetConfig(planes=2, impairment=harm), seed, factory=made)
     a, b = bench.add_host(), bench.add_host()
     connections = [bench.connect(*ends) for ends in ((a, b), (a, b), (b, a))]
     rng = random.Random(seed)

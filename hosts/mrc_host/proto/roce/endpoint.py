@@ -24,6 +24,7 @@ from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,
     NAK_REMOTE_ACCESS,
+    NAK_SEQUENCE,
     NAK_STATUS,
     SYNDROME_ACK,
     RoceQueuePair,
@@ -64,6 +65,7 @@ class RoceConfig:
     max_inflight_packets: int = 1024
     rnr_delay_ns: int = 100_000
     initial_psn: int | None = None
+    selective_repeat: bool = False  # instead of go-back-N
     pause_priority: int = 0  # of data, in priority flow control
 
     def __post_init__(self) -> None:
@@ -289,6 +291,7 @@ class RoceEndpoint:
             ack_every=c.ack_every,
             max_inflight=c.max_inflight_packets,
             traffic_class=self._tc_data,
+            selective=c.selective_repeat,
         )
         self._qps[qp.number] = qp
         return qp
@@ -485,14 +488,14 @@ class RoceEndpoint:
             del entry.acks[number]
             qp = self._qps.get(number)
             if qp is not None and qp.state is QpState.RTS:
-                entry.control.append(self._answer(qp, qp.epsn - 1, SYNDROME_ACK))
+                entry.control.append(self._answer(qp, qp.epsn - 1, SYNDROME_ACK, qp.msn))
                 return True
         return False
 
-    def _answer(self, qp: RoceQueuePair, psn: int, syndrome: int) -> bytes:
+    def _answer(self, qp: RoceQueuePair, psn: int, syndrome: int, msn: int) -> bytes:
         self._counters["naks_sent" if syndrome & 0x60 else "acks_sent"] += 1
         return self._codec.encode_acknowledge(
-            qp.addresses, qp.entropy, self._tc_control, qp.peer_qp, psn & PSN_MASK, syndrome, qp.msn
+            qp.addresses, qp.entropy, self._tc_control, qp.peer_qp, psn & PSN_MASK, syndrome, msn
         )
 
     def _on_data(self, qp: RoceQueuePair, data: RoceData, port: int, now: int) -> None:
@@ -503,6 +506,15 @@ class RoceEndpoint:
                 qp.cnp_at = now
                 self._counters["cnps_sent"] += 1
                 entry.control.append(self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp))
+        self._place(qp, data, entry)
+        while qp.early and qp.state is QpState.RTS and qp.epsn in qp.early:
+            at = qp.epsn
+            self._place(qp, qp.early.pop(at), entry)
+            if qp.epsn == at:
+                break
+
+    def _place(self, qp: RoceQueuePair, data: RoceData, entry: _Port) -> None:
+        """A packet that has just come, or came early and has its turn now."""
         before = qp.epsn
         syndrome, length, immediate = qp.on_data(data, self._memory)
         if qp.epsn == before:
@@ -513,7 +525,8 @@ class RoceEndpoint:
             entry.acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
             entry.acks.pop(qp.number, None)
-            entry.control.append(self._answer(qp, qp.epsn, syndrome))
+            named = data.psn if qp.selective and syndrome == NAK_SEQUENCE else qp.msn
+            entry.control.append(self._answer(qp, qp.epsn, syndrome, named))
         if immediate is not None:
             wr_id = qp.receives.popleft()
             done = Completion(
@@ -546,7 +559,7 @@ class RoceEndpoint:
         if qp.retries > self.config.retry_cnt:
             self._to_error(qp, CompletionStatus.RETRY_EXC_ERR, ErrorReason.RETRY_EXCEEDED)
             return
-        qp.go_back()
+        qp.repair()
         qp.deadline = now + qp.timeout_ns
 
     def _to_error(self, qp: RoceQueuePair, status: CompletionStatus, reason: ErrorReason) -> None:

@@ -1,4 +1,8 @@
-"""A queue pair of the RoCEv2 RC baseline: one path, in order, go-back-N (IBTA RoCEv2).
+"""A queue pair of the RoCEv2 RC baseline: one path, in order, go-back-N (IBTA RoCEv2) or selective repeat.
+
+Selective repeat is that of IRN (Mittal et al., SIGCOMM 2018): the responder keeps what comes early and answers each
+such packet by a NAK that names the expected PSN and its own, here in the place of the MSN; the requestor sends again
+what is missing below the highest PSN named, once, and after a timeout all that is not known to have arrived.
 
 PSNs are unbounded integers inside and 24 bits on the wire, as in the MRC core (`wire/psn.py`).
 """
@@ -75,9 +79,12 @@ class RoceQueuePair:
         "cursor",
         "dcqcn",
         "deadline",
+        "early",
         "end_psn",
         "entropy",
         "epsn",
+        "holes",
+        "holes_to",
         "home_port",
         "in_ring",
         "max_inflight",
@@ -97,6 +104,8 @@ class RoceQueuePair:
         "region",
         "retransmitted",
         "retries",
+        "sacked",
+        "selective",
         "send_cq",
         "sent_packets",
         "sent_psn",
@@ -126,6 +135,7 @@ class RoceQueuePair:
         ack_every: int,
         max_inflight: int,
         traffic_class: int,
+        selective: bool = False,
     ) -> None:
         self.number = number
         self.state = QpState.RESET
@@ -148,11 +158,16 @@ class RoceQueuePair:
         self.progress_ns = 0  # since when the oldest packet on its way is waited for
         self.paced_until = 0
         self.not_before = 0  # after an RNR NAK
+        self.selective = selective
+        self.sacked: set[int] = set()  # above una, known to have arrived
+        self.holes: deque[int] = deque()  # to be sent again
+        self.holes_to = 0  # below this they have been noted
         self.sent_packets = self.retransmitted = 0
         # Responder.
         self.epsn = 0
         self.msn = 0
         self.nak_sent = False
+        self.early: dict[int, RoceData] = {}  # with selective repeat: what came before its turn
         self.region: MemoryRegion | None = None  # of the message that is arriving
         self.target_offset = 0
         self.target_left = -1  # bytes the current message still lacks; -1: none is arriving
@@ -171,20 +186,27 @@ class RoceQueuePair:
 
     def sendable(self) -> bool:
         """Whether a packet could be built, pacing aside."""
-        return (
-            self.next_psn < self.end_psn and self.next_psn - self.una < self.max_inflight and self.state is QpState.RTS
-        )
+        if self.state is not QpState.RTS:
+            return False
+        return bool(self.holes) or (self.next_psn < self.end_psn and self.next_psn - self.una < self.max_inflight)
 
     def next_size(self) -> int:
         """An upper bound of the next packet's length."""
+        if self.holes:
+            return self.mtu + OVERHEAD_BYTES + 3
         message = self.messages[self.cursor]
         left = len(message.view) - (self.next_psn - message.first_psn) * self.mtu
         return min(left, self.mtu) + OVERHEAD_BYTES + 3
 
     def build(self, now: int) -> bytes:
-        """The next packet in order; `sendable()` must hold."""
-        message = self.messages[self.cursor]
-        psn = self.next_psn
+        """The next packet in order, or one that is missing; `sendable()` must hold."""
+        hole = bool(self.holes)
+        if hole:
+            psn = self.holes.popleft()
+            message = next(each for each in self.messages if each.last_psn >= psn)
+        else:
+            message = self.messages[self.cursor]
+            psn = self.next_psn
         index = psn - message.first_psn
         last = psn == message.last_psn
         if index:
@@ -199,16 +221,17 @@ class RoceQueuePair:
             opcode,
             self.peer_qp,
             psn & PSN_MASK,
-            last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1,
+            hole or last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1,
             message.va,
             message.rkey,
             len(message.view),
             message.immediate or 0,
             message.view[start : start + self.mtu],
         )
-        self.next_psn = psn + 1
-        if last:
-            self.cursor += 1
+        if not hole:
+            self.next_psn = psn + 1
+            if last:
+                self.cursor += 1
         self.sent_packets += 1
         if psn < self.sent_psn:
             self.retransmitted += 1
@@ -232,6 +255,10 @@ class RoceQueuePair:
         self.una = psn
         self.retries = 0
         self.progress_ns = now
+        if self.sacked:
+            self.sacked = {each for each in self.sacked if each >= psn}
+        if self.holes:
+            self.holes = deque(each for each in self.holes if each >= psn)
         messages = self.messages
         while messages and messages[0].last_psn < psn:
             done.append(messages.popleft())
@@ -243,8 +270,25 @@ class RoceQueuePair:
         self.deadline = now + self.timeout_ns if self.una < self.sent_psn else None
         return done
 
+    def missing(self, upto: int, again: bool) -> None:
+        """Note what is not known to have arrived below `upto`; `again`: also what has been sent again already."""
+        first = self.una if again else max(self.una, self.holes_to)
+        if again:
+            self.holes.clear()
+        self.holes.extend(psn for psn in range(first, upto) if psn not in self.sacked)
+        self.holes_to = max(self.holes_to, upto)
+
+    def repair(self) -> None:
+        """Nothing has been heard for a timeout."""
+        if self.selective:
+            self.missing(self.next_psn, again=True)
+        else:
+            self.go_back()
+
     def go_back(self) -> None:
         """Send everything again from the oldest unacknowledged packet on."""
+        self.holes.clear()
+        self.holes_to = 0
         self.next_psn = self.una
         self.cursor = 0
 
@@ -260,6 +304,11 @@ class RoceQueuePair:
         if kind == SYNDROME_RNR:
             self.not_before = now + rnr_delay_ns
             self.go_back()
+        elif message.syndrome == NAK_SEQUENCE and self.selective:
+            arrived = extend(message.msn, self.una)
+            if self.una < arrived < self.sent_psn:
+                self.sacked.add(arrived)
+                self.missing(arrived, again=False)
         elif message.syndrome == NAK_SEQUENCE:
             self.go_back()
         elif message.syndrome in NAK_STATUS:
@@ -281,6 +330,11 @@ class RoceQueuePair:
         psn = extend(data.psn, self.epsn)
         if psn < self.epsn:
             return SYNDROME_ACK, None, None
+        if psn > self.epsn and self.selective:
+            if psn - self.epsn < self.max_inflight:
+                self.early[psn] = data
+                return NAK_SEQUENCE, None, None
+            return None, None, None
         if psn > self.epsn:
             if self.nak_sent:
                 return None, None, None
