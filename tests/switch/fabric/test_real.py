@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Switch
-from p4lite.switch.fabric.values import NotificationKind, QueueLimits
+from p4lite.switch.fabric.values import NotificationKind, PfcSettings, QueueLimits
 from support.namespaces import Hosts, run
 from support.pcapng import packets
 from support.switch.hand_program import HandProgram, Op, packet
@@ -293,3 +293,36 @@ def test_every_length_goes_through_unchanged() -> None:
             process.kill()
             process.wait()
         assert got == frames
+
+
+@pytest.mark.netns
+def test_pause_frames_on_interfaces_are_real() -> None:
+    """A host that sends too much gets a pause frame, to the byte; one that it sends itself is obeyed, not forwarded."""
+    receiver = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x8808))\n"
+        "s.bind(('eth0', 0x8808)); s.settimeout(20); print('ready', flush=True)\n"
+        "print(s.recv(4096).hex())\n"
+    )
+    head = bytes.fromhex("12000000000212000000000188b5")
+    asked = bytes.fromhex("0180c20000011200000000018808010100010100").ljust(60, b"\0")
+    wanted = bytes.fromhex("0180c2000001020000000007880801010001ffff").ljust(60, b"\0")
+    with Hosts("sp") as hosts, patched(hosts, to_host=LinkSettings(rate_bps=80_000)) as (_, switch):
+        for k in (1, 2):
+            switch.port(k).set_pfc(0, PfcSettings(2000, 1000, 10_000), 0x02_00_00_00_00_07)
+        command = ["ip", "netns", "exec", hosts.name(1), "python3", "-c", receiver]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            send_frames(hosts, [head + bytes(986)] * 8)
+            assert bytes.fromhex(process.stdout.readline()) == wanted
+        finally:
+            process.kill()
+            process.wait()
+        assert eventually(lambda: switch.port(1).pfc_stats()[0].resumes_sent > 0)
+        sent = switch.port(2).stats().tx_packets
+        send_frames(hosts, [asked])
+        assert eventually(lambda: switch.port(1).pfc_stats()[0].pauses_received == 1)
+        assert switch.port(1).pfc_stats()[0].paused_ns > 0
+        assert switch.port(2).stats().tx_packets == sent

@@ -345,7 +345,7 @@ int pf_port_pfc(struct port *q, uint32_t priority, const struct pf_pfc_settings 
     return result;
 }
 
-static struct pf_pfc_stats class_stats(const struct fabric *f, const struct pfc *pfc, uint32_t i)
+static struct pf_pfc_stats class_stats(uint64_t now, const struct pfc *pfc, uint32_t i)
 {
     const struct pfc_class *c = &pfc->classes[i];
     uint32_t bit = 1u << i;
@@ -356,9 +356,9 @@ static struct pf_pfc_stats class_stats(const struct fabric *f, const struct pfc 
     out.paused = (pfc->paused & bit) != 0;
     out.storm = (pfc->storm & bit) != 0;
     if (out.pausing)
-        out.pausing_ns += f->now - c->pausing_since;
+        out.pausing_ns += now - c->pausing_since;
     if (out.paused)
-        out.paused_ns += f->now - c->paused_since;
+        out.paused_ns += now - c->paused_since;
     return out;
 }
 
@@ -378,9 +378,10 @@ uint32_t pf_port_pfc_stats(struct port *q, struct pf_pfc_stats *out)
     uint32_t enabled = 0;
     pf_lock(q->sw->fabric);
     if (q->pfc) {
+        uint64_t now = f->real ? clock_read(f) : f->now; /* an idle loop leaves its own time behind */
         enabled = q->pfc->enabled;
         for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++)
-            out[i] = class_stats(f, q->pfc, i);
+            out[i] = class_stats(now, q->pfc, i);
     }
     pf_unlock(q->sw->fabric);
     return enabled;
