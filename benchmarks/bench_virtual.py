@@ -64,7 +64,9 @@ def measure() -> dict[str, Any]:
         [document[key] for key in ("happenings", "progress", "statistics")], default=plain, sort_keys=True
     )
     return {
-        "packets": sum(host["packets"] for host in document["statistics"].values()),
+        "packets": sum(
+            qp["requestor"]["packets_sent"] for host in document["statistics"].values() for qp in host["qps"]
+        ),
         "simulated": simulated,
         "clock": run.spent,
         "fabric": exchange.spent,
