@@ -94,6 +94,37 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
         assert json.loads((kept / "verdict.json").read_text())["passed"] is True
 
 
+FIGURES = """
+    import sys
+    from mrc_control import cli
+    from mrc_control.figures import work
+    folder, put = sys.argv[1], work.Store.put
+    def then_full(*arguments):
+        put(*arguments)
+        fill(folder, 0)
+    work.Store.put = then_full
+    sys.argv = ["mrclab", "figures", "table", "--jobs", "1", "-o", folder + "/figures"]
+    if __name__ == "__main__":  # the workers import this, too
+        cli.main()
+"""
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_between_two_runs_of_a_figure(tmp_path: pathlib.Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    done = on_a_small_disk(tmp_path / "disk", 30, FIGURES, f'cp -a "$1/figures/." "{kept}" 2>/dev/null')
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"mrclab: error: {tmp_path}/disk/figures/runs/"), done.stderr
+    assert last.endswith(f": cannot be written: {os.strerror(errno.ENOSPC)}")
+    # What was done before is whole, and of what was not nothing is left.
+    left = [path for path in (kept / "runs").iterdir() if path.suffix == ".json"]
+    assert [json.loads(path.read_text())["digest"] for path in left] == [left[0].stem]
+    assert not (kept / "index.html").exists()
+
+
 RECORD = """
     import json, os, pathlib, sys
     from mrc_control.results.recording import Recording

@@ -75,7 +75,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     `segments`: what each step of the schedule left (`_segments`); `streams`, `latency`, `iterations`: as
     `results.performance.of`; `iteration_s`: seconds of one iteration over all ranks, None if it failed; `totals`;
     `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across each
-    broken element; `evs`: levels of EVs by state at begin and end; `host_bps`: capacity of a host.
+    broken element; `evs`: levels of EVs by state over time; `queues`: `_queues`; `host_bps`: capacity of a host.
     """
     topology, experiment = prepare(cell)
     links = [link.name for link in topology.links.values() if not link.is_host_link]
@@ -115,6 +115,7 @@ def measure(cell: Cell) -> dict[str, Any]:
             "qp_errors": sum(each["qps"] - each["qps_in_rts"] for each in progress),
             **_queue_pairs(document, topology),
             "evs": _ev_levels(document),
+            "queues": _queues(document),
             "host_bps": topology.lab.host_rate_bps,
         }
 
@@ -202,6 +203,18 @@ def _queue_pairs(document: Mapping[str, Any], topology: Topology) -> dict[str, A
                 if peer is not None and paths.may_cross(element, topology.host(host).index, peer, row["ev"]):
                     hit.add(key)
     return {"qps": len(sent), "qps_hit": len(hit)}
+
+
+def _queues(document: Mapping[str, Any]) -> list[list[float]]:
+    """`[t_s, bytes in the longest data queue of the fabric, pause frames sent until then]`."""
+    fabric = analysis.fabric_of(document)
+    depths = [name for name in fabric.columns if name.endswith(".depth_bytes")]
+    pauses = [name for name in fabric.columns if name.endswith(".pauses_sent")]
+    times, *rows = fabric.take(["t_ns", *depths, *pauses])
+    longest = np.max(rows[: len(depths)], axis=0) if depths else np.zeros(len(times))
+    sent = np.sum(rows[len(depths) :], axis=0) if pauses else np.zeros(len(times))
+    start = document["started_ns"]
+    return [[round((t - start) / 1e9, 3), float(q), float(n)] for t, q, n in zip(times, longest, sent, strict=True)]
 
 
 def _ev_levels(document: Mapping[str, Any]) -> list[list[float]]:

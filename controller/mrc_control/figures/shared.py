@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mrc_control.figures.failures import lab
-from mrc_control.figures.model import Axes, Cell, Figure, Measure, Point, Results, Size, least, most, ratio
+from mrc_control.figures.model import Axes, Cell, Figure, Measure, Point, Result, Results, Size, least, most, ratio
 from mrc_control.figures.transports import long_links
 
 SENDERS = 7
@@ -61,8 +61,15 @@ def _incast_judged(results: Results) -> list[Measure]:
         Measure("Jain's index of the seven under MRC", _jain(to_target[0]), 0.9, 1.0),
         Measure("their sum under MRC, of line rate", sum(to_target[0]), 0.7, 1.0),
         Measure("senders under MRC", len(to_target[0]), SENDERS, SENDERS),
+        Measure("pause frames with PFC only", _pauses(results[names[2]], 0.0), 1, math.inf),
         Measure("what RoCE with PFC only lost", results[names[2]]["totals"]["retransmissions"], 0, 0),
     ]
+
+
+def _pauses(result: Result, since_s: float) -> float:
+    """Pause frames that switches sent from then on."""
+    before = [sent for time, _, sent in result["queues"] if time <= since_s]
+    return float(result["queues"][-1][2] - (before[-1] if before else 0.0)) if result["queues"] else math.nan
 
 
 def _one_sender(cell: Cell) -> Cell:
@@ -81,12 +88,68 @@ def _incast_points(results: Results) -> Iterator[Point]:
             yield Point(name, name, 1.0 + number, rate * scale)
 
 
+PROFILES = ("paper", "nvidia", "hpcc")
+FLOWS = (3, 7, 11, 15)
+#: What a sender at line rate puts into the queue before the first notification reaches it is not what is asked for.
+STEADY_S = 0.5
+
+
+def _profiles(size: Size) -> list[Cell]:
+    """n hosts to one below the same switch."""
+    length = 1.5 if size == "quick" else 6.0
+    link = {"rate": "50Mbps", "delay": "50us"}
+    made = []
+    for profile in PROFILES:
+        for flows in FLOWS:
+            queues = {
+                "limit": "512KiB",
+                "trim": None,
+                "pfc": {"xoff": "8KiB"},
+                "ecn": {"kmin": "5KiB", "kmax": "200KiB"},
+            }
+            room = lab(1, 0, racks=1, per_rack=16, path_mtu=1024, queues=queues, links={"host": link, "fabric": link})
+            room |= {"ev": {"size": 8, "active": 4}, "roce": {"dcqcn": profile}}
+            params = {"message_bytes": 65536, "target": 0, "sources": list(range(1, flows + 1))}
+            workload = {"name": "incast", "params": params, "duration": length}
+            experiment = {"transport": "roce", "workload": workload}
+            made.append(Cell(f"{profile}, {flows} flows", room, experiment, cost=5 * length))
+    return made
+
+
+def _steady_queue(result: Result) -> float:
+    return most([depth for time, depth, _ in result["queues"] if time >= STEADY_S])
+
+
+def _profiles_judged(results: Results) -> list[Measure]:
+    few, many = (_pauses(results[f"{PROFILES[0]}, {flows} flows"], STEADY_S) for flows in (FLOWS[0], FLOWS[-1]))
+    queues = [_steady_queue(results[f"{profile}, {FLOWS[-1]} flows"]) for profile in PROFILES]
+    return [
+        Measure(f"pause frames in steady state, {PROFILES[0]}, {FLOWS[0]} flows", few, 0, 0),
+        Measure(f"pause frames in steady state, {PROFILES[0]}, {FLOWS[-1]} flows", many, 1, math.inf),
+        Measure("longest queue over the shortest, of the profiles", ratio(most(queues), least(queues)), 1.5, math.inf),
+    ]
+
+
+def _profiles_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        profile, flows, _ = name.replace(",", "").split()
+        yield Point(name, f"{profile}: longest queue", float(flows), _steady_queue(result) / 1024)
+        yield Point(name, f"{profile}: pause frames", float(flows), _pauses(result, STEADY_S))
+
+
+def _three(cell: Cell) -> Cell:
+    """Never more than three flows."""
+    workload = dict(cell.experiment["workload"])
+    workload["params"] = {**workload["params"], "sources": [1, 2, 3]}
+    return replace(cell, experiment={**cell.experiment, "workload": workload})
+
+
 BOTH = (("MRC", "mrc"), ("RoCE", "roce"))
 
 
 def _tail(size: Size) -> list[Cell]:
-    count = 40 if size == "quick" else 400
-    workload = {"name": "ring_all_reduce", "params": {"size_bytes": 131072, "iterations": count}, "limit": 600}
+    count = 15 if size == "quick" else 200
+    workload = {"name": "ring_all_reduce", "params": {"size_bytes": 1 << 20, "iterations": count}, "limit": 600}
     return [
         Cell(
             name,
@@ -94,7 +157,7 @@ def _tail(size: Size) -> list[Cell]:
             {"transport": transport, "workload": workload},
             {"loss": 0.001},
             3,
-            cost=count / 3,
+            cost=count * 2.0,
         )
         for name, transport in BOTH
     ]
@@ -166,10 +229,22 @@ FIGURES = [
         without=_one_sender,
     ),
     Figure(
+        "22",
+        "The leaf's queue under DCQCN, by profile and number of flows",
+        "15 to 1 incast below one leaf, three profiles of DCQCN's parameters (Fig. 22)",
+        "16 hosts of 50 Mb/s below one switch; ECN from 5 to 200 KiB, xoff 8 KiB per port; 'paper' is the default",
+        "the default falls into PFC beyond about 10 flows",
+        _profiles,
+        _profiles_judged,
+        _profiles_points,
+        Axes("flows", "KiB; pause frames", "lines"),
+        without=_three,
+    ),
+    Figure(
         "tail",
         "The tail of a collective under 0.1 % loss",
         "the slowest of many makes a collective's time: P99 beside the mean (section on why RoCE is not enough)",
-        "ring all-reduce of 128 KiB over 8 ranks, links with 2 ms of delay",
+        "ring all-reduce of 1 MiB over 8 ranks, links with 2 ms of delay",
         "P99 stays near the mean under MRC, and does not under RoCE",
         _tail,
         _tail_judged,
