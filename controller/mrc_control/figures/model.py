@@ -141,7 +141,12 @@ class Judged:
         """reproduced, differs because (of a reason that is known), or not reproduced."""
         if self.reproduced:
             return "reproduced"
-        known = self.figure.differs and not self.failures and all(each["passed"] for _, each in self.evidence)
+        known = (
+            self.figure.differs
+            and self.measures
+            and not self.failures
+            and all(each["passed"] for _, each in self.evidence)
+        )
         return "differs because" if known else "not reproduced"
 
 

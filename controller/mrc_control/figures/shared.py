@@ -238,6 +238,9 @@ FIGURES = [
         _profiles_judged,
         _profiles_points,
         Axes("flows", "KiB; pause frames", "lines"),
+        differs="a lab's xoff is fixed per port, and the more ports share a queue the less of it each holds, where "
+        "the paper's switches divide a shared buffer; and a lab marks all packets from kmax on, not 1 % of them, so "
+        "queues stay short",
         without=_three,
     ),
     Figure(
