@@ -47,7 +47,8 @@ def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -
                 plot.plot(xs, ys, marker="o", markersize=3, label=label)
         for result in judged.results.values() if axes.kind == "steps" else ():
             for each in result["segments"]:
-                plot.axvline(each["at_s"], color="tab:red" if each["what"].startswith("fail") else GREY, linewidth=0.5)
+                mends = each["what"].startswith("restore")
+                plot.axvline(each["at_s"], color=GREY if mends else "tab:red", linewidth=0.5)
         if axes.ticks:
             plot.set_xticks(range(len(axes.ticks)), axes.ticks)
         if axes.log_x:

@@ -92,9 +92,11 @@ def _collective(workload: str, what: str) -> Any:
 
     def points(results: Results) -> Iterator[Point]:
         for name, each in results.items():
-            variant, condition, _ = name.split(", ")
+            variant, condition, length = name.split(", ")
             if each["iteration_s"] is not None:
-                yield Point(name, variant, float(list(CONDITIONS).index(condition)), each["iteration_s"] * 1e3)
+                yield Point(
+                    name, f"{variant}, {length}", float(list(CONDITIONS).index(condition)), each["iteration_s"] * 1e3
+                )
 
     return cells, judge, points, what
 
