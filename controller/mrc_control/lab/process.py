@@ -36,9 +36,20 @@ def _stat(pid: int) -> list[str]:
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessLookupError(pid) from None
     fields = text.rpartition(")")[2].split()
-    if fields[0] in "ZX":
+    if fields[0] in "ZX" and not _others_live(pid):
         raise ProcessLookupError(pid)
     return fields
+
+
+def _others_live(pid: int) -> bool:
+    """Whether a process whose first thread has ended has others, which keep its sockets and files open."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                stat = pathlib.Path(f"/proc/{pid}/task/{task}/stat").read_text()
+                if stat.rpartition(")")[2].split()[0] not in "ZX":
+                    return True
+    return False
 
 
 @dataclass(frozen=True)
