@@ -66,20 +66,25 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
         session.close()
 
 
+def flap(down: float, up: float, expect: Expectation) -> tuple[str, Experiment]:
+    """A link, and an experiment in which it goes down and comes back at these seconds."""
+    link = "p0-t0.0--p0-t1.0"
+    return link, Experiment(
+        name="x",
+        title="y",
+        lab="tiny",
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
+        schedule=[Step(at=down, fail=link, evidence=Evidence(losses=1)), Step(at=up, restore=link)],
+        expect=expect,
+    )
+
+
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 def test_probes_that_are_late_may_still_come_back_on_the_real_clock(
     clock: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VirtualSession, "clock", clock)
-    link = "p0-t0.0--p0-t1.0"
-    experiment = Experiment(
-        name="x",
-        title="y",
-        lab="tiny",
-        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
-        schedule=[Step(at=0.2, fail=link, evidence=Evidence(losses=1)), Step(at=1.1, restore=link)],
-        expect=Expectation(localised=True),
-    )
+    link, experiment = flap(0.2, 1.1, Expectation(localised=True))
     session = VirtualSession(load_lab("tiny"))
     try:
         result = execute.run_on(session, experiment)
@@ -100,14 +105,7 @@ def test_a_busy_machine_does_not_shorten_a_failure() -> None:
                 self.stalled, seconds = True, 3.0
             super().advance(seconds)
 
-    link = "p0-t0.0--p0-t1.0"
-    experiment = Experiment(
-        name="x",
-        title="y",
-        lab="tiny",
-        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
-        schedule=[Step(at=0.3, fail=link, evidence=Evidence(losses=1)), Step(at=0.9, restore=link)],
-    )
+    link, experiment = flap(0.3, 0.9, Expectation())
     session = Slow(load_lab("tiny"))
     try:
         result = execute.run_on(session, experiment)

@@ -189,8 +189,8 @@ class Daemon:
             with contextlib.suppress(OSError):
                 self.bury()
 
-    def _check_alive(self, role: str) -> Callable[[], None]:
-        """What raises RunError when a child that is being started has died."""
+    def check_alive(self, role: str) -> Callable[[], None]:
+        """See `behind.Household`."""
 
         def check() -> None:
             self.bury()
@@ -203,7 +203,7 @@ class Daemon:
         """See `behind.Household`."""
         with self._log(role) as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._spawn(process, role)
+        self._keep(process, role)
         return process
 
     def signal(self, role: str, number: int) -> None:
@@ -218,11 +218,8 @@ class Daemon:
             process.kill()
             process.wait()
 
-    def check_alive(self, role: str) -> Callable[[], None]:
-        """See `behind.Household`."""
-        return self._check_alive(role)
-
-    def _spawn(self, process: subprocess.Popen[bytes], *roles: str) -> None:
+    def _keep(self, process: subprocess.Popen[bytes], *roles: str) -> None:
+        """Records a child that was started."""
         for role in roles:
             self.children[role] = process
             self.record.roles[role] = process.pid
@@ -245,7 +242,7 @@ class Daemon:
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        self._spawn(process, role)
+        self._keep(process, role)
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], READY_S)
         words = process.stdout.readline().decode().split() if ready else []
@@ -272,11 +269,11 @@ class Daemon:
                 process = subprocess.Popen(command, stdout=log, stderr=log)
             for name in names[1:]:
                 os.link(self.folder.log(names[0]), self.folder.log(name))
-            self._spawn(process, *names)
+            self._keep(process, *names)
         for host in self.topology.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:
-                client.connect(wait_s=READY_S / 3, check=self._check_alive(host.name))
+                client.connect(wait_s=READY_S / 3, check=self.check_alive(host.name))
             except HostError as error:
                 raise RunError(self._last(host.name) or str(error)) from error
             client.close()

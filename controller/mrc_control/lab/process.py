@@ -31,12 +31,8 @@ def frozen(pid: int) -> bool:
 
 def _stat(pid: int) -> list[str]:
     """What the kernel says of a living process, from its state on."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        raise ProcessLookupError(pid) from None
-    fields = text.rpartition(")")[2].split()
-    if fields[0] in "ZX" and not _others_live(pid):
+    fields = _fields(pathlib.Path(f"/proc/{pid}/stat"))
+    if fields is None or (fields[0] in "ZX" and not _others_live(pid)):
         raise ProcessLookupError(pid)
     return fields
 
@@ -45,11 +41,18 @@ def _others_live(pid: int) -> bool:
     """Whether a process whose first thread has ended has others, which keep its sockets and files open."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                stat = pathlib.Path(f"/proc/{pid}/task/{task}/stat").read_text()
-                if stat.rpartition(")")[2].split()[0] not in "ZX":
-                    return True
+            fields = _fields(pathlib.Path(f"/proc/{pid}/task/{task}/stat"))
+            if fields is not None and fields[0] not in "ZX":
+                return True
     return False
+
+
+def _fields(stat: pathlib.Path) -> list[str] | None:
+    """A stat file of the kernel's from the state on; None: there is no such process or thread."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 @dataclass(frozen=True)
