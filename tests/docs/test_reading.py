@@ -135,7 +135,7 @@ def test_difference(expected: list[str], printed: str, wrong: str | None) -> Non
     assert found is None if wrong is None else found is not None and wrong in found
 
 
-@given(st.lists(st.text(alphabet="ab .|(", max_size=6)), st.sets(st.integers(0, 9)))
+@given(st.lists(st.text(alphabet="ab.|(", min_size=1, max_size=6)), st.sets(st.integers(0, 9)))
 def test_what_is_printed_matches_itself_with_lines_left_out(lines: list[str], out: set[int]) -> None:
     want = ["..." if index in out else line for index, line in enumerate(lines)]
     assert docs.difference(want, "\n".join(lines)) is None

@@ -1,0 +1,201 @@
+"""Every command in the documentation can be typed, and is run here or says where else or why not.
+
+All are put to the real parsers. Those of `PAGES` that can be typed as they stand are then run in a scratch folder, each
+once, unless `ELSEWHERE` or a mark beside them (`<!-- not run: REASON -->`) says why not.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import cli, docs
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("experiments/*/README.md")),
+]
+# The READMEs of exercises are walked through by a test of their own.
+EXERCISES = sorted(ROOT.glob("workshop/**/*.md"))
+
+REAL = "needs a lab on the real clock"
+ELSEWHERE: list[tuple[str, str, str]] = [
+    # A pattern of whole commands; why they are not run here; where they are ("": nowhere).
+    (r"(\w+=\S+ )*make .*", "sets up, tests or measures everything", ".ci/run"),
+    (r"git clone", "would fetch what is already here", ""),
+    (
+        r"mrclab (up|down|list|status|cleanup|exec|sh|capture|deny|allow|fail|restore)( .*)?",
+        REAL,
+        "tests/lab/test_cli.py",
+    ),
+    (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab run ring_all_reduce --duration 60 &", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
+    (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
+    (r"mrclab run [\w-]+", "each experiment has a test of its own", "tests/lab/test_experiments.py"),
+    (r"mrclab compare.*", "minutes", "tests/lab/test_compare.py"),
+    (r"mrclab figures( --full)?", "minutes to hours", "tests/lab/test_figures.py"),
+    (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
+    (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
+    (r"python docs/house\.py", "writes into the page; a test compares", "tests/test_architecture.py"),
+    (r"python -m mrc_host\.lua .*", "writes into the page; a test compares", "tests/hosts/tools/test_tools.py"),
+    (r"python -m mrc_host\.build", "half a minute of two cores, done by `make setup`", "tests/proto/test_native.py"),
+    (r"python -m benchmarks( .*)?", "measures for minutes", ""),
+    (r".*pytest tests/lab/test_figures\.py", "a test itself, which takes minutes", "tests/lab/test_figures.py"),
+    (r"p4lite switch( -i .*)?", "serves until it is ended; -i needs root", "tests/switch/test_switch_cli.py"),
+    (r"tshark .*", "needs a capture", "tests/hosts/tools/test_tools.py"),
+    (r"python3 -m http\.server .*", "serves until it is ended", ""),
+    (r"vagrant .*", "needs a machine that runs virtual machines", ""),
+]
+#: Files that a reader has and commands name.
+FILES = {"my.yaml": ROOT / "topologies/labs/tiny.yaml"}
+
+
+def found(pages: list[pathlib.Path]) -> list[docs.Command]:
+    """The commands of pages, each text once."""
+    return list({command.text: command for page in reversed(pages) for command in docs.commands(page)[::-1]}.values())
+
+
+COMMANDS = found([*PAGES, *EXERCISES])
+
+
+def place_of(command: docs.Command) -> str:
+    return f"{command.path.relative_to(ROOT)}:{command.line}"
+
+
+def is_mention(command: docs.Command) -> bool:
+    """A command named in running text that nobody can type as it is, like `mrclab fail`."""
+    return command.inline and any(cli.problem(words) for words in command.parts)
+
+
+def elsewhere(command: docs.Command) -> tuple[str, str, str] | None:
+    """Why it is not run here."""
+    return next((each for each in ELSEWHERE if re.fullmatch(each[0], command.text)), None)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=place_of)
+def test_command_can_be_typed(command: docs.Command) -> None:
+    loosely = command.is_synopsis or command.inline
+    wrong = [problem for words in command.parts if (problem := cli.problem(words, loosely=loosely))]
+    assert not wrong, f"{place_of(command)}: {command.text}: {'; '.join(wrong)}"
+
+
+def to_run() -> list[docs.Command]:
+    """The commands that are run here."""
+    return [
+        command
+        for command in found(PAGES)
+        if not (command.is_synopsis or command.reason or elsewhere(command) or is_mention(command))
+    ]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder that looks like the checkout, and holds what the reader is told to have."""
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("p4", "topologies", "experiments", "benchmarks", "tests"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    for name, source in FILES.items():
+        shutil.copy(source, folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("command", to_run(), ids=place_of)
+def test_command_runs(command: docs.Command, scratch: pathlib.Path) -> None:
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command.text],
+        cwd=scratch,
+        env={**os.environ, "PATH": path, "MRCLAB_RUN": str(scratch / "run")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = done.stderr[-2000:] or done.stdout[-2000:]
+    assert done.returncode == 0, f"{place_of(command)}: {command.text}: exit code {done.returncode}\n{said}"
+    wrong = None if command.output is None else docs.difference(command.output, done.stdout)
+    assert wrong is None, f"{place_of(command)}: {command.text}: {wrong}\n{done.stdout}"
+
+
+def test_something_runs_and_every_reason_is_needed() -> None:
+    assert len(to_run()) >= 8
+    every = [command.text for command in found(PAGES)]
+    used = {each for text in every if (each := next((row for row in ELSEWHERE if re.fullmatch(row[0], text)), None))}
+    assert [row[0] for row in ELSEWHERE if row not in used] == []
+    assert [row[2] for row in ELSEWHERE if row[2] and not (ROOT / row[2]).is_file()] == []
+
+
+def test_variables_of_the_documentation_exist() -> None:
+    sources = [ROOT / "Makefile", ROOT / "tests/conftest.py"]
+    for folder in ("p4", "topologies", "controller", "hosts", "tests", "vagrant", "benchmarks"):
+        sources += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".c")]
+    known = set(re.findall(r"(?:MRCLAB|P4LITE|SOAK)_[A-Z0-9_]+", "".join(path.read_text() for path in sources)))
+    named = {
+        (word, page.name)
+        for page in [*PAGES, *EXERCISES]
+        for word in re.findall(r"\b(?:MRCLAB|P4LITE|SOAK)_[A-Z0-9_]+\b", page.read_text(encoding="utf-8"))
+    }
+    assert sorted(each for each in named if each[0] not in known) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mrclab run fabric-link", "no name 'fabric-link'"),
+        ("mrclab rum fabric-links", "no verb 'rum'"),
+        ("mrclab run fabric-links --clok virtual", "No such option: --clok"),
+        ("mrclab run fabric-links --clock vitual", "no clock 'vitual'"),
+        ("mrclab topo plan --radix many", "Input should be a valid integer"),
+        ("mrclab topo shwo default", "'mrclab topo' has no verb 'shwo'"),
+        ("mrclab up big", "no lab 'big'"),
+        ("mrclab fail p9-t0.1", "p9-t0.1"),
+        ("mrclab fail h3:2 --set los=1", "los"),
+        ("mrclab figures 99", "no figure 99"),
+        ("p4lite compil x.p4", "no verb 'compil'"),
+        ("p4lite compile --outptu x.json x.p4", "unrecognized arguments: --outptu"),
+        ("python -m mrc_host.nothing", "no module"),
+        ("python -m benchmarks swich", "no benchmark swich"),
+        ("python tests/p4/conformance.py cmpile x", "invalid choice: 'cmpile'"),
+        ("python docs/nothing.py", "no file"),
+        ("make dmo", "no target 'dmo'"),
+        ("pytest tests/lab/test_nothing.py", "no file"),
+    ],
+)
+def test_wrong_commands_are_found(text: str, said: str, tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\n    {text}\n")
+    (command,) = docs.commands(page)
+    wrong = [cli.problem(words) for words in command.parts]
+    assert wrong[0] is not None
+    assert said in wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mrclab fial TARGET", "no verb 'fial'"),
+        ("mrclab status [--jsn]", "no option '--jsn'"),
+        ("mrclab run EXPERIMENT|WORKLOAD --clok", "no option '--clok'"),
+        ("p4lite switch --devce-id N", "no option '--devce-id'"),
+        ("python -m p4lite.switch.fuzz PROG.json --frame N --sed S", "unrecognized arguments: --sed"),
+    ],
+)
+def test_wrong_mentions_are_found(text: str, said: str, tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\nType `{text}`.\n")
+    (command,) = docs.commands(page)
+    wrong = [cli.problem(words, loosely=True) for words in command.parts]
+    assert wrong[0] is not None
+    assert said in wrong[0]

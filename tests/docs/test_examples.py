@@ -1,0 +1,136 @@
+"""Every YAML, JSON and Python example of the documentation is taken by what it is an example for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from mrc_control.chaos.schedule import Schedule
+from mrc_control.runs import compare, experiment
+from mrc_topo.labfile import parse_lab
+from p4lite.switch.server import FabricServer
+from support import docs
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("workshop/**/*.md")),
+]
+BLOCKS = [block for page in PAGES for block in docs.blocks(page)]
+KNOWN = {"sh", "console", "yaml", "json", "python", "p4", "mermaid", "text", "diff"}
+
+
+def of(language: str) -> list[Any]:
+    return [pytest.param(block, id=block.place) for block in BLOCKS if block.language == language]
+
+
+def test_languages_are_known() -> None:
+    assert [(block.place, block.language) for block in BLOCKS if block.language not in KNOWN] == []
+
+
+@pytest.mark.parametrize("block", [pytest.param(each, id=each.place) for each in BLOCKS if each.language == "text"])
+def test_text_holds_no_commands(block: docs.Block) -> None:
+    """What looks like a command line must be in a block of commands, or nothing checks it."""
+    assert [line for line in block.text.splitlines() if line.startswith(("mrclab ", "p4lite ", "$ "))] == []
+
+
+@pytest.mark.parametrize("block", of("yaml"))
+def test_yaml(block: docs.Block) -> None:
+    """By its keys: an experiment, a comparison, a schedule of chaos, a lab, or a part of a lab."""
+    document = yaml.safe_load(block.text)
+    if "workload" in document and "variants" not in document:
+        experiment.parse(experiment.Experiment, block.text, block.place, experiment.EXAMPLE)
+    elif "variants" in document:
+        experiment.parse(compare.Comparison, block.text, block.place, "name: x")
+    elif "steps" in document:
+        experiment.parse(Schedule, block.text, block.place, "name: x")
+    else:
+        parse_lab(block.text if "name" in document else f"name: part\n{block.text}", block.place)
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json(block: docs.Block, tmp_path: pathlib.Path) -> None:
+    """A fabric's description. In virtual time, where it needs no interfaces, and with the switch at its link's end."""
+    description = json.loads(block.text)
+    (switch,) = description["switches"]
+    other = {
+        "device_id": 2,
+        "program": switch["program"],
+        "include_dirs": switch["include_dirs"],
+        "ports": [{"port": 1}],
+    }
+    description["switches"].append(other)
+    description["clock"] = "virtual"
+    for port in switch["ports"]:
+        port.pop("interface", None)
+    shutil.copytree(ROOT / "p4/programs", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "captures").mkdir()
+    with contextlib.closing(FabricServer.from_description(description, tmp_path).fabric) as fabric:
+        assert sorted(fabric.switches) == [1, 2]
+
+
+@contextlib.contextmanager
+def _switch(source: str, folder: pathlib.Path) -> Iterator[str]:
+    """A switch that runs beside an example: its address takes the place of the one that the page has."""
+    description = {
+        "clock": "virtual",
+        "switches": [{"device_id": 1, "ports": [{"port": 3}]}, {"device_id": 2, "ports": [{"port": 1}]}],
+        "links": [{"a": [1, 3], "b": [2, 1]}],
+    }
+    with FabricServer.from_description(description, folder) as server:
+        yield source.replace("unix:/run/p4lite/switch-1.sock", server.start())
+
+
+@contextlib.contextmanager
+def _samples(source: str, folder: pathlib.Path) -> Iterator[str]:
+    program = pathlib.Path(sys.executable).with_name("mrclab")
+    options = "--lab tiny --hosts h1,h0 --duration 0.3 --clock virtual"
+    subprocess.run([program, "run", "write_bw", *options.split(), "-o", folder], check=True, timeout=120)
+    yield source
+
+
+#: What an example needs around it, by a word of it: names that it uses, and what goes on meanwhile.
+AROUND = {
+    "TargetClient(": ("from p4lite.switch.targetapi.client import TargetClient", _switch),
+    "samples.npz": ("import numpy as np", _samples),
+}
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_python(block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    imports, around = next((each for word, each in AROUND.items() if word in block.text), ("", None))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.ExitStack() as stack:
+        source = block.text if around is None else stack.enter_context(around(block.text, tmp_path))
+        exec(compile(f"{imports}\n{source}", block.place, "exec"), names)
+    if "delivered" in names:
+        assert isinstance(names["delivered"], np.ndarray)
+        assert names["delivered"].max() > 0
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "error"),
+    [
+        ("yaml", "name: a\nplane: 2\n", "plane"),
+        ("yaml", "queues: {limt: 64KiB}\n", "limt"),
+        ("yaml", "name: a\nworkload: {name: ring_all_reduse, duration: 1}\n", "ring_all_reduse"),
+    ],
+)
+def test_wrong_examples_are_found(language: str, text: str, error: str, tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\n```{language}\n{text}```\n")
+    (block,) = docs.blocks(page)
+    with pytest.raises(Exception, match=error):
+        test_yaml(block)
