@@ -45,6 +45,7 @@ def ledger(fake: FakeLab) -> Ledger:
         Action("fail", PORT, "link_down", "up"),
         Action("fail", LINK, "impair", settings={"loss": 0.2, "delay_ns": 5}),
         Action("fail", PORT, "impair", "down", {"rate_bps": 5000}),
+        Action("fail", PORT, "pause_storm"),
         Action("fail", "p0-t0.1", "transceiver", settings={"first": 3, "count": 2}),
         Action("fail", T1, "stop"),
         Action("fail", "p2-t0.1", "stop"),

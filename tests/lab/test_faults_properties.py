@@ -142,6 +142,7 @@ def labs(draw: st.DrawFn) -> Topology:
         "hosts_per_t0": (per := draw(st.integers(1, 3))),
         "hosts": draw(st.integers((t0 - 1) * per + 1, t0 * per)),
         "ev": {"size": 32, "active": 16, "min_active": 1},
+        "queues": {"pfc": draw(st.sampled_from([None, {}]))},
     }
     names = sorted(Topology(Lab.model_validate(lab)).links)
     rates = st.sampled_from(["4Mbps", "10Mbps", "25Mbps"])

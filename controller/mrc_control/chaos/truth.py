@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from mrc_control.faults.action import Action
+from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Topology
 from p4lite.switch.fabric.values import SwitchState
@@ -61,7 +62,7 @@ def expected(
                         carriers[link.low.node, link.low.port] = False
             elif now.state is SwitchState.RUNNING:
                 switches[switch.device_id] = replace(now, state=SwitchState.FROZEN)
-    for link_name, way, settings in _impaired(in_force):
+    for (link_name, way), settings in _impaired(topology, in_force).items():
         link = topology.links[link_name]
         end = link.high if link.is_host_link else link.low
         port = info.switches[topology.switch(end.node).device_id].ports[end.port]
@@ -70,13 +71,19 @@ def expected(
     return replace(info, switches=switches), carriers
 
 
-def _impaired(in_force: Iterable[Action]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Link, direction and settings of every impairment; a link has one at most (`Ledger.fail`)."""
+def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Settings by link and direction; a link has one failure of a kind at most (`Ledger.fail`)."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for action in in_force:
         if action.kind == "impair":
             for way in ("up", "down"):
                 if action.direction in ("both", way):
-                    yield action.target, way, dict(action.settings)
+                    found.setdefault((action.target, way), {}).update(action.settings)
+        if action.kind == "pause_storm":
+            end = topology.links[action.target].low
+            mac = addressing.host_mac(topology.host(end.node).index, end.port)
+            found.setdefault((action.target, "up"), {})["pause_storm_mac"] = mac
+    return found
 
 
 def cut_off(topology: Topology, paths: Paths, in_force: Iterable[Action]) -> set[frozenset[str]]:

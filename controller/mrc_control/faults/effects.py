@@ -58,13 +58,15 @@ class Effects:
     def rates(self, topology: Topology) -> dict[Way, int]:
         """Bits per second that the directions concerned can still deliver; what is not named is as ever.
 
-        Impairments count by their rate; a direction that loses or corrupts every packet delivers none. Partial loss
-        costs no capacity here: endpoints leave such a path, or repair it, as they see fit.
+        Impairments count by their rate; a direction that loses or corrupts every packet, or is paused without end,
+        delivers none. Partial loss costs no capacity here: endpoints leave such a path, or repair it, as they see fit.
         """
         rates: dict[Way, int] = {}
-        for way, settings in self.settings.items():
+        for way, settings in sorted(self.settings.items(), key=lambda each: "pause_storm_mac" in each[1]):
             dead = settings.get("blackhole") or 1 in (settings.get("loss"), settings.get("corrupt"))
             rates[way] = 0 if dead else int(settings.get("rate_bps", topology.links[way[0]].spec.rate))
+            if settings.get("pause_storm_mac") and topology.links[way[0]].queue.pfc is not None:
+                rates[way[0], DOWN] = 0
         for name, state in self.switches.items():
             if state is not SwitchState.RUNNING:
                 for link in topology.switch(name).links.values():

@@ -118,6 +118,15 @@ class OfSwitch(Kind):
         return isinstance(element, Switch)
 
 
+class OfPort(OfLink):
+    """What happens to a NIC port."""
+
+    wanted = PORT
+
+    def fits(self, element: Link | Switch | Host) -> bool:
+        return super().fits(element) and isinstance(element, Link) and element.is_host_link
+
+
 class LinkDown(OfLink):
     """A cut in one direction leaves light, and so the NIC's carrier, in the other."""
 
@@ -130,15 +139,11 @@ class LinkDown(OfLink):
         return _cables([link]) if action.direction == "both" else Effects(cut=frozenset(_ways(link, action.direction)))
 
 
-class PortDown(OfLink):
+class PortDown(OfPort):
     """A NIC port."""
 
     name = "port_down"
     summary = "take a NIC port's link and carrier away"
-    wanted = PORT
-
-    def fits(self, element: Link | Switch | Host) -> bool:
-        return isinstance(element, Link) and element.is_host_link
 
     def effects(self, topology: Topology, action: Action) -> Effects:
         return _cables([topology.links[action.target]])
@@ -175,6 +180,19 @@ class Impair(OfLink):
     def effects(self, topology: Topology, action: Action) -> Effects:
         ways = _ways(topology.links[action.target], action.direction)
         return Effects(settings={way: dict(action.settings) for way in ways})
+
+
+class PauseStorm(OfPort):
+    """A NIC that takes nothing any more. It asks for pauses of all priorities, in its own name; only a switch port with
+    priority flow control obeys, so under MRC it is a NIC port that works."""
+
+    name = "pause_storm"
+    summary = "a NIC port asks for pauses without end; a switch with queues.pfc obeys, and what waits there spreads"
+
+    def effects(self, topology: Topology, action: Action) -> Effects:
+        link = topology.links[action.target]
+        mac = topology.host(link.low.node).ports[link.low.port].mac
+        return Effects(settings={(link.name, UP): {"pause_storm_mac": mac}})
 
 
 class Transceiver(OfSwitch):
@@ -242,7 +260,8 @@ class Reboot(Stop):
 
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (LinkDown(), PortDown(), Impair(), Transceiver(), Stop(), Freeze(), Reboot())
+    kind.name: kind
+    for kind in (LinkDown(), PortDown(), Impair(), PauseStorm(), Transceiver(), Stop(), Freeze(), Reboot())
 }
 
 

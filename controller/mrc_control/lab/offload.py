@@ -35,15 +35,3 @@ def switch_off(interfaces: Iterable[str]) -> None:
                     fcntl.ioctl(sock, SIOCETHTOOL, request)
                 except OSError:
                     continue
-
-
-def is_on(interface: str, what: str) -> bool:
-    """Whether one of `SWITCHES` is on; its getter has the number before its setter's.
-
-    Raises:
-        OSError: the interface does not know it.
-    """
-    value = _Value(SWITCHES[what] - 1, 0)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        fcntl.ioctl(sock, SIOCETHTOOL, _Request(interface.encode(), ctypes.pointer(value)))
-    return bool(value.data)

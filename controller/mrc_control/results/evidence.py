@@ -64,6 +64,8 @@ LABELS = {
     "losses": "packets the hosts took for lost",
     "ports_down": "hosts that know of a dead port",
     "goodput": "goodput",
+    "pause_frames": "pause frames of a stuck NIC",
+    "paused": "seconds that it was paused",
 }
 
 
@@ -105,10 +107,16 @@ class _Found:
         if last is None:
             return 0
         columns = [f"ports.{port}.{key}" for port in self._switch_ports()]
-        return sum(last[column] - (first[column] if first else 0) for column in columns)
+        return sum(last.get(column, 0) - (first.get(column, 0) if first else 0) for column in columns)
 
     def dropped(self) -> int:
         return self._counted("lost", self.begin, self.end)
+
+    def pause_frames(self) -> int:
+        return self._counted("storm_frames", self.begin, self.end)
+
+    def paused(self) -> float:
+        return self._counted("paused_ns", self.begin, self.end) / 1e9
 
     def carried(self) -> float | None:
         before = self._counted("tx_bytes", self.start, self.begin) / max(self.begin - self.start, 1)

@@ -19,7 +19,8 @@ class Evidence(Model):
     least. `carried`: what the element's ports sent, as a share of what they sent before, at most. `evs_lost`: EVs
     that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
     least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
-    of all hosts, as a share of that before, at most.
+    of all hosts, as a share of that before, at most. `pause_frames`: that stuck NICs sent at the element's ports, at
+    least. `paused`: seconds that its switch ports were paused, all together, at least (with `queues.pfc` only).
     """
 
     dropped: Count | None = None
@@ -28,6 +29,8 @@ class Evidence(Model):
     losses: Count | None = None
     ports_down: Count | None = None
     goodput: Share | None = None
+    pause_frames: Count | None = None
+    paused: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _some(self) -> Self:

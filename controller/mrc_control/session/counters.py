@@ -28,9 +28,9 @@ class CounterSource(Protocol):
 
 
 def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
-    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, and
-    `lost`: those of them that only a failure makes. With priority flow control also how long the port was paused, the
-    pause frames that it sent, and the storms that its watchdog saw."""
+    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
+    those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
+    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw."""
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -43,6 +43,8 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
                 "drops": sum(port.drops.values()),
                 "lost": sum(port.drops.get(reason, 0) for reason in FAILURE_DROPS),
             }
+            if port.storm_frames:
+                ports[f"{name}:{number}"]["storm_frames"] = port.storm_frames
             for pfc in port.pfc:
                 if pfc.priority == rules.DATA_PRIORITY:
                     ports[f"{name}:{number}"] |= {

@@ -34,7 +34,7 @@ def actions(topology: Topology) -> st.SearchStrategy[Action]:
     verb = st.just("fail")
     return st.one_of(
         st.builds(Action, verb, links, st.just("link_down"), directions),
-        st.builds(Action, verb, ports, st.just("port_down")),
+        st.builds(Action, verb, ports, st.sampled_from(["port_down", "pause_storm"])),
         st.builds(Action, verb, links, st.just("impair"), directions, settings),
         st.builds(Action, verb, switches, st.just("transceiver"), settings=modules),
         st.builds(Action, verb, switches, st.sampled_from(["stop", "freeze", "reboot"])),
@@ -55,6 +55,8 @@ def graph(topology: Topology, in_force: Iterable[Action]) -> nx.DiGraph:
         if action.kind in ("stop", "freeze", "reboot"):
             for edge in (*left.in_edges(action.target), *left.out_edges(action.target)):
                 left.edges[edge]["capacity"] = 0
+        if action.kind == "pause_storm" and topology.lab.queues.pfc is not None:
+            left.edges[topology.links[action.target].high.node, action.target]["capacity"] = 0
         for link in hit(topology, action) or ([topology.links[action.target]] if action.kind == "impair" else []):
             low = link.name if link.is_host_link else link.low.node
             for way, edge in (("up", (low, link.high.node)), ("down", (link.high.node, low))):

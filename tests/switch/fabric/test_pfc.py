@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port, Switch
-from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, QueueLimits, pause_ns, pfc_headroom_bytes
+from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, QueueLimits, pfc_headroom_bytes
+from support.pcapng import packets
 from support.switch.hand_program import HandProgram, routed
 
 BYTE_NS = 1000
@@ -23,6 +27,11 @@ def pause_frame(quanta: dict[int, int], source: int = MAC) -> bytes:
     head = bytes.fromhex("0180c2000001") + source.to_bytes(6, "big") + bytes.fromhex("88080101")
     times = b"".join(quanta.get(i, 0).to_bytes(2, "big") for i in range(8))
     return (head + sum(1 << i for i in quanta).to_bytes(2, "big") + times).ljust(PFC_FRAME_BYTES, b"\0")
+
+
+def pause_ns(quanta: int, rate_bps: int) -> int:
+    """How long a pause of so many quanta of 512 bit times is on a link."""
+    return quanta * 512 * 10**9 // rate_bps
 
 
 class Host:
@@ -83,8 +92,6 @@ def drops(fabric: Fabric, *reasons: str) -> int:
 
 
 def test_a_pause_lasts_so_many_times_512_bit_times() -> None:
-    assert pause_ns(1, 10**9) == 512
-    assert pause_ns(0xFFFF, 100 * 10**9) == 335_539  # 802.1Qbb: about 336 µs at 100 Gb/s
     fabric = Fabric("virtual")
     switch = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8})
     switch.port(2).set_pfc(0, PfcSettings(10_000, 5000, 5000))
@@ -319,6 +326,64 @@ def test_the_watchdog_confines_a_storm() -> None:
     assert mad.watchdog_drops > 100
     assert fabric.switch(1).port(3).pfc_stats()[0].storms == 0
     assert len(victim.got) > 350  # of at most 500 in this time, half a link's from then on
+
+
+@pytest.mark.parametrize("rate", [8 * 10**6, 100 * 10**9])
+def test_a_stuck_host_asks_for_pauses_without_end(rate: int) -> None:
+    fabric = Fabric("virtual")
+    link = LinkSettings(rate_bps=rate, delay_ns=5000)
+    switch = switch_of(fabric, 1, {1: link, 2: link})
+    port = switch.port(2)
+    port.set_pfc(0, PfcSettings(10_000, 5000, 5000))
+    longest = pause_ns(0xFFFF, rate)
+    port.set_link(incoming=replace(link, pause_storm_mac=MAC))
+    fabric.inject(switch.port(1), routed(2), 0)
+    fabric.run_until(5 * longest)
+    sent = port.stats().storm_frames
+    assert sent in (10, 11)  # at 0, and after each half of the longest pause
+    stats = port.pfc_stats()[0]
+    assert stats.paused
+    assert 4 * longest < stats.paused_ns < 5 * longest
+    assert stats.pauses_received in (sent - 1, sent)
+    assert port.stats().queues[0].depth_packets == 1
+    # A link that goes down ends it for as long; what is mended has the same host at its end.
+    port.set_up(False)
+    fabric.run_until(6 * longest)
+    assert (port.stats().storm_frames, port.pfc_stats()[0].paused) == (sent, False)
+    port.set_up(True)
+    fabric.run_until(7 * longest)
+    assert port.pfc_stats()[0].paused
+    port.set_link(incoming=link)
+    sent, at = port.stats().storm_frames, fabric.now_ns
+    fabric.inject(switch.port(1), routed(2), at)
+    # Its last frame ends the pause.
+    (delivered,) = (time for time, _, number, _ in fabric.run_until(at + longest // 2) if number == 2)
+    assert delivered < at + longest // 4
+    fabric.run_until(at + 5 * longest)
+    stats = port.pfc_stats()[0]
+    assert (port.stats().storm_frames, stats.paused, stats.resumes_received) == (sent, False, 1)
+
+
+def test_the_frames_of_a_stuck_host_to_the_byte(tmp_path: pathlib.Path) -> None:
+    fabric = Fabric("virtual")
+    switch = switch_of(fabric, 1, {1: MBPS_8})
+    switch.port(1).capture(tmp_path / "p1.pcapng")
+    switch.port(1).set_pfc(0, PfcSettings(10_000, 5000, 5000))
+    switch.port(1).set_link(incoming=replace(MBPS_8, pause_storm_mac=MAC))
+    fabric.run_until(10**6)
+    switch.port(1).capture(None)
+    assert packets((tmp_path / "p1.pcapng").read_bytes()) == [pause_frame(dict.fromkeys(range(8), 0xFFFF))]
+
+
+def test_a_stuck_host_does_not_disturb_who_has_no_flow_control() -> None:
+    fabric = Fabric("virtual")
+    switch = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8})
+    switch.port(2).set_link(incoming=replace(MBPS_8, pause_storm_mac=MAC))
+    for _ in range(20):
+        fabric.inject(switch.port(1), routed(2), 0)
+    assert len([each for each in fabric.run_until(10**8) if each[2] == 2]) == 20
+    switch.remove_port(2)
+    assert fabric.run_until(10**10) == []
 
 
 def test_a_pause_ends_with_the_link() -> None:

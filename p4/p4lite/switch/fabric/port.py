@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from typing import Any, Literal
 
 from p4lite.switch.fabric.core import Core
@@ -22,6 +23,10 @@ from p4lite.switch.fabric.values import (
 )
 
 PLAIN = LinkSettings()
+#: What C counts under the same names.
+_QUEUE_COUNTS = tuple(each.name for each in fields(QueueStats) if each.name != "priority")
+_PFC_STATES = tuple(each.name for each in fields(PfcStats) if each.type == "bool")
+_PFC_COUNTS = tuple(each.name for each in fields(PfcStats) if each.name not in ("priority", *_PFC_STATES))
 PortDirection = Literal["outgoing", "incoming"]
 Direction = Literal["both", "a_to_b", "b_to_a"]
 
@@ -56,7 +61,12 @@ def c_settings(core: Core, settings: LinkSettings) -> Any:
         reorder=settings.reorder,
         overhead_bytes=settings.overhead_bytes,
         blackhole=int(settings.blackhole),
+        pause_storm_mac=settings.pause_storm_mac,
     )
+
+
+def _counts(c: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(c, name) for name in names}
 
 
 class Port:
@@ -141,13 +151,17 @@ class Port:
     def set_queue(self, limits: QueueLimits, priority: int | None = None) -> None:
         """Capacity of one priority's queue, or of each (None). Packets already waiting stay."""
         which = self._core.queue_each if priority is None else priority
-        if priority is not None and not 0 <= priority < self._priority_queues:
-            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
+        if priority is not None:
+            self._check_priority(priority)
         self._set_limits(which, limits)
 
     def set_buffer(self, limits: QueueLimits) -> None:
         """Capacity of the whole port over all priorities (default: no limit beside the queues')."""
         self._set_limits(self._core.queue_buffer, limits)
+
+    def _check_priority(self, priority: int) -> None:
+        if not 0 <= priority < self._priority_queues:
+            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
 
     def _set_limits(self, which: int, limits: QueueLimits) -> None:
         if limits.packets < 0 or limits.bytes < 0:
@@ -159,21 +173,11 @@ class Port:
 
         `source_mac` is the port's own address, in its pause frames. FabricError for values out of range.
         """
-        if not 0 <= priority < self._priority_queues:
-            raise FabricError(f"{self.name}: no queue of priority {priority} (there are {self._priority_queues})")
+        self._check_priority(priority)
         c = None
         if settings is not None:
             settings.check()
-            c = self._core.new(
-                "pf_pfc_settings",
-                xoff_bytes=settings.xoff_bytes,
-                xon_bytes=settings.xon_bytes,
-                headroom_bytes=settings.headroom_bytes,
-                quanta=settings.quanta,
-                detection_ns=settings.detection_ns,
-                restoration_ns=settings.restoration_ns,
-                source_mac=source_mac,
-            )
+            c = self._core.new("pf_pfc_settings", source_mac=source_mac, **asdict(settings))
         if self._lib.pf_port_pfc(self.pointer, priority, None if c is None else ctypes.byref(c)) != 0:
             raise FabricError(f"{self.name}: out of memory")
 
@@ -183,22 +187,7 @@ class Port:
         enabled = self._lib.pf_port_pfc_stats(self.pointer, c)
         return tuple(
             PfcStats(
-                priority,
-                each.held_bytes,
-                each.max_held_bytes,
-                each.pauses_sent,
-                each.resumes_sent,
-                each.pauses_received,
-                each.resumes_received,
-                each.pausing_ns,
-                each.paused_ns,
-                each.storms,
-                each.watchdog_drops,
-                each.headroom_drops,
-                bool(each.enabled),
-                bool(each.pausing),
-                bool(each.paused),
-                bool(each.storm),
+                priority, **_counts(each, _PFC_COUNTS), **{name: bool(getattr(each, name)) for name in _PFC_STATES}
             )
             for priority, each in enumerate(c)
             if enabled >> priority & 1
@@ -242,17 +231,7 @@ class Port:
         c = self._core.new("pf_port_stats")
         self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
         queues = tuple(
-            QueueStats(
-                priority,
-                q.depth_packets,
-                q.depth_bytes,
-                q.max_packets,
-                q.max_bytes,
-                q.enqueued_packets,
-                q.enqueued_bytes,
-                q.dropped_packets,
-                q.dropped_bytes,
-            )
+            QueueStats(priority, **_counts(q, _QUEUE_COUNTS))
             for priority, q in enumerate(c.queues[: self._priority_queues])
         )
         return PortStats(
@@ -266,6 +245,7 @@ class Port:
             reordered=c.reordered,
             queues=queues,
             service_lag=lag(c.service_lag),
+            storm_frames=c.storm_frames,
             pfc=pfc,
         )
 

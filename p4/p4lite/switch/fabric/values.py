@@ -50,7 +50,9 @@ class LinkSettings:
     packet takes `reorder_extra_ns` longer than `delay_ns`, so that later ones overtake it. `corrupt` flips
     one random bit of the packet. `duplicate` delivers a second copy right after the first. A `blackhole`
     takes every packet and delivers none, while the link looks up. `host_queue_bytes` (direction towards the
-    switch of a port to the outside) is what may wait for the host's transmitter; 0: no limit.
+    switch of a port to the outside) is what may wait for the host's transmitter; 0: no limit. `pause_storm_mac`
+    (the same direction): the host asks for pauses of all priorities without end, as a NIC does that is stuck, and
+    ends them when that is over; the source address of these frames, 0: it is not stuck.
     """
 
     rate_bps: int = 0
@@ -64,6 +66,7 @@ class LinkSettings:
     reorder_extra_ns: int = 0
     blackhole: bool = False
     host_queue_bytes: int = 0
+    pause_storm_mac: int = 0
 
     def check(self) -> None:
         """Raises FabricError for a value out of range."""
@@ -80,6 +83,7 @@ class LinkSettings:
             "reorder_extra_ns": 10**15,
             "host_queue_bytes": 1 << 48,
             "overhead_bytes": 1 << 16,
+            "pause_storm_mac": (1 << 48) - 1,
         }
         for name, limit in limits.items():
             value = getattr(self, name)
@@ -132,11 +136,6 @@ class PfcSettings:
                 f"flow control xon_bytes={self.xon_bytes} is above xoff_bytes={self.xoff_bytes}; a pause would end "
                 "before it begins"
             )
-
-
-def pause_ns(quanta: int, rate_bps: int) -> int:
-    """How long a pause of so many quanta of 512 bit times is on a link (IEEE 802.1Qbb), ns; 0 without a rate."""
-    return quanta * 512 * 10**9 // rate_bps if rate_bps else 0
 
 
 def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:
@@ -232,7 +231,7 @@ class PortStats:
     (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
     (the kernel's ring overflowed), no_peer (the port leads nowhere), memory, headroom_full and pfc_watchdog (flow
     control). What a link loses counts at its sender. Pause frames count in `pfc` only, which has the priorities with
-    flow control.
+    flow control; `storm_frames` are those that a stuck host sent (`LinkSettings.pause_storm_mac`).
     """
 
     rx_packets: int
@@ -246,6 +245,7 @@ class PortStats:
     queues: tuple[QueueStats, ...]
     #: Time from when a queue was due for service to when it was served (real clock), ns.
     service_lag: Lag
+    storm_frames: int = 0
     pfc: tuple[PfcStats, ...] = ()
 
 

@@ -171,6 +171,8 @@ struct port *switch_port(struct sw *s, uint32_t number)
     q->implicit = true;
     q->timer.pos = NO_POS;
     q->timer.kind = TIMER_PORT;
+    q->storm.pos = NO_POS;
+    q->storm.kind = TIMER_STORM;
     linkdir_init(s->fabric, &q->out, q, NULL);
     linkdir_init(s->fabric, &q->host_in, q, q);
     q->in = &q->host_in;

@@ -47,6 +47,7 @@ static void unlink_one(struct fabric *f, struct port *q)
     q->peer = NULL;
     q->in = &q->host_in;
     q->peer_kind = PEER_EXTERNAL;
+    storm_update(f, q);
 }
 
 int pf_port_unlink(struct port *a)
@@ -96,6 +97,7 @@ int pf_port_remove(struct port *q)
     q->out.up = q->host_in.up = true;
     q->implicit = true;
     q->peer_kind = PEER_NONE;
+    storm_update(f, q);
     lookahead_update(f);
     pf_unlock(f);
     return PF_OK;
@@ -118,6 +120,7 @@ int pf_port_link(struct port *a, struct port *b)
             q->peer = peer;
             q->out.to = peer;
             q->in = &peer->out;
+            storm_update(f, q);
         }
         lookahead_update(f);
         result = PF_OK;
@@ -161,7 +164,9 @@ int pf_port_settings(struct port *q, uint32_t outgoing, const struct pf_link_set
         port_rate_changed(f, d->owner, old_rate);
     else if (settings->rate_bps == 0 || settings->rate_bps > old_rate)
         d->free_at = d->free_at < f->now ? d->free_at : f->now;
+    storm_update(f, q);
     lookahead_update(f);
+    settle(f);
     pf_unlock(f);
     return PF_OK;
 }
@@ -179,6 +184,7 @@ int pf_port_up(struct port *q, uint32_t outgoing, uint32_t up)
             pfc_link_lost(f, d->owner->peer);
     }
     d->up = up;
+    storm_update(f, q);
     settle(f);
     pf_unlock(f);
     return PF_OK;

@@ -23,6 +23,7 @@
 
 static const struct p4_described rows[] = {
     P4_STRUCT(pf_link_settings), LINK(rate_bps), LINK(delay_ns), LINK(reorder_extra_ns), LINK(host_queue_bytes),
+    LINK(pause_storm_mac),
     LINK(loss), LINK(ge_to_bad), LINK(ge_to_good), LINK(ge_loss_bad), LINK(ge_loss_good), LINK(corrupt),
     LINK(duplicate), LINK(reorder), LINK(overhead_bytes), LINK(blackhole),
     P4_STRUCT(pf_replica), P4_FIELD(pf_replica, port), P4_FIELD(pf_replica, rid),
@@ -37,6 +38,7 @@ static const struct p4_described rows[] = {
     QUEUE(enqueued_packets), QUEUE(enqueued_bytes), QUEUE(dropped_packets), QUEUE(dropped_bytes),
     P4_STRUCT(pf_port_stats), PORT(rx_packets), PORT(rx_bytes), PORT(tx_packets), PORT(tx_bytes),
     P4_ARRAY(pf_port_stats, drops), PORT(corrupted), PORT(duplicated), PORT(reordered),
+    PORT(storm_frames),
     P4_NESTED(pf_port_stats, queues, pf_queue_stats), P4_NESTED(pf_port_stats, service_lag, pf_lag),
     P4_STRUCT(pf_switch_stats), SWITCH(received), SWITCH(ingress), SWITCH(egress), SWITCH(transmitted),
     P4_ARRAY(pf_switch_stats, drops), SWITCH(ingress_clones), SWITCH(egress_clones), SWITCH(resubmits),

@@ -72,6 +72,7 @@ struct pf_link_settings {
     uint64_t delay_ns;
     uint64_t reorder_extra_ns;
     uint64_t host_queue_bytes;
+    uint64_t pause_storm_mac; /* towards the switch only: the host asks for pauses without end, from this address; 0: no */
     double loss, ge_to_bad, ge_to_good, ge_loss_bad, ge_loss_good, corrupt, duplicate, reorder;
     uint32_t overhead_bytes;
     uint32_t blackhole;
@@ -112,6 +113,7 @@ struct pf_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t drops[PF_PORT_DROPS];
     uint64_t corrupted, duplicated, reordered;
+    uint64_t storm_frames; /* that a host with pause_storm_mac sent */
     struct pf_queue_stats queues[PF_MAX_PRIORITIES];
     struct pf_lag service_lag;
 };

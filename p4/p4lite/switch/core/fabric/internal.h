@@ -26,7 +26,7 @@ struct buf {
     uint8_t mem[];
 };
 
-enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC };
+enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC, TIMER_STORM };
 
 /* The place among events of one instant: by when they were planned, in order. `born` is twice the time of planning; what
  * a host planned between two events of the fabric is odd, and may be told later (`pf_send`). */
@@ -145,6 +145,8 @@ struct port {
     uint64_t free_at;           /* when the transmitter is free */
     struct timer timer;         /* armed while packets wait for free_at */
     struct pfc *pfc;            /* NULL: never had any */
+    struct timer storm;         /* the host's next pause frame (pause_storm_mac) */
+    uint64_t storm_mac;
     struct device *device;
     struct source *sources;
     FILE *pcap;
@@ -293,6 +295,8 @@ void pfc_link_lost(struct fabric *f, struct port *q);
 void pfc_off(struct fabric *f, struct port *q);
 void pfc_free(struct fabric *f, struct port *q);
 void pfc_reset_stats(const struct fabric *f, struct port *q);
+void storm_update(struct fabric *f, struct port *q);
+void storm_fire(struct fabric *f, struct port *q);
 
 /* forwarding.c */
 void target_receive(struct fabric *f, struct port *in, struct packet *p);

@@ -169,12 +169,9 @@ bool pfc_receive(struct fabric *f, struct port *in, struct packet *p)
     return true;
 }
 
-/* The frame that is due; NULL when there is no memory for it. */
-struct packet *pfc_frame(struct fabric *f, struct port *q)
+/* A frame for these classes, all times 0; NULL when there is no memory for it. */
+static struct packet *frame_new(struct fabric *f, uint64_t source_mac, uint8_t classes)
 {
-    struct pfc *pfc = q->pfc;
-    uint8_t due = pfc->due;
-    pfc->due = 0;
     struct packet *p = packet_new(f, FRAME_BYTES);
     if (!p)
         return NULL;
@@ -182,9 +179,27 @@ struct packet *pfc_frame(struct fabric *f, struct port *q)
     memset(p->data, 0, FRAME_BYTES);
     memcpy(p->data, mac_control_address, sizeof mac_control_address);
     for (uint32_t i = 0; i < 6; i++)
-        p->data[6 + i] = (uint8_t)(pfc->source_mac >> (40 - 8 * i));
-    const uint8_t head[6] = {MAC_CONTROL >> 8, MAC_CONTROL & 0xff, OPCODE_PFC >> 8, OPCODE_PFC & 0xff, 0, due};
+        p->data[6 + i] = (uint8_t)(source_mac >> (40 - 8 * i));
+    const uint8_t head[6] = {MAC_CONTROL >> 8, MAC_CONTROL & 0xff, OPCODE_PFC >> 8, OPCODE_PFC & 0xff, 0, classes};
     memcpy(p->data + 12, head, sizeof head);
+    return p;
+}
+
+static void frame_time(struct packet *p, uint32_t class, uint64_t quanta)
+{
+    p->data[18 + 2 * class] = (uint8_t)(quanta >> 8);
+    p->data[19 + 2 * class] = (uint8_t)quanta;
+}
+
+/* The frame that is due; NULL when there is no memory for it. */
+struct packet *pfc_frame(struct fabric *f, struct port *q)
+{
+    struct pfc *pfc = q->pfc;
+    uint8_t due = pfc->due;
+    pfc->due = 0;
+    struct packet *p = frame_new(f, pfc->source_mac, due);
+    if (!p)
+        return NULL;
     for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
         struct pfc_class *c = &pfc->classes[i];
         if (!(due & 1u << i))
@@ -194,8 +209,7 @@ struct packet *pfc_frame(struct fabric *f, struct port *q)
             continue;
         }
         c->stats.pauses_sent++;
-        p->data[18 + 2 * i] = (uint8_t)(c->set.quanta >> 8);
-        p->data[19 + 2 * i] = (uint8_t)c->set.quanta;
+        frame_time(p, i, c->set.quanta);
         uint64_t half = quanta_ns(c->set.quanta, q->in->set.rate_bps) / 2;
         c->refresh_at = half ? f->now + half : PF_NO_TIME;
     }
@@ -252,6 +266,43 @@ void pfc_link_lost(struct fabric *f, struct port *q)
         if (q->pfc->paused & 1u << i)
             end_pause(f, q->pfc, i);
     plan(f, q->pfc);
+}
+
+/* A frame of the host at this port, for all classes. */
+static void storm_send(struct fabric *f, struct port *q, uint64_t quanta)
+{
+    struct packet *p = frame_new(f, q->storm_mac, 0xff);
+    if (!p)
+        return;
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++)
+        frame_time(p, i, quanta);
+    q->stats.storm_frames++;
+    linkdir_host_send(f, &q->host_in, p, f->now);
+}
+
+/* The host at this port begins to ask for pauses without end, or has its buffer free again and says so. */
+void storm_update(struct fabric *f, struct port *q)
+{
+    const struct linkdir *d = &q->host_in;
+    bool reached = q->in == d && d->up;
+    if (reached && d->set.pause_storm_mac) {
+        q->storm_mac = d->set.pause_storm_mac;
+        if (q->storm.pos == NO_POS)
+            timer_arm(f, &q->storm, f->now, next_order(f));
+    } else if (q->storm.pos != NO_POS) {
+        timer_cancel(f, &q->storm);
+        if (reached && q->peer_kind != PEER_NONE)
+            storm_send(f, q, 0);
+    }
+}
+
+/* For the longest time that there is, and again after half of it; without a rate a pause has no length. */
+void storm_fire(struct fabric *f, struct port *q)
+{
+    uint64_t half = quanta_ns(0xffff, q->out.set.rate_bps) / 2;
+    if (half)
+        timer_arm(f, &q->storm, f->now + half, next_order(f));
+    storm_send(f, q, 0xffff);
 }
 
 static void disable(struct fabric *f, struct pfc *pfc, uint32_t i)

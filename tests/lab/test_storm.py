@@ -1,0 +1,59 @@
+"""A NIC that asks for pauses without end, in a lab: it stops who has nothing to do with it, and does nothing to MRC."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from mrc_control.results import evidence
+from mrc_control.runs.execute import run_on
+from mrc_control.runs.experiment import Evidence, Experiment, Step, Workload
+from p4lite.switch.targetapi.client import TargetClient
+from support.lab.labs import lab_file, session
+
+STORM = Step(at=0.3, fail="h3:0", kind="pause_storm", evidence=Evidence(pause_frames=1, paused=0.2, goodput=0.6))
+OVER = Step(at=0.6, restore="h3:0")
+
+
+def run(folder: pathlib.Path, transport: str, schedule: list[Step]) -> tuple[dict[str, Any], list[evidence.Finding]]:
+    """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
+    link = {"rate": "20Mbps", "delay": "100us"}
+    queues = {"limit": "64KiB", "ecn": None, "trim": {"threshold": "32KiB"}, "pfc": {"xoff": "8KiB"}}
+    made = {"planes": 1, "t1_per_plane": 1, "queues": queues, "links": {"host": link, "fabric": link}}
+    workload = Workload(name="permutation", params={"message_bytes": 60_000, "shift": 2}, duration=1.0)
+    experiment = Experiment(name="storm", title="storm", transport=transport, workload=workload, schedule=schedule)
+    with session(lab_file(folder, "tiny", **made), "virtual", transport) as lab:
+        document = run_on(lab, experiment).document()
+        return document, list(evidence.findings(document, lab.topology, experiment.claims()))
+
+
+def arrived(document: dict[str, Any], host: str, begin: float, end: float) -> int:
+    """Bytes that arrived at a host between two times, s."""
+    samples = document["samples"][host]
+    at = [samples.at(document["started_ns"] + int(time * 1e9)) for time in (begin, end)]
+    return int(at[1]["delivered_bytes"] - at[0]["delivered_bytes"])
+
+
+def test_a_storm_stops_who_has_nothing_to_do_with_it(tmp_path: pathlib.Path) -> None:
+    document, found = run(tmp_path, "roce", [STORM, OVER])
+    assert [finding.passed for finding in found] == [True, True, True]
+    assert not document["failures"]
+    # h0 sends to h2, over the same uplink.
+    assert arrived(document, "h2", 0.4, 0.6) == 0 < arrived(document, "h2", 0.05, 0.25)
+    assert arrived(document, "h2", 0.8, 1.0) > 0
+
+
+def test_without_the_storm_its_evidence_is_missing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TargetClient, "set_port_link", lambda *_, **__: None)
+    _, found = run(tmp_path, "roce", [STORM, OVER])
+    assert [finding.passed for finding in found] == [False, False, False]
+
+
+def test_mrc_does_not_notice(tmp_path: pathlib.Path) -> None:
+    storm = STORM.model_copy(update={"evidence": Evidence(pause_frames=1), "loss": 0.0})
+    document, found = run(tmp_path, "mrc", [storm, OVER])
+    assert [finding.passed for finding in found] == [True]
+    assert arrived(document, "h3", 0.35, 0.6) > 0.8 * arrived(document, "h3", 0.05, 0.3)
+    assert not document["failures"]
