@@ -50,21 +50,32 @@ def load_lab(name_or_path: str | Path) -> Topology:
         text = document.read_text(path, str(name_or_path))
     except DocumentError as error:
         raise LabError(error.problems) from error
-    return parse_lab(text, str(name_or_path))
+    return parse_lab(text, str(name_or_path), path.absolute().parent)
 
 
-def parse_lab(text: str, name: str = "<lab>") -> Topology:
-    """The topology that YAML text describes; `name` stands in errors. Raises LabError."""
+def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Topology:
+    """The topology that YAML text describes; `name` stands in errors, `folder` is where relative paths in it start.
+
+    Raises:
+        LabError: it is none.
+    """
     try:
         read = document.parse(text, name, EXAMPLE)
     except DocumentError as error:
         raise LabError(error.problems) from error
     try:
-        return Topology(Lab.model_validate(read.data))
+        return Topology(_placed(Lab.model_validate(read.data), folder))
     except ValidationError as error:
         raise LabError(read.explain(Lab, error, "lab")) from error
     except TopologyError as error:
         raise LabError([read.problem(error.key, str(error), "lab")]) from error
+
+
+def _placed(lab: Lab, folder: Path | None) -> Lab:
+    """The lab with the files that it names as they are found from anywhere."""
+    if lab.program is None or folder is None:
+        return lab
+    return lab.model_copy(update={"program": str(folder / lab.program)})
 
 
 def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:

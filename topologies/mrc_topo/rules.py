@@ -32,6 +32,18 @@ UPLINK_CHOICE: Final = "FabricIngress.uplinks.uplink_choice"
 TRAFFIC_CLASSES: Final = "FabricIngress.queueing.traffic_classes"
 PORTS: Final = "FabricIngress.queueing.ports"
 
+#: Bits of the key of a table, by the key's name in `Match`; a table has one key or none.
+KEY_BITS: Final = {"usid_prefix": 48, "destination": 128, "dscp": 6, "port": 9}
+#: What is missing where a program of a lab's own has no such table (docs/extending.md).
+WITHOUT: Final = {
+    LOCAL_USID: "no switch is told its own uSID",
+    USID_ROUTES: "SRv6 packets are routed by the program alone; the hosts' probes are SRv6",
+    HOST_ROUTES: "plain IPv6 packets, such as ping, are routed by the program alone",
+    UPLINK_CHOICE: "what goes up without SRv6 goes where the program sends it",
+    TRAFFIC_CLASSES: "all packets are in the queue and class that the program gives them",
+    PORTS: "frames keep their MAC addresses; no ECN, no trimming, and no limit but the traffic manager's",
+}
+
 #: Counters of the program, by what they count.
 COUNTERS: Final = {
     "port_rx": "FabricIngress.port_rx",
@@ -102,6 +114,17 @@ def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
 def all_entries(topology: Topology) -> dict[str, list[TableEntry]]:
     """Entries of every switch, by switch name."""
     return {switch.name: switch_entries(topology, switch) for switch in topology.switches}
+
+
+def needed(topology: Topology) -> dict[str, set[str]]:
+    """What no program can do without in this lab: actions by table. All else may be left out."""
+    lab = topology.lab
+    mode = MODES[lab.routing.mode]
+    if mode.carriers:
+        return {USID_ROUTES: {"forward"}}
+    if lab.t0_per_plane == 1:
+        return {HOST_ROUTES: {"forward"}}
+    return {HOST_ROUTES: {"forward", "go_up"}, UPLINK_CHOICE: {mode.uplink(lab.routing, 1).action}}
 
 
 def _usid_route(usid: int, port: int) -> TableEntry:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
-from mrc_topo.document import LAB_NAME, Model
+from mrc_topo.document import LAB_NAME, PROGRAM_FILE, Model
 from mrc_topo.modes import RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -26,6 +26,9 @@ HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 #: What forwards packets (docs/reference-parts.md), and what compiles the program that it runs.
 Forwarder = Literal["p4lite", "bmv2", "kernel"]
 Compiler = Literal["p4lite", "p4c"]
+
+#: A P4 program of the lab's own; relative paths start at the lab file.
+ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRAM_FILE)]
 
 #: More than this on one machine is a mistake in the file, not a laboratory.
 MAX_HOSTS = 256
@@ -226,7 +229,8 @@ class Override(Model):
 
 
 class Lab(Model):
-    """A whole laboratory. `clock`, `switch` and `compiler` are what is used when nothing else is asked for."""
+    """A whole laboratory. `clock`, `switch` and `compiler` are what is used when nothing else is asked for; `program`
+    is what all switches run in the place of `fabric.p4` (docs/extending.md)."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -252,6 +256,7 @@ class Lab(Model):
     clock: Literal["real", "virtual"] = "real"
     switch: Forwarder = "p4lite"
     compiler: Compiler = "p4lite"
+    program: ProgramFile | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def carrying(self, transport: str) -> Lab:

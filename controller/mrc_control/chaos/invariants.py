@@ -15,7 +15,6 @@ import grpc
 from mrc_control.chaos import truth
 from mrc_control.faults.action import Action
 from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
 from mrc_control.session.base import Session
 from p4lite.switch.fabric.values import SwitchState
 from p4lite.switch.targetapi.client import FabricInfo, PortInfo
@@ -116,7 +115,7 @@ def _list(items: Sequence[str]) -> str:
 
 def entries(session: Session) -> dict[str, int]:
     """Table entries of every switch."""
-    program, found = fabric_program(), {}
+    program, found = session.program, {}
     for switch in session.topology.switches:
         with grpc.insecure_channel(session.p4runtime_address(switch.name)) as channel:
             found[switch.name] = Device(channel, switch.device_id, switch.name, program.p4info).count_entries()

@@ -19,7 +19,7 @@ from mrc_control.faults.ledger import UnsettledError
 from mrc_control.lab import lifecycle
 from mrc_control.lab.hostclient import HostError
 from mrc_control.lab.p4rt import Device, P4RuntimeError
-from mrc_control.lab.program import fabric_program, primary
+from mrc_control.lab.program import primary
 from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.runs import execute
 from mrc_control.runs.experiment import Workload
@@ -205,7 +205,7 @@ class Player:
             return False
         switch = self.session.topology.switch(step.target)
         channel = grpc.insecure_channel(self.session.p4runtime_address(switch.name))
-        self.controllers[step.target] = channel, primary(channel, switch, fabric_program())
+        self.controllers[step.target] = channel, primary(channel, switch, self.session.program)
         return True
 
     def _leave(self, step: Step) -> bool:

@@ -17,7 +17,7 @@ from mrc_control.lab.hostclient import HostError
 from mrc_control.lab.hostnet import HostNetError
 from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.lab.p4rt import P4RuntimeError
-from mrc_control.lab.program import ProgramError
+from mrc_control.lab.program import OwnProgramError, ProgramError
 from mrc_control.lab.rundir import LabDied, RunError, all_runs
 from mrc_control.paths.denylist import DenylistError
 from mrc_control.results.resultdir import FolderError
@@ -40,7 +40,16 @@ Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or ke
 Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c; as the lab says if left out")]
 
 #: What the user said was wrong, and what went wrong.
-USAGE = (RunError, LabError, FailureError, UnknownElement, ExperimentError, DenylistError, FolderError)
+USAGE = (
+    RunError,
+    LabError,
+    OwnProgramError,
+    FailureError,
+    UnknownElement,
+    ExperimentError,
+    DenylistError,
+    FolderError,
+)
 FAILED = (
     HostError,
     HostNetError,

@@ -56,6 +56,8 @@ def chosen(topology: Topology, switch: str | None = None, compiler: str | None =
         raise PartMissing(f"{switch} has no priority flow control; leave queues.pfc out, or use p4lite")
     changes: dict[str, Any] = {"switch": cast(Forwarder, switch), "compiler": cast(Compiler, compiler)}
     if switch == "kernel":
+        if topology.lab.program is not None:
+            raise PartMissing(f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'")
         if compiler != "p4lite":
             raise PartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
         _check_kernel_mode(topology.lab)

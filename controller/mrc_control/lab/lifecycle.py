@@ -18,7 +18,7 @@ from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
 from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, wait_dead
-from mrc_control.lab.program import FabricProgram, by_p4c
+from mrc_control.lab.program import FabricProgram, program_of
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
 from mrc_topo.labfile import builtin_labs, load_lab
@@ -106,7 +106,7 @@ def up(
     Raises:
         LabError: the lab file.
         PartMissing: what shall forward or compile is not here.
-        ProgramError: p4c refuses the program.
+        ProgramError: p4c refuses the program, or it is the lab's own and cannot be used.
         RunError: the name is in use, or the lab did not come up.
         HostNetError: Mininet is missing.
         NamespaceError: this machine gives no namespaces.
@@ -116,7 +116,9 @@ def up(
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
     forwarders.check(topology)
-    program = by_p4c(forwarders.p4c()) if topology.lab.compiler == "p4c" else None
+    # The project's own program is compiled inside.
+    lab_runs_another = topology.lab.compiler == "p4c" or topology.lab.program is not None
+    program = program_of(topology) if lab_runs_another else None
     owner = owner_for_root()
     run = RunDir(topology.lab.name)
     with contextlib.ExitStack() as stack:

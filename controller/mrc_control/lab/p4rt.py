@@ -55,6 +55,11 @@ class Names:
         self.counters = {counter.preamble.name: counter for counter in info.counters}
         self.registers = {register.preamble.name: register for register in info.registers}
 
+    @classmethod
+    def of(cls, p4info: str) -> Names:
+        """Those of a P4Info text."""
+        return cls(text_format.Parse(p4info, p4info_pb2.P4Info()))
+
     @staticmethod
     def find(kind: str, objects: Mapping[str, Any], name: str) -> Any:
         """The object with this name.

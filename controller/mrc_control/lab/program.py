@@ -6,45 +6,136 @@ higher than the daemon's and than that of whoever came before.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import grpc
 
-from mrc_control.lab.p4rt import Device, Match, TableEntry
-from mrc_topo import rules
+from mrc_control.lab import fitting, forwarders
+from mrc_control.lab.p4rt import Device, Names, P4RuntimeError
+from mrc_topo import document
+from mrc_topo.document import DocumentError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
+from p4lite.files import write_whole
 
-SOURCE = shipped("programs") / "fabric.p4"
+FOLDER = shipped("programs")
+SOURCE = FOLDER / "fabric.p4"
 INFO = ".p4info.txtpb"
+#: Beside a compiled program that is a lab's own: from where it came, and the texts of its files.
+SOURCES = ".sources.json"
 P4C_S = 120.0
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 
 
 class ProgramError(Exception):
     """The program does not compile; the text has the compiler's first error."""
 
 
+class OwnProgramError(ProgramError):
+    """A program that a lab file names cannot be read, does not compile, or does not fit the lab's tables."""
+
+
 @dataclass(frozen=True)
 class FabricProgram:
-    """BMv2 JSON and P4Info text of a program."""
+    """BMv2 JSON and P4Info text of a program. Of one that is a lab's own also `path`, its file, and `files`: the texts
+    of that file and of what it includes of its own folder, by their names there."""
 
     bmv2: bytes
     p4info: str
+    path: str = field(default="", compare=False)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def save(self, path: pathlib.Path) -> None:
         """Writes the JSON to a file and the P4Info to one beside it."""
         path.write_bytes(self.bmv2)
         path.with_suffix(INFO).write_text(self.p4info)
+        if self.path:
+            path.with_suffix(SOURCES).write_text(json.dumps({"path": self.path, "files": dict(self.files)}))
 
     @classmethod
     def load(cls, path: pathlib.Path) -> FabricProgram:
         """What `save` wrote. Raises OSError."""
-        return cls(path.read_bytes(), path.with_suffix(INFO).read_text())
+        sources = path.with_suffix(SOURCES)
+        of: dict[str, Any] = json.loads(sources.read_text()) if sources.exists() else {"path": "", "files": {}}
+        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of["path"], of["files"])
+
+    @cached_property
+    def names(self) -> Names:
+        """What the program contains."""
+        return Names.of(self.p4info)
+
+    @property
+    def counters(self) -> dict[str, str]:
+        """What the program calls the counters of `rules.COUNTERS`; those that it has not are left out."""
+        return fitting.counters(self.names)
+
+    def document(self) -> dict[str, Any]:
+        """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
+        return _document(self.path or str(SOURCE), self.files)
+
+    def keep(self, folder: pathlib.Path) -> None:
+        """Writes the sources of a lab's own program, and what the compiler made of them, into a new folder.
+
+        Raises:
+            WriteError: they do not fit.
+        """
+        for name, text in self.files.items():
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, text)
+        if self.files:
+            write_whole(folder / "program.json", self.bmv2)
+            write_whole(folder / f"program{INFO}", self.p4info)
+
+
+def _document(path: str, files: Mapping[str, str]) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for name, text in sorted((files or sources_of(SOURCE)).items()):
+        digest.update(f"{name} {len(text)}\n{text}".encode())
+    return {"file": path if files else pathlib.Path(path).name, "sha256": digest.hexdigest(), "files": sorted(files)}
+
+
+def shipped_document() -> dict[str, Any]:
+    """`FabricProgram.document` of the project's own program, which need not be compiled for it."""
+    return _document(str(SOURCE), {})
+
+
+def sources_of(source: pathlib.Path) -> dict[str, str]:
+    """The text of a program and of what it includes by `#include "..."` of its own folder, by their names there.
+
+    Raises:
+        OwnProgramError: the program cannot be read.
+    """
+    folder = source.parent.resolve()
+    found: dict[str, str] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        try:
+            text = document.read_text(path, str(path))
+        except DocumentError as error:
+            if not found:
+                raise OwnProgramError(str(error)) from error
+            continue  # the compiler says what is wrong with it, if it takes it
+        found[path.resolve().relative_to(folder).as_posix() if found else source.name] = text
+        for name in _INCLUDE.findall(text):
+            for place in (path.parent / name, source.parent / name):
+                inside = place.resolve()
+                if inside.is_relative_to(folder) and inside.is_file():
+                    if inside.relative_to(folder).as_posix() not in found:
+                        waiting.append(inside)
+                    break
+    return found
 
 
 def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
@@ -56,7 +147,8 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
     with tempfile.TemporaryDirectory(prefix="mrclab-p4c-") as folder:
         output = pathlib.Path(folder, "program.json")
         paths = [str(each) for each in (binary, output, output.with_suffix(INFO), source)]
-        command = [paths[0], "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
+        include = [] if source == SOURCE else [f"-I{each}" for each in _include_dirs(source)]
+        command = [paths[0], *include, "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S)
             if done.returncode:
@@ -66,6 +158,11 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
             return FabricProgram.load(output)
         except (OSError, UnicodeDecodeError, subprocess.TimeoutExpired) as error:
             raise ProgramError(f"{binary}: {error}") from error
+
+
+def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
+    """Its own folder and the project's headers, which a lab's own program may use as the project's own does."""
+    return list(dict.fromkeys([source.parent, source.parent / "include", FOLDER, FOLDER / "include"]))
 
 
 def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
@@ -79,10 +176,35 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     from p4lite.compiler.diagnostics import CompileError
 
     try:
-        compiled = compile_program(source, include_dirs=[source.parent, source.parent / "include"])
+        compiled = compile_program(source, include_dirs=_include_dirs(source))
     except CompileError as error:
         raise ProgramError(str(error)) from error
     return FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)
+
+
+def program_of(topology: Topology) -> FabricProgram:
+    """What the switches of a lab run: the program that its file names or the project's, by the compiler that it names.
+
+    Raises:
+        ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, or does not fit its tables.
+        PartMissing: p4c is not here.
+    """
+    lab = topology.lab
+    source = SOURCE if lab.program is None else pathlib.Path(lab.program)
+    files = {} if lab.program is None else sources_of(source)
+    try:
+        made = by_p4c(forwarders.p4c(), source) if lab.compiler == "p4c" else fabric_program(source)
+    except ProgramError as error:
+        raise (error if lab.program is None else OwnProgramError(str(error))) from error
+    if lab.program is None:
+        return made
+    made = FabricProgram(made.bmv2, made.p4info, str(source), files)
+    try:
+        for switch in topology.switches:
+            fitting.fit(topology, switch, made.names)
+    except P4RuntimeError as error:
+        raise OwnProgramError(f"{source}: {error}") from error
+    return made
 
 
 def primary(channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False) -> Device:
@@ -103,14 +225,8 @@ def fill(topology: Topology, switch: Switch, device: Device, program: FabricProg
 
 
 def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
-    """Fills a switch's tables by P4Runtime; returns the number of entries."""
-    entries: list[TableEntry] = []
-    for entry in rules.switch_entries(topology, switch):
-        if entry.default:
-            device.set_default(entry.table, entry.action, entry.params)
-            continue
-        match: dict[str, Match] = {
-            key.field: key.value if key.prefix_length is None else (key.value, key.prefix_length) for key in entry.match
-        }
-        entries.append(TableEntry(entry.table, match, entry.action, entry.params))
-    return device.insert(entries)
+    """Fills a switch's tables by P4Runtime, as far as its program has them; returns the number of entries."""
+    fitted = fitting.fit(topology, switch, device.names)
+    for entry in fitted.defaults:
+        device.set_default(entry.table, entry.action, entry.params)
+    return device.insert(fitted.entries)

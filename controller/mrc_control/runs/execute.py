@@ -12,7 +12,7 @@ from typing import Any
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.lab import describe, forwarders, lifecycle
+from mrc_control.lab import describe, fitting, forwarders, lifecycle
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
@@ -74,6 +74,7 @@ def session_for(
     if clock == "virtual":
         progress("building the simulation")
         session: Session = VirtualSession(topology, transport)
+        _tell_lacking(lab, session)
         try:
             yield session
         finally:
@@ -89,6 +90,7 @@ def session_for(
     try:
         session = RealSession(topology.lab.name, fresh=ours)
         first = session.first
+        _tell_lacking(lab, session)
         try:
             yield session
         finally:
@@ -102,6 +104,14 @@ def session_for(
     finally:
         if ours:
             _down(run, first)
+
+
+def _tell_lacking(lab: str, session: Session) -> None:
+    """What a program of the lab's own leaves undone, a line each on stderr."""
+    if session.topology.lab.program is not None:
+        program = session.program
+        for text in fitting.lacking(session.topology, program.names):
+            print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
 
 
 def _check_usable(run: RunDir, **wanted: str | None) -> None:
@@ -252,7 +262,7 @@ def execute(
         resultdir.prepared(folder, hosts * (workload.duration or 0.0)),
         Recording(folder) as recording,
     ):
-        document = None
+        document = program = None
         try:
             chosen = {"switch": experiment.switch, "compiler": experiment.compiler}
             with session_for(experiment.lab, clock, experiment.transport, progress, **chosen) as session:
@@ -261,7 +271,8 @@ def execute(
                 interruption.patient = True
                 with LiveView(topology) if live else contextlib.nullcontext(None) as view:
                     result = run_on(session, experiment, view, recording, interruption.check)
-                document = result.document() | _counters(session)
+                document = result.document() | _counters(session) | {"program": session.program_document()}
+                program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
             if document is None:
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)
@@ -269,4 +280,6 @@ def execute(
                 document = result.document() | {"program_counters": {}}
         judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
         resultdir.write(folder, document, topology, judged, experiment.title, recording)
+        if program is not None:
+            program.keep(folder / "program")
     return Outcome(experiment, topology, document, judged, folder, interruption.number)

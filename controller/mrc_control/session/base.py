@@ -11,6 +11,7 @@ from mrc_control.faults.fabric import FabricControl
 from mrc_control.faults.ledger import Ledger
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostControl
+from mrc_control.lab.program import FabricProgram
 from mrc_control.session import counters
 from mrc_topo.topology import Topology
 
@@ -33,6 +34,11 @@ class Session(abc.ABC):
     fabric: LabFabric
     failures: Ledger
     denied: set[str]
+
+    @property
+    @abc.abstractmethod
+    def program(self) -> FabricProgram:
+        """What the lab's switches run."""
 
     @abc.abstractmethod
     def now_ns(self) -> int:
@@ -88,7 +94,15 @@ class Session(abc.ABC):
 
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
-        return counters.program_counters(self.topology, self.fabric)
+        return counters.program_counters(self.topology, self.fabric, self.counter_names())
+
+    def counter_names(self) -> Mapping[str, str]:
+        """What the program calls the counters of `rules.COUNTERS`, as far as it has them."""
+        return self.program.counters
+
+    def program_document(self) -> dict[str, Any]:
+        """See `FabricProgram.document`."""
+        return self.program.document()
 
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:

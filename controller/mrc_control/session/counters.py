@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -67,14 +68,20 @@ def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]
     return found
 
 
-def program_counters(topology: Topology, source: CounterSource) -> dict[str, int]:
-    """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason."""
+def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:
+    """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason.
+
+    `names`: what it calls the counters of `rules.COUNTERS`; of what it does not count there is nothing.
+    """
     found: dict[str, int] = {}
     for switch in topology.switches:
         for key in ("marked", "trimmed", "queue_drops"):
-            cells = source.read_counter(switch.device_id, rules.COUNTERS[key])
-            found[key] = found.get(key, 0) + sum(packets for packets, _ in cells)
-        cells = source.read_counter(switch.device_id, rules.COUNTERS["drops"])
+            if key in names:
+                cells = source.read_counter(switch.device_id, names[key])
+                found[key] = found.get(key, 0) + sum(packets for packets, _ in cells)
+        if "drops" not in names:
+            continue
+        cells = source.read_counter(switch.device_id, names["drops"])
         for index, reason in rules.DROP_REASONS.items():
             packets = cells[index][0] if index < len(cells) else 0
             found[f"drop_{reason}"] = found.get(f"drop_{reason}", 0) + packets

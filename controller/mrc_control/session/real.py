@@ -7,7 +7,7 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -21,7 +21,7 @@ from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import switch_interfaces
 from mrc_control.lab.process import Process, wait_dead
 from mrc_control.lab.process import frozen as is_frozen
-from mrc_control.lab.program import FabricProgram, fabric_program, fill, primary
+from mrc_control.lab.program import FabricProgram, fabric_program, fill, primary, shipped_document
 from mrc_control.lab.record import LAB_FOLDER, LabFolder
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
 from mrc_control.session import fidelity
@@ -99,13 +99,20 @@ class RealSession(Session):
             return FabricSet(state.fabric)
         commands = self.run.socket(COMMANDS)
         return WiredFabric(
-            state.fabric, self.topology, commands, state.switches, self._refill, lambda: self._program().p4info
+            state.fabric, self.topology, commands, state.switches, self._refill, lambda: self.program.p4info
         )
 
-    def _program(self) -> FabricProgram:
-        """What the lab's switches run."""
+    @property
+    def program(self) -> FabricProgram:
         made = self.run.program_file
         return FabricProgram.load(made) if made.exists() else fabric_program()
+
+    def counter_names(self) -> Mapping[str, str]:
+        # Those of the project's own program are known without compiling it.
+        return self.program.counters if self.run.program_file.exists() else rules.COUNTERS
+
+    def program_document(self) -> dict[str, Any]:
+        return self.program.document() if self.run.program_file.exists() else shipped_document()
 
     def deaths(self) -> list[Death]:
         found = self.run.deaths(self.first)
@@ -210,7 +217,7 @@ class RealSession(Session):
         if self.state.switch == "kernel":
             return  # its routes are the daemon's
         switch = self.topology.switch(name)
-        program = self._program()
+        program = self.program
         with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:
             device = primary(channel, switch, program)
             fill(self.topology, switch, device, program)
@@ -225,15 +232,20 @@ class RealSession(Session):
                 continue
         measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
         if isinstance(self.target, WiredFabric):
-            measured["switches"] = self._load.measure(self.target.received(rules.COUNTERS["port_rx"], begin=False))
+            measured["switches"] = self._load.measure(self._received(self.target, begin=False))
         reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
         machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
         return {**measured, **machine, "valid": not reasons, "reasons": reasons}
 
+    def _received(self, fabric: WiredFabric, *, begin: bool) -> dict[str, tuple[int, int]]:
+        """See `WiredFabric.received`; nothing where the program does not count what it receives."""
+        counter = self.counter_names().get("port_rx")
+        return {} if counter is None else fabric.received(counter, begin=begin)
+
     def reset_fidelity(self) -> None:
         self.target.lateness(reset=True)
         if isinstance(self.target, WiredFabric):
-            self._load.reset(self.target.received(rules.COUNTERS["port_rx"], begin=True))
+            self._load.reset(self._received(self.target, begin=True))
         for client in self.clients.values():
             client.request("provide", what="reset_fidelity")
 

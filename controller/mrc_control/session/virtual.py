@@ -15,7 +15,7 @@ from mrc_control.lab import describe, forwarders
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import by_p4c, fabric_program, fill, primary
+from mrc_control.lab.program import FabricProgram, fill, primary, program_of
 from mrc_control.session import counters
 from mrc_control.session.base import Session
 from mrc_host import running
@@ -77,6 +77,7 @@ class VirtualSession(Session):
         forwarders.check_clock(topology, self.clock)
         self.topology = topology = topology.carrying(transport)
         self.transport = transport
+        self._program = program_of(topology)
         self._started: dict[str, int] = {}
         plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
         self.server = FabricServer.from_description(describe.fabric_description(topology, plan))
@@ -84,8 +85,6 @@ class VirtualSession(Session):
         self.address = address
         self.target = TargetClient(address)
         self.fabric = self.target
-        p4c = topology.lab.compiler == "p4c"
-        self._program = by_p4c(forwarders.p4c()) if p4c else fabric_program()
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         self._devices: dict[str, Device] = {}
         for switch in topology.switches:
@@ -102,6 +101,10 @@ class VirtualSession(Session):
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
         self.failures = Ledger(topology, self._refill)
         self.denied = set()
+
+    @property
+    def program(self) -> FabricProgram:
+        return self._program
 
     def _node(self, host: Host, transport: str) -> HostNode:
         config = load(describe.host_config(self.topology, host, self.clock, transport))
