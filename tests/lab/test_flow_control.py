@@ -128,7 +128,7 @@ def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
     topology = load_lab("tiny")
     config = load(describe.host_config(topology, topology.hosts[0], "virtual"))
     node = HostNode(config, random.Random(1))
-    node.receive(0, bytes.fromhex("010100010064").ljust(46, b"\0"), 10)
+    node.datapath.receive(0, bytes.fromhex("010100010064").ljust(46, b"\0"), 10)
     assert node.faults == 0
     assert not any(node.endpoint.statistics()["drops"].values())
 

@@ -95,7 +95,8 @@ class VirtualSession(Session):
             [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
-        self.driver = VirtualDriver(outside, self.nodes, places, topology.lab.interface_mtu)
+        paths = {name: node.datapath for name, node in self.nodes.items()}
+        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu)
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
@@ -148,7 +149,7 @@ class VirtualSession(Session):
             return
         for (name, port), up in self._carriers.items():
             if name == host:
-                self.nodes[host].set_carrier(port, up, self.driver.now)
+                self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
         self.driver.touch(host)
 
     def p4runtime_address(self, switch: str) -> str:
@@ -178,7 +179,7 @@ class VirtualSession(Session):
         agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
         agent.dead = agent.frozen = False
         self._tell_carriers(host)
-        self.driver.release(host, agent.node)
+        self.driver.release(host, agent.node.datapath)
 
     def frozen(self) -> list[Frozen]:
         return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]

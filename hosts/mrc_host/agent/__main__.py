@@ -68,7 +68,7 @@ def open_station(node: HostNode) -> Station:
     """
     config = node.config
     with netns.inside(config.netns):
-        return Station(node, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
+        return Station(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
 
 
 def read(path: str) -> HostNode:

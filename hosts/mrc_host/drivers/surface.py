@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from mypy_extensions import mypyc_attr
 
 #: Packets that may wait at all ports of a node which does not run, in a NIC's rings; later ones are lost.
 RING_PACKETS = 2048
 
 
-class Drivable(Protocol):
-    """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Drivable:
+    """A node on any clock. Times are integer ns; port p is in plane p; packets carry no Ethernet header.
 
-    ports: int
+    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    """
+
+    __slots__ = ()
 
     def receive(self, port: int, packet: bytes, now: int, /) -> None:
         """A packet arrived."""
+        raise NotImplementedError
+
+    def quiet(self) -> bool:
+        """Whether `to_send` has nothing for any port and need not be called; False when that is not known."""
+        return False
 
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
         """Packets for a port, together at most `budget_bytes` long."""
+        raise NotImplementedError
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called."""
+        raise NotImplementedError
 
-    def handle_timer(self, now: int) -> None:
+    def handle_timer(self, now: int, /) -> None:
         """Does what is due."""
+        raise NotImplementedError
 
     def settle(self, now: int, /) -> None:
         """Lets the application react to what happened since the last call."""
+        raise NotImplementedError
 
-    def set_carrier(self, port: int, up: bool, now: int) -> None:
+    def set_carrier(self, port: int, up: bool, now: int, /) -> None:
         """The link of a port went down or came up."""
+        raise NotImplementedError
 
 
 class PortPacer:

@@ -242,8 +242,9 @@ class VirtualDriver:
         node = seat.node
         node.settle(now)
         wake = FOREVER
+        quiet = node.quiet()
         for port in seat.ports:
-            while port.free_ns <= now:
+            while port.free_ns <= now and not quiet:
                 # One packet at a time: the next one is chosen when the link is free, as a NIC would.
                 packets = node.to_send(port.number, now, self.mtu_bytes)
                 if not packets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from mrc_host.drivers.surface import Drivable
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
@@ -15,7 +16,7 @@ MAGIC_END: Final = BODY_AT + len(MAGIC)
 MAC_CONTROL: Final = 0x01
 
 
-class Datapath:
+class Datapath(Drivable):
     """Packets, timers and events between a driver and the parts of a node.
 
     Args:
@@ -55,6 +56,10 @@ class Datapath:
         except Exception as error:  # noqa: BLE001 - no packet ends an agent
             self.fault("a packet", error, now)
 
+    def quiet(self) -> bool:
+        """Whether nothing is to be sent on any port."""
+        return not self.mapper.waiting and self.endpoint.quiet()
+
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
         """Packets for a port."""
         try:
@@ -77,6 +82,27 @@ class Datapath:
         if other is not None and (due is None or other < due):
             due = other
         return due
+
+    def handle_timer(self, now: int, /) -> None:
+        """Does what is due."""
+        sampler = self.sampler
+        sample = sampler.due
+        try:
+            if sample is not None and sample <= now:
+                sampler.due = now + sampler.interval_ns  # also when it fails
+                sampler.take(now)
+            self.mapper.handle_timer(now)
+        except Exception as error:  # noqa: BLE001 - no timer ends an agent
+            self.fault("a timer", error, now)
+        try:
+            self.endpoint.handle_timer(now)
+        except Exception as error:  # noqa: BLE001
+            self.fault("a timer", error, now)
+
+    def set_carrier(self, port: int, up: bool, now: int, /) -> None:
+        """The link of a port went down or came up."""
+        self.endpoint.set_port_state(port, up, now)
+        self.settle(now)
 
     def settle(self, now: int, /) -> None:
         """Hands events to the node until nothing new comes of them."""

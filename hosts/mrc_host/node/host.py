@@ -54,7 +54,7 @@ def _ignore_mac_control(port: int, frame: bytes, now: int) -> None:
 
 
 class HostNode:
-    """A host on any clock; see the module's docstring and `drivers.surface.Drivable`.
+    """A host on any clock; see the module's docstring. Drivers drive its `datapath`.
 
     Args:
         config: addresses, ports, transport, endpoint settings.
@@ -88,12 +88,7 @@ class HostNode:
             self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
-        path = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
-        # Of `Drivable`, without a call between: they are called for every packet.
-        self.receive = path.receive
-        self.to_send = path.to_send
-        self.next_timer = path.next_timer
-        self.settle = path.settle
+        self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int], None]] = {}
         self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
@@ -118,22 +113,7 @@ class HostNode:
             for verb, handler in self.controller.verbs.items():
                 self.add_verb(verb, handler)
 
-    # -- the driver's side ----------------------------------------------------------------------------------
-
-    def handle_timer(self, now: int) -> None:
-        """Does what is due."""
-        sample = self.sampler.due
-        try:
-            if sample is not None and sample <= now:
-                self.sampler.due = now + self.sampler.interval_ns  # also when it fails
-                self.sampler.take(now)
-            self.mapper.handle_timer(now)
-        except Exception as error:  # noqa: BLE001 - no timer ends an agent
-            self._fault("a timer", error, now)
-        try:
-            self.endpoint.handle_timer(now)
-        except Exception as error:  # noqa: BLE001
-            self._fault("a timer", error, now)
+    # -- what the datapath tells ----------------------------------------------------------------------------
 
     def _take(self, event: Event, now: int) -> None:
         """An event of the endpoint: completions go to the workloads, the rest to who waits for it or into the log."""
@@ -167,11 +147,6 @@ class HostNode:
         if place is not None:
             with contextlib.suppress(Exception):
                 place[0].failed(place[1], f"internal fault: {text}", now)
-
-    def set_carrier(self, port: int, up: bool, now: int) -> None:
-        """The link of a port went down or came up."""
-        self.endpoint.set_port_state(port, up, now)
-        self.settle(now)
 
     # -- workloads ------------------------------------------------------------------------------------------
 
@@ -223,7 +198,7 @@ class HostNode:
         if handler is None:
             raise CommandError(f"host {self.name}: no verb '{verb}'; known: {', '.join(sorted(self._verbs))}")
         # Verbs of the endpoint take the time of the last call into it; this is one, and harmless.
-        self.handle_timer(now)
+        self.datapath.handle_timer(now)
         try:
             answer = handler(now, **arguments)
         except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
@@ -232,7 +207,7 @@ class HostNode:
             self._fault(f"verb {verb}", error, now)
             text = f"{type(error).__name__}: {error}"
             raise CommandError(f"host {self.name}: {verb}: internal fault, see the event log: {text}") from error
-        self.settle(now)
+        self.datapath.settle(now)
         return answer
 
     def add_verb(self, verb: str, handler: Callable[..., dict[str, Any]]) -> None:

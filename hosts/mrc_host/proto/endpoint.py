@@ -42,6 +42,7 @@ from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.reliability.work import WriteRequest, bytes_of
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
+from mrc_host.proto.transport import Driven
 from mrc_host.proto.wire.fields import NackReason
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import WireError
@@ -55,7 +56,7 @@ _REFUSALS: Final = (
 )
 
 
-class Endpoint:
+class Endpoint(Driven):
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
     __slots__ = (
@@ -169,6 +170,13 @@ class Endpoint:
             self._node.on_stranger(message, self._universes.of(self.config.ev), port, now)
         else:
             context.drop("unknown_peer", port, now)
+
+    def quiet(self) -> bool:
+        """Whether no port has a control packet and no queue pair is in the ring of those that may send."""
+        context = self.context
+        if context.ring.senders:
+            return False
+        return not any(entry.control for entry in context.ports.ports)
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """IPv6 packets to put on `port` now, in order, together at most `budget_bytes` long.

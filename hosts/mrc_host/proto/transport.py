@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
+from mypy_extensions import mypyc_attr
+
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.events import Event, QpState
 from mrc_host.proto.memory import MemoryRegion
@@ -22,42 +24,62 @@ class Pair(Protocol):
 P_contra = TypeVar("P_contra", bound=Pair, contravariant=True)
 
 
-class Driven(Protocol):
-    """The part that needs no queue pair: the driver's five methods, ports, completions, statistics. Times in ns."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Driven:
+    """The part that needs no queue pair: the driver's methods, ports, completions, statistics. Times in ns.
+
+    A class and no protocol: what is called for every packet is called directly where both sides are compiled.
+    """
+
+    __slots__ = ()
 
     def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
         """Take one packet that arrived on `port`. Bad input is counted and dropped."""
+        raise NotImplementedError
+
+    def quiet(self) -> bool:
+        """Whether `datagrams_to_send` has nothing for any port and need not be called; False when that is not known."""
+        return False
 
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
         """Packets to put on `port` now, together at most `budget_bytes` long."""
+        raise NotImplementedError
 
     def next_timer(self) -> int | None:
         """When `handle_timer` wants to be called, or None."""
+        raise NotImplementedError
 
     def handle_timer(self, now: int) -> None:
         """Do what is due."""
+        raise NotImplementedError
 
     def next_event(self) -> Event | None:
         """The oldest event not yet taken, or None."""
+        raise NotImplementedError
 
     def set_port_state(self, port: int, up: bool, now: int) -> None:
         """The link of a port went down or came up."""
+        raise NotImplementedError
 
     def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
         """The administrator's word on a port."""
+        raise NotImplementedError
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
         """A completion queue."""
+        raise NotImplementedError
 
     def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, oldest first."""
+        raise NotImplementedError
 
     def statistics(self) -> dict[str, Any]:
         """A JSON-serialisable snapshot."""
+        raise NotImplementedError
 
 
-class Transport(Driven, Protocol[P_contra]):
-    """The whole: memory, and work on queue pairs of class `P_contra`. How they are created differs by transport."""
+class Transport(Protocol[P_contra]):
+    """The rest: memory, and work on queue pairs of class `P_contra`. How they are created differs by transport."""
 
     def register_memory(
         self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True

@@ -11,6 +11,7 @@ import pytest
 
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RX_BATCH, RawDriver, Station
+from mrc_host.drivers.surface import Drivable
 
 MS = 1_000_000
 RATE = 10**9
@@ -49,7 +50,7 @@ class Ring:
             end.close()
 
 
-class Node:
+class Node(Drivable):
     """Writes down what happens to it."""
 
     def __init__(self, ports: int) -> None:

@@ -29,6 +29,8 @@ class Core(Protocol):
     """What the network drives."""
 
     def receive_datagram(self, port: int, packet: bytes, now: int) -> None: ...
+    def quiet(self) -> bool: ...
+
     def datagrams_to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]: ...
     def next_timer(self) -> int | None: ...
     def handle_timer(self, now: int) -> None: ...
@@ -254,7 +256,9 @@ class Net:
             budget = room if busy <= now else room - (busy - now) * rate // 8_000_000_000
             if budget < room // 2:
                 continue  # polled again when half of it has drained
+            quiet = core.quiet()
             packets = core.datagrams_to_send(port, now, budget)
+            assert not (quiet and packets), "quiet, and yet it sends"
             if not packets:
                 continue
             busy = max(busy, now)

@@ -30,6 +30,7 @@ from mrc_host.proto.roce.qp import (
     RoceQueuePair,
     WriteRequest,
 )
+from mrc_host.proto.transport import Driven
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.wire.psn import PSN_MASK
 
@@ -101,7 +102,7 @@ class _Port:
         self.pauses = self.paused_until = self.paused_since = self.paused_ns = 0
 
 
-class RoceEndpoint:
+class RoceEndpoint(Driven):
     """One node. The driver's methods and the verbs are those of `endpoint.Endpoint`; there are no EVs."""
 
     def __init__(self, config: RoceConfig, rng: random.Random) -> None:
