@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
+
 import pytest
 
+from p4lite.switch.fabric import outside as module
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings
 from support.switch.hand_program import HandProgram, Op, packet
 
@@ -11,6 +15,19 @@ DELAY_NS = 5_000
 HEADER_REST = 35  # up to here the program writes, beside the header
 GOOD = [0, 100, 10**6, 10**6, 0]
 RATE_BPS = 7 * 10**6
+
+
+HEADERS = Path(sysconfig.get_path("include"), "Python.h").is_file()
+
+
+@pytest.fixture(params=["ferry", "ctypes"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to the fabric; without Python's headers there is one."""
+    if request.param == "ctypes":
+        monkeypatch.setattr(module, "ferries", lambda: None)
+    else:
+        assert (module.ferries() is not None) == HEADERS
+    return str(request.param)
 
 
 def joined(count: int = 2) -> Fabric:
@@ -62,6 +79,41 @@ def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
     assert switch.port(1).stats().rx_packets == 0
     fabric.run_until(10**8)
     assert switch.port(1).stats().rx_packets == 3, "those before the one that was refused"
+
+
+def test_words_and_bytes_that_are_none_are_refused() -> None:
+    fabric = joined()
+    outside = fabric.outside([(fabric.switch(1).port(1), b"")])
+    for words, parts in (([0, 100, -1, 0, 0], [bytes(100)]), ([0, 1 << 64, 0, 0, 0], [bytes(100)])):
+        with pytest.raises(OverflowError):
+            outside.exchange(words, parts, 10**7)
+
+
+def test_the_ferry_reads_no_byte_that_is_not_there(way: str) -> None:
+    if way != "ferry" or not HEADERS:
+        pytest.skip("no ferry")
+    fabric = joined()
+    ferry = fabric.outside([(fabric.switch(1).port(1), b"")])
+    wrong: list[tuple[object, object, type[Exception]]] = [
+        ([1, 100, 0, 0, 0], [bytes(100)], IndexError),
+        ([0, 100, 0, 0], [bytes(100)], ValueError),
+        ([0, 101, 0, 0, 0], [bytes(50), bytes(50)], ValueError),
+        ([0, (1 << 64) - 1, 0, 0, 0] * 2, [bytes(100)], ValueError),
+        ([0, 100, 0, 0, 0], [bytearray(100)], TypeError),
+        ([0, "100", 0, 0, 0], [bytes(100)], TypeError),
+        ((0, 100, 0, 0, 0), [bytes(100)], TypeError),
+    ]
+    for words, parts, error in wrong:
+        with pytest.raises(error):
+            ferry.exchange(words, parts, 10**7)  # type: ignore[arg-type]
+
+
+def test_what_is_closed_carries_nothing() -> None:
+    fabric = joined()
+    outside = fabric.outside([(fabric.switch(1).port(1), b"")])
+    fabric.close()
+    with pytest.raises(FabricError, match="closed"):
+        outside.exchange([], [], 10**7)
 
 
 def test_hosts_that_are_driven_together_need_headers_of_one_length() -> None:

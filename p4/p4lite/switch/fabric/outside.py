@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import sysconfig
+import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
+from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import Core
 from p4lite.switch.fabric.port import Port
 from p4lite.switch.fabric.values import FabricError
+from p4lite.switch.native.build import CORE_DIR, build
 
 #: (time_ns, place, packet): what left through the port at that place of `Outside`, without the port's header.
 Arrival = tuple[int, int, bytes]
@@ -17,6 +22,29 @@ Arrival = tuple[int, int, bytes]
 Transmitter = tuple[int, int, int, int, int]
 
 SEND_WORDS = 5
+
+#: The fabric, words, parts, limit: result, surprises, time then, arrivals.
+Ferry = Callable[[int, list[int], list[bytes], int], tuple[int, int, int, list[Arrival]]]
+
+
+@cache
+def ferries() -> ctypes.PyDLL | None:
+    """`core/python/ferry.c`; None without Python's headers, where ctypes converts what goes to the fabric and comes
+    back, at three times the cost."""
+    include = sysconfig.get_path("include")
+    try:
+        path = build("fabric-python", [CORE_DIR / "python" / "ferry.c"], flags=("-isystem", include))
+        library = ctypes.PyDLL(str(path))
+    except (BuildError, OSError):
+        return None
+    pointer, number = ctypes.c_void_p, ctypes.c_uint64
+    library.ferry_new.restype = pointer
+    library.ferry_new.argtypes = [pointer, pointer, pointer, number, number]
+    library.ferry_free.restype = None
+    library.ferry_free.argtypes = [pointer]
+    library.ferry_exchange.restype = ctypes.py_object
+    library.ferry_exchange.argtypes = [pointer, pointer, ctypes.py_object, ctypes.py_object, number]
+    return library
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
@@ -63,6 +91,22 @@ class Outside:
         self._told_by, self._batch_by = ctypes.byref(self._told), ctypes.byref(self._batch)
         self.now_ns = core.now_ns
         self.surprises = 0
+        self._ferry = self._made_ferry()
+
+    def _made_ferry(self) -> Ferry | None:
+        library = ferries()
+        if library is None:
+            return None
+        # In order, as the ferry looks for them: the key of a port (`struct ferry_port`), its place.
+        places = sorted((device_id << 32 | number, place) for (device_id, number), place in self._places.items())
+        self._ferry_places = (ctypes.c_uint64 * (2 * len(places) + 1))(*(word for each in places for word in each))
+        exchange = ctypes.cast(self._core.c.pf_exchange, ctypes.c_void_p)
+        count, skip = len(self._ports), self.header_bytes
+        ferry = library.ferry_new(exchange, self._pointers, self._ferry_places, count, skip)
+        if not ferry:
+            return None
+        weakref.finalize(self, library.ferry_free, ferry)
+        return partial(library.ferry_exchange, ferry)
 
     def lookahead_ns(self) -> int:
         """How long after a host's packet no switch sees it, as `transmitters` last found it."""
@@ -103,6 +147,14 @@ class Outside:
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int) -> list[Arrival]:
         """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then."""
         core, batch = self._core, self._batch
+        if self._ferry is not None and core.pointer is not None:
+            result, told, self.now_ns, arrivals = self._ferry(core.pointer, words, parts, limit_ns)
+            if result < 0:
+                self._told.value = told
+                self.now_ns = core.now_ns
+                raise self._refused(result, words, limit_ns)
+            self.surprises += told
+            return arrivals
         if words:
             count = len(words) // SEND_WORDS
             result = core.c.pf_exchange(

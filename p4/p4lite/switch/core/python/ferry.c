@@ -1,0 +1,181 @@
+/* pf_exchange as Python calls it: lists of integers and bytes in, a list of arrivals out. ctypes would spend more on
+ * converting them than the fabric on carrying the packets (`fabric/outside.py` does, where this cannot be built). */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "fabric.h"
+
+typedef int exchange_function(struct fabric *, struct port *const *, const struct pf_send *, uint64_t, const uint8_t *,
+                              uint64_t, uint64_t *, struct pf_batch *);
+
+enum { SEND_WORDS = sizeof(struct pf_send) / sizeof(uint64_t) };
+
+/* An external port as deliveries name it, and its place among those that are driven; in order of `key`. */
+struct ferry_port {
+    uint64_t key; /* device_id << 32 | port */
+    int64_t place;
+};
+
+struct ferry {
+    exchange_function *exchange;
+    const struct ferry_port *places;
+    struct port *const *ports;
+    uint64_t count, skip; /* ports; bytes of the header that is taken off what arrives */
+    uint64_t *words;
+    uint8_t *bytes;
+    size_t words_room, bytes_room;
+};
+
+#pragma GCC visibility push(default)
+struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+                        uint64_t count, uint64_t skip);
+void ferry_free(struct ferry *ferry);
+PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns);
+#pragma GCC visibility pop
+
+/* `ports` and `places` stay the caller's, and in place. NULL: no memory. */
+struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+                        uint64_t count, uint64_t skip)
+{
+    struct ferry *ferry = calloc(1, sizeof *ferry);
+    if (ferry)
+        *ferry = (struct ferry){.exchange = exchange, .places = places, .ports = ports, .count = count, .skip = skip};
+    return ferry;
+}
+
+void ferry_free(struct ferry *ferry)
+{
+    free(ferry->words);
+    free(ferry->bytes);
+    free(ferry);
+}
+
+/* Makes room for `needed` bytes in a buffer whose content is not wanted any more. */
+static int room(void *buffer, size_t *had, size_t needed)
+{
+    void **at = buffer;
+    if (needed <= *had)
+        return 1;
+    void *more = malloc(2 * needed);
+    if (!more)
+        return 0;
+    free(*at);
+    *at = more;
+    *had = 2 * needed;
+    return 1;
+}
+
+static int take_words(struct ferry *ferry, PyObject *words)
+{
+    Py_ssize_t count = PyList_GET_SIZE(words);
+    if (count % SEND_WORDS) {
+        PyErr_SetString(PyExc_ValueError, "a packet is some words short");
+        return 0;
+    }
+    if (!room(&ferry->words, &ferry->words_room, (size_t)count * sizeof(uint64_t))) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t word = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(words, i));
+        if (word == UINT64_MAX && PyErr_Occurred())
+            return 0;
+        if (i % SEND_WORDS == 0 && word >= ferry->count) {
+            PyErr_SetString(PyExc_IndexError, "no such port");
+            return 0;
+        }
+        ferry->words[i] = word;
+    }
+    return 1;
+}
+
+/* The packets' bytes back to back; there must be as many as the words say. */
+static int take_bytes(struct ferry *ferry, PyObject *parts, uint64_t sends)
+{
+    size_t size = 0, wanted = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++) {
+        if (!PyBytes_Check(PyList_GET_ITEM(parts, i))) {
+            PyErr_SetString(PyExc_TypeError, "packets are bytes");
+            return 0;
+        }
+        size += (size_t)PyBytes_GET_SIZE(PyList_GET_ITEM(parts, i));
+    }
+    for (uint64_t i = 0; i < sends; i++)
+        if (__builtin_add_overflow(wanted, ((struct pf_send *)ferry->words)[i].length, &wanted))
+            wanted = SIZE_MAX;
+    if (wanted > size) {
+        PyErr_SetString(PyExc_ValueError, "the packets have fewer bytes than they say");
+        return 0;
+    }
+    if (!room(&ferry->bytes, &ferry->bytes_room, size)) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    uint8_t *to = ferry->bytes;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++) {
+        PyObject *part = PyList_GET_ITEM(parts, i);
+        memcpy(to, PyBytes_AS_STRING(part), (size_t)PyBytes_GET_SIZE(part));
+        to += PyBytes_GET_SIZE(part);
+    }
+    return 1;
+}
+
+/* -1: it left through none of the ports that are driven. */
+static int64_t place_of(const struct ferry *ferry, uint64_t key)
+{
+    uint64_t low = 0, high = ferry->count;
+    while (low < high) {
+        uint64_t middle = (low + high) / 2;
+        if (ferry->places[middle].key < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < ferry->count && ferry->places[low].key == key ? ferry->places[low].place : -1;
+}
+
+/* A list of (time_ns, place, packet). */
+static PyObject *arrivals_of(const struct ferry *ferry, const struct pf_batch *batch)
+{
+    PyObject *list = PyList_New((Py_ssize_t)batch->count);
+    for (uint64_t i = 0; list && i < batch->count; i++) {
+        const struct pf_delivery *each = &batch->records[i];
+        uint64_t skip = each->length < ferry->skip ? each->length : ferry->skip;
+        int64_t place = place_of(ferry, (uint64_t)each->device_id << 32 | each->port);
+        PyObject *time = PyLong_FromUnsignedLongLong(each->time_ns), *where = PyLong_FromLongLong(place);
+        PyObject *packet = PyBytes_FromStringAndSize((const char *)batch->bytes + each->offset + skip,
+                                                     (Py_ssize_t)(each->length - skip));
+        PyObject *arrival = time && where && packet ? PyTuple_Pack(3, time, where, packet) : NULL;
+        Py_XDECREF(time);
+        Py_XDECREF(where);
+        Py_XDECREF(packet);
+        if (!arrival)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, (Py_ssize_t)i, arrival);
+    }
+    return list;
+}
+
+/* (result, told, now_ns, arrivals) of pf_exchange; Python's lock is not held meanwhile. */
+PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns)
+{
+    if (!PyList_Check(words) || !PyList_Check(parts)) {
+        PyErr_SetString(PyExc_TypeError, "words and parts are lists");
+        return NULL;
+    }
+    uint64_t sends = (uint64_t)PyList_GET_SIZE(words) / SEND_WORDS, told = 0;
+    if (!take_words(ferry, words) || !take_bytes(ferry, parts, sends))
+        return NULL;
+    struct pf_batch batch = {0};
+    int result;
+    Py_BEGIN_ALLOW_THREADS
+    result = ferry->exchange(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->bytes, limit_ns,
+                             &told, &batch);
+    Py_END_ALLOW_THREADS
+    if (result < 0)
+        batch.count = 0;
+    PyObject *arrivals = arrivals_of(ferry, &batch);
+    return arrivals ? Py_BuildValue("iKKN", result, (unsigned long long)told, (unsigned long long)batch.now_ns, arrivals)
+                    : NULL;
+}
