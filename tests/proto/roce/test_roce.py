@@ -141,6 +141,20 @@ def test_last_packet_lost_waits_for_the_timeout() -> None:
     assert connection.source.core.statistics()["endpoint"]["timeouts"] == 1
 
 
+@pytest.mark.parametrize("selective", [False, True])
+def test_the_timeout_begins_when_an_acknowledgement_is_asked_for(selective: bool) -> None:
+    """As IBTA has it: a message that takes longer than the timeout to send (paced, or one of many queue pairs) waits for
+    nothing yet."""
+    settings = {"timeout": 6, "ack_every": 512, "selective_repeat": selective}
+    bench, connection = pair(NetConfig(), 1, factory=factory(**settings))
+    bench.post(connection, 500 * 4096)
+    bench.run(max_time_ns=MS)
+    mine = connection.source.core.statistics()["endpoint"]
+    assert bench.net.now > 2 * (1024 << 6)
+    assert connection.target.core.statistics()["endpoint"]["payload_bytes_placed"] == 500 * 4096
+    assert (mine["timeouts"], mine["retransmissions"]) == (0, 0)
+
+
 def test_acknowledgements_are_coalesced() -> None:
     bench, connection = pair(NetConfig(), 1, factory=factory(ack_every=16))
     bench.post(connection, 640 * 4096)

@@ -561,7 +561,9 @@ class RoceEndpoint(Driven):
             self._to_error(qp, CompletionStatus.RETRY_EXC_ERR, ErrorReason.RETRY_EXCEEDED)
             return
         qp.repair()
-        qp.deadline = now + qp.timeout_ns
+        qp.deadline = (
+            now + qp.timeout_ns
+        )  # of a dead port nothing is sent that could begin it; what is sent puts it off
 
     def _to_error(self, qp: RoceQueuePair, status: CompletionStatus, reason: ErrorReason) -> None:
         """The oldest request ends with `status`, the others are flushed."""

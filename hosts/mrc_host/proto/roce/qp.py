@@ -74,6 +74,7 @@ class RoceQueuePair:
     __slots__ = (
         "ack_every",
         "addresses",
+        "asked",
         "cnp_at",
         "codec",
         "cursor",
@@ -154,6 +155,7 @@ class RoceQueuePair:
         self.messages: deque[WriteRequest] = deque()
         self.cursor = 0  # index in `messages` of the one that next_psn belongs to
         self.deadline: int | None = None  # local ACK timeout
+        self.asked = start_psn  # an acknowledgement was asked for by the packet before this one
         self.retries = 0
         self.progress_ns = 0  # since when the oldest packet on its way is waited for
         self.paced_until = 0
@@ -213,6 +215,7 @@ class RoceQueuePair:
             opcode = MIDDLE if not last else LAST if message.immediate is None else LAST_IMM
         else:
             opcode = FIRST if not last else ONLY if message.immediate is None else ONLY_IMM
+        ask = hole or last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1
         start = index * self.mtu
         packet = self.codec.encode_write(
             self.addresses,
@@ -221,7 +224,7 @@ class RoceQueuePair:
             opcode,
             self.peer_qp,
             psn & PSN_MASK,
-            hole or last or index % self.ack_every == self.ack_every - 1 or psn - self.una == self.max_inflight - 1,
+            ask,
             message.va,
             message.rkey,
             len(message.view),
@@ -239,7 +242,10 @@ class RoceQueuePair:
             if psn == self.una:  # nothing else is on its way: the waiting begins
                 self.progress_ns = now
             self.sent_psn = psn + 1
-        if self.deadline is None:
+        waits = self.una < self.asked
+        if ask:
+            self.asked = max(self.asked, psn + 1)
+        if not waits and (ask or self.deadline is not None):
             self.deadline = now + self.timeout_ns
         rate = self.dcqcn
         if rate.deadline is not None:  # below line rate: pace
@@ -267,7 +273,8 @@ class RoceQueuePair:
             self.next_psn = psn
             self.cursor = 0
         self.cursor = max(self.cursor, 0)
-        self.deadline = now + self.timeout_ns if self.una < self.sent_psn else None
+        # Nobody answers before asked: what is paced, or waits for its turn among many queue pairs, is not late.
+        self.deadline = now + self.timeout_ns if self.una < self.asked else None
         return done
 
     def missing(self, upto: int, again: bool) -> None:
@@ -289,7 +296,7 @@ class RoceQueuePair:
         """Send everything again from the oldest unacknowledged packet on."""
         self.holes.clear()
         self.holes_to = 0
-        self.next_psn = self.una
+        self.next_psn = self.asked = self.una
         self.cursor = 0
 
     def on_ack(self, message: RoceAck, now: int, rnr_delay_ns: int) -> tuple[list[WriteRequest], int]:
