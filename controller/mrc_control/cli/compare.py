@@ -34,6 +34,7 @@ def verb(
         # JSON has no infinity: a run that failed took no time that could be told.
         rows = [
             {"variant": variant, "condition": at, "failure": cell.failure, "ideal_seconds": ideals[variant]}
+            | {"verified_bytes": cell.verified, "not_valid": cell.doubt}
             | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
             for (variant, at), cell in cells.items()
         ]
@@ -84,3 +85,5 @@ def _show_comparison(
     for (name, at), cell in cells.items():
         if cell.failure:
             console.print(f"{name}, {at}: {cell.failure}")
+        if cell.doubt:
+            console.print(f"{name}, {at}: its time is not valid: {cell.doubt}")

@@ -30,13 +30,13 @@ def long_links(hosts: int) -> dict[str, Any]:
         "links": {"host": link, "fabric": link},
         "queues": {"limit": "512KiB", "ecn": {"kmin": "64KiB", "kmax": "256KiB"}, "trim": {"threshold": "384KiB"}},
         "ev": {"size": 128, "active": 64},
-        "reliability": {"timeout": 16},
+        "reliability": {"timeout": 18},
         "clock": "virtual",
     }
 
 
 def _lossless(lab: dict[str, Any]) -> dict[str, Any]:
-    """The same fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, and room for what a pause comes too late for."""
+    """The fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, room for what pauses come too late for."""
     queues = {"limit": "2MiB", "ecn": lab["queues"]["ecn"], "trim": None, "pfc": {"xoff": "128KiB"}}
     return {**lab, "queues": queues}
 

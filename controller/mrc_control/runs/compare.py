@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,24 +17,42 @@ from pydantic import Field, model_validator
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.kinds import KINDS
 from mrc_control.results.record import RunResult
+from mrc_control.runs import tcp
 from mrc_control.runs.execute import session_for
-from mrc_control.runs.experiment import FOLDER, Name, Title, Workload, find_file, read
+from mrc_control.runs.experiment import FOLDER, ExperimentError, Name, Title, Workload, find_file, read
 from mrc_control.runs.ideal import ideal_seconds
 from mrc_control.runs.precheck import check_workload
 from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.base import Session
+from mrc_control.session.real import RealSession
 from mrc_topo.document import Model
 from mrc_topo.labfile import load_lab
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
 
+#: The kernel's own, and who sends: a socket program that runs the workload, or iperf3.
+TCP = ("tcp", "iperf3")
+NO_VIRTUAL_TCP = (
+    "is the kernel's own TCP, which runs on the real clock only; in simulated time there is none, since a home-made "
+    "one would be no baseline; write `clock: real`"
+)
+
+
 class Variant(Model):
-    """A way to run the workload."""
+    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all."""
 
     name: Title
-    transport: Literal["mrc", "roce"] = "mrc"
+    transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
+    over: Literal["one_plane", "ecmp"] | None = None
+
+    @model_validator(mode="after")
+    def _over(self) -> Self:
+        if (self.over is not None) != (self.transport in TCP):
+            raise ValueError(f"`over` (one_plane or ecmp) is what {' and '.join(TCP)} need, and nobody else")
+        return self
 
 
 class ConditionEvidence(Model):
@@ -114,6 +132,9 @@ class Comparison(Model):
         for names in (variants, conditions):
             if len(set(names)) < len(names):
                 raise ValueError("two variants or two conditions have one name; name each once")
+        for variant in self.variants:
+            if variant.transport in TCP:
+                self._check_tcp(variant)
         for each in self.expect:
             for name in (each.faster, each.than, each.slowdown):
                 if name is not None and name not in variants:
@@ -122,15 +143,27 @@ class Comparison(Model):
                 raise ValueError(f"no condition '{each.at}'; it has: {', '.join(conditions)}")
         return self
 
+    def _check_tcp(self, variant: Variant) -> None:
+        if self.clock != "real":
+            raise ValueError(f"{variant.name}: {variant.transport} {NO_VIRTUAL_TCP}")
+        if self.workload.duration is not None:
+            raise ValueError(
+                f"{variant.name}: {variant.transport} ends after `params.iterations`, not after a duration"
+            )
+        if variant.transport == "iperf3" and self.workload.name != "write_bw":
+            raise ValueError(f"{variant.name}: iperf3 sends from one host to another, which is write_bw")
+
 
 @dataclass(frozen=True)
 class Cell:
-    """One run: seconds per iteration (infinite when it failed), the first thing that failed, and how many packets
-    failures took from links between switches."""
+    """One run: seconds per iteration (infinite when it failed), the first thing that failed, how many packets
+    failures took from links between switches, bytes verified, and why its times are not valid (real clock)."""
 
     seconds: float
     failure: str = ""
     lost: int = 0
+    verified: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,14 +208,21 @@ def compare(comparison: Comparison, progress: Callable[[str], None] = lambda tex
     topology = load_lab(comparison.lab)
     for variant in comparison.variants:
         where = f"comparison {comparison.name}: {variant.name}"
-        check_workload(comparison.workload, topology, variant.transport, (), where)
+        check_workload(comparison.workload, topology, _carried_by(variant), (), where)
+        if variant.transport == "iperf3" and not tcp.have_iperf3():
+            raise ExperimentError(f"{where}: {tcp.IPERF3}")
     cells = {}
     for variant in comparison.variants:
-        with session_for(comparison.lab, comparison.clock, variant.transport, progress) as session:
+        with session_for(comparison.lab, comparison.clock, _carried_by(variant), progress) as session:
             for condition in comparison.conditions:
                 progress(f"{variant.name}, {condition.name}")
                 cells[variant.name, condition.name] = _run(session, comparison, variant, condition)
     return cells
+
+
+def _carried_by(variant: Variant) -> str:
+    """The transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's is."""
+    return "mrc" if variant.transport in TCP else variant.transport
 
 
 def ideals(comparison: Comparison) -> dict[str, float | None]:
@@ -192,7 +232,8 @@ def ideals(comparison: Comparison) -> dict[str, float | None]:
     for variant in comparison.variants:
         spec = comparison.workload.spec()
         spec.qps_per_peer = variant.qps_per_peer
-        found[variant.name] = ideal_seconds(topology, spec, variant.transport)
+        tcps = variant.transport in TCP
+        found[variant.name] = None if tcps else ideal_seconds(topology, spec, variant.transport)
     return found
 
 
@@ -205,11 +246,28 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
             session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
     try:
         before = _lost(session)
-        result = Run(session, spec).go()
-        lost = _lost(session) - before
+        made = _tcp(session, spec, variant) if variant.transport in TCP else _one(session, spec)
+        return replace(made, lost=_lost(session) - before)
     finally:
         session.failures.restore_own(session)
-    return Cell(seconds_per_iteration(result), result.failures[0] if result.failures else "", lost)
+
+
+def _one(session: Session, spec: WorkloadSpec) -> Cell:
+    result = Run(session, spec).go()
+    verified = sum(int(each["bytes_verified"]) for each in result.progress.values())
+    failure = result.failures[0] if result.failures else ""
+    return Cell(seconds_per_iteration(result), failure, 0, verified, _doubt(result.fidelity))
+
+
+def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
+    assert isinstance(session, RealSession)
+    session.reset_fidelity()
+    made = (tcp.run if variant.transport == "tcp" else tcp.iperf3)(session, spec, str(variant.over))
+    return Cell(made.seconds, made.failure, 0, made.verified, _doubt(session.fidelity()))
+
+
+def _doubt(fidelity: Mapping[str, Any]) -> str:
+    return "" if fidelity.get("valid", True) else "; ".join(map(str, fidelity.get("reasons", ())))
 
 
 def _lost(session: Session) -> int:

@@ -1,0 +1,231 @@
+"""A workload's writes as frames on TCP connections, some to each peer, among which a write is cut.
+
+A frame is a header (`HEADER`) and, for data, the bytes, which are read straight into the region. Each write is answered
+by a frame without bytes once all of it is in place: TCP's own acknowledgements are the kernel's, and tell nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import struct
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mrc_host.workloads.base import Workload
+
+DATA, DONE, HELLO = 1, 2, 3
+#: Kind, whether there is an immediate, immediate, number of the write, offset in the receiver's region, length.
+HEADER: Final = struct.Struct("!B?2xIQQQ")
+#: What one system call is given at most.
+BATCH = 64
+
+
+class ChannelError(Exception):
+    """A connection cannot be made, or that to `peer` has ended; the text says why."""
+
+    def __init__(self, text: str, peer: int = -1) -> None:
+        super().__init__(text)
+        self.peer = peer
+
+
+class Connection:
+    """One TCP connection: frames that wait to be sent, and how far the one that is coming in has come."""
+
+    def __init__(self, sock: socket.socket, peer: int) -> None:
+        self.sock, self.peer = sock, peer
+        self.out: deque[memoryview] = deque()
+        self.dead = False
+        self._head = bytearray(HEADER.size)
+        self._got = 0
+        self._frame: tuple[int, bool, int, int, int, int] | None = None
+
+    def flush(self) -> None:
+        """Sends what the kernel takes."""
+        out = self.out
+        while out:
+            batch = [out[index] for index in range(min(len(out), BATCH))]
+            try:
+                sent = self.sock.sendmsg(batch)
+            except BlockingIOError:
+                return
+            while out and sent >= len(out[0]):
+                sent -= len(out.popleft())
+            if sent:
+                out[0] = out[0][sent:]
+
+    def frames(self, memory: memoryview) -> list[tuple[int, bool, int, int, int, int]]:
+        """Reads what there is; the frames that are complete.
+
+        Raises:
+            ChannelError: the peer is gone, or writes beyond the region.
+        """
+        done: list[tuple[int, bool, int, int, int, int]] = []
+        while True:
+            frame = self._frame
+            if frame is None:
+                target = memoryview(self._head)[self._got :]
+            else:
+                offset, length = frame[4], frame[5]
+                target = memory[offset + self._got : offset + length]
+            try:
+                count = self.sock.recv_into(target)
+            except BlockingIOError:
+                return done
+            if not count:
+                raise ChannelError("the connection was closed")
+            self._got += count
+            if frame is None and self._got == HEADER.size:
+                frame = HEADER.unpack(self._head)
+                kind, _, _, _, offset, length = frame
+                if kind == DATA and offset + length > len(memory):
+                    raise ChannelError(f"{length} bytes at {offset} are beyond the region of {len(memory)}")
+                self._got = 0
+                if kind == DATA and length:
+                    self._frame = frame
+                else:
+                    done.append(frame)
+            elif frame is not None and self._got == frame[5]:
+                self._got, self._frame = 0, None
+                done.append(frame)
+
+
+class TcpChannel:
+    """`workloads.base.Channel` over connections by peer; `workload` is told what arrives."""
+
+    def __init__(self, connections: dict[int, list[Connection]], memory: memoryview, clock: Callable[[], int]) -> None:
+        self.connections, self.memory, self.clock = connections, memory, clock
+        self.workload: Workload | None = None
+        self._next = 0
+        self._parts: dict[int, list[int]] = {}
+        self._immediates: Counter[tuple[int, int]] = Counter()
+        self._selector = selectors.DefaultSelector()
+        for each in self._all():
+            each.sock.setblocking(False)
+            self._selector.register(each.sock, selectors.EVENT_READ, each)
+
+    def _all(self) -> list[Connection]:
+        return [each for group in self.connections.values() for each in group]
+
+    def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
+        """See `Channel`."""
+        group = self.connections[peer]
+        number = self._next
+        self._next += 1
+        self._parts[number] = [len(group), tag]
+        share = -(-length // len(group) // 4) * 4
+        for index, each in enumerate(group):
+            first = min(index * share, length)
+            part = min(share, length - first)
+            head = HEADER.pack(DATA, imm is not None, imm or 0, number, remote_offset + first, part)
+            each.out.append(memoryview(head))
+            if part:
+                each.out.append(self.memory[offset + first : offset + first + part])
+            self._push(each)
+
+    def _push(self, each: Connection) -> None:
+        """Sends, and waits for room where the kernel has none."""
+        if each.dead:
+            return
+        try:
+            each.flush()
+        except OSError:  # reading will tell, whoever's turn it is now
+            each.out.clear()
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if each.out else 0)
+        if self._selector.get_key(each.sock).events != wanted:
+            self._selector.modify(each.sock, wanted, each)
+
+    def turn(self, timeout_s: float) -> None:
+        """Waits for sockets and does what can be done.
+
+        Raises:
+            ChannelError: a connection has ended.
+        """
+        for key, events in self._selector.select(timeout_s):
+            each: Connection = key.data
+            try:
+                if events & selectors.EVENT_READ:
+                    for frame in each.frames(self.memory):
+                        self._took(each, frame)
+                if each.out:
+                    self._push(each)
+            except (OSError, ChannelError) as error:
+                # The others are served on: each shall tell what it saw, not what became of that.
+                each.dead = True
+                self._selector.unregister(each.sock)
+                each.sock.close()
+                raise ChannelError(getattr(error, "strerror", None) or str(error), each.peer) from error
+
+    def _took(self, each: Connection, frame: tuple[int, bool, int, int, int, int]) -> None:
+        kind, has_immediate, imm, number, _, _ = frame
+        workload = self.workload
+        assert workload is not None
+        peer = each.peer
+        if kind == DATA:
+            each.out.append(memoryview(HEADER.pack(DONE, False, 0, number, 0, 0)))
+            if has_immediate:
+                self._immediates[peer, imm] += 1
+                if self._immediates[peer, imm] == len(self.connections[peer]):
+                    del self._immediates[peer, imm]
+                    workload.arrived(peer, imm, self.clock())
+        elif kind == DONE and number in self._parts:
+            parts = self._parts[number]
+            parts[0] -= 1
+            if not parts[0]:
+                del self._parts[number]
+                workload.put_done(peer, parts[1], self.clock())
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._selector.close()
+        for each in self._all():
+            with contextlib.suppress(OSError):
+                each.sock.close()
+
+
+def connected(
+    listener: socket.socket,
+    rank: int,
+    peers: Sequence[int],
+    targets: Callable[[int], tuple[str, int]],
+    streams: int,
+    timeout_s: float,
+) -> dict[int, list[Connection]]:
+    """`streams` connections to each of `peers`: the lower rank calls the higher.
+
+    Raises:
+        ChannelError: one was not made in time.
+    """
+    made: dict[int, list[Connection]] = {peer: [] for peer in peers}
+    local = listener.getsockname()[0]
+    try:
+        for peer in (each for each in peers if each > rank):
+            for _ in range(streams):
+                sock = socket.create_connection(targets(peer), timeout_s, (local, 0))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.sendall(HEADER.pack(HELLO, False, rank, 0, 0, 0))
+                made[peer].append(Connection(sock, peer))
+        listener.settimeout(timeout_s)
+        for _ in range(streams * sum(each < rank for each in peers)):
+            sock, _ = listener.accept()
+            sock.settimeout(timeout_s)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            peer = HEADER.unpack(_exactly(sock, HEADER.size))[2]
+            if peer not in made:
+                raise ChannelError(f"rank {peer} called, which is no peer of rank {rank}")
+            made[peer].append(Connection(sock, peer))
+    except OSError as error:
+        raise ChannelError(f"rank {rank}: a connection could not be made: {error}") from error
+    return made
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise ChannelError("a peer hung up")
+        data += more
+    return data
