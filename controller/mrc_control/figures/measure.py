@@ -20,6 +20,7 @@ from mrc_control.results.recording import Recording
 from mrc_control.runs import execute
 from mrc_control.runs.compare import seconds_per_iteration
 from mrc_control.runs.experiment import Experiment
+from mrc_control.runs.ideal import payload_share
 from mrc_control.session.base import Session, closing
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo import addressing
@@ -75,7 +76,9 @@ def measure(cell: Cell) -> dict[str, Any]:
     `segments`: what each step of the schedule left (`_segments`); `streams`, `latency`, `iterations`: as
     `results.performance.of`; `iteration_s`: seconds of one iteration over all ranks, None if it failed; `totals`;
     `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across each
-    broken element; `evs`: levels of EVs by state over time; `queues`: `_queues`; `host_bps`: capacity of a host.
+    broken element; `evs`: levels of EVs by state over time; `queues`: `_queues`; `host_bps`: capacity of a host;
+    `watched`: `[t_s, bps]` by host (payload placed) or port (sent) of `Cell.watch`; `payload_share`: of all that a host's
+    links carry, the payload, where it sends as much as it receives (`ideal.payload_share`), None without such streams.
     """
     topology, experiment = prepare(cell)
     links = [link.name for link in topology.links.values() if not link.is_host_link]
@@ -117,7 +120,29 @@ def measure(cell: Cell) -> dict[str, Any]:
             "evs": _ev_levels(document),
             "queues": _queues(document),
             "host_bps": topology.lab.host_rate_bps,
+            "watched": {name: _watched(document, name) for name in cell.watch},
+            "payload_share": _payload_share(topology, experiment),
         }
+
+
+def _watched(document: Mapping[str, Any], name: str) -> list[list[float]]:
+    if ":" not in name:
+        edges = analysis.grid(document, BIN_S)
+        rates = 8 * analysis.rates(document, name, "delivered_bytes", edges)
+        return [[round(float(t), 3), round(float(y))] for t, y in zip(edges, rates, strict=False)]
+    times, sent = analysis.fabric_of(document).take(["t_ns", f"ports.{name}.tx_bytes"])
+    spans = np.maximum(np.diff(times), 1)
+    start = document["started_ns"]
+    return [
+        [round((t - start) / 1e9, 3), round(float(y))] for t, y in zip(times, 8e9 * np.diff(sent) / spans, strict=False)
+    ]
+
+
+def _payload_share(topology: Topology, experiment: Experiment) -> float | None:
+    size = experiment.workload.params.get("message_bytes")
+    if experiment.workload.name not in ("permutation", "send_recv") or not size:
+        return None
+    return payload_share(topology, experiment.transport, experiment.workload.qps_per_peer, int(size))
 
 
 def _lost(session: Session) -> int:

@@ -27,6 +27,7 @@ class Cell:
         lost: packets that these links must lose, at least: the evidence of `impair`.
         cost: seconds of one core that it takes, roughly.
         may_fail: its workload may fail; that is then what is judged.
+        watch: hosts, whose goodput, and switches' ports, whose load is kept by itself.
         broken: False runs it without any failure, and judges it as if there were one.
     """
 
@@ -37,11 +38,13 @@ class Cell:
     lost: int = 0
     cost: float = 10.0
     may_fail: bool = False
+    watch: Sequence[str] = ()
     broken: bool = True
 
     def digest(self, software: str) -> str:
         """Of all that its result depends on; `software` stands for the programs."""
         parts = [self.name, self.lab, self.experiment, self.impair, self.lost, self.broken, software]
+        parts += [list(self.watch)] if self.watch else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
     def healthy(self) -> Cell:
@@ -131,23 +134,21 @@ class Judged:
         return [(name, each) for name, result in self.results.items() for each in result["evidence"]]
 
     @property
+    def valid(self) -> bool:
+        """Whether every run was what it should be: it went through, and its failures happened."""
+        return bool(self.measures) and not self.failures and all(each["passed"] for _, each in self.evidence)
+
+    @property
     def reproduced(self) -> bool:
-        """Whether the failures happened and all numbers lie within their bounds."""
-        good = all(each["passed"] for _, each in self.evidence) and all(each.passed for each in self.measures)
-        return bool(self.measures) and good and not self.failures
+        """Whether moreover all numbers lie within their bounds."""
+        return self.valid and all(each.passed for each in self.measures)
 
     @property
     def status(self) -> str:
         """reproduced, differs because (of a reason that is known), or not reproduced."""
         if self.reproduced:
             return "reproduced"
-        known = (
-            self.figure.differs
-            and self.measures
-            and not self.failures
-            and all(each["passed"] for _, each in self.evidence)
-        )
-        return "differs because" if known else "not reproduced"
+        return "differs because" if self.valid and self.figure.differs else "not reproduced"
 
 
 def judged(figure: Figure, cells: Sequence[Cell], results: Results, failures: Sequence[str] = ()) -> Judged:

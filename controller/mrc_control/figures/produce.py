@@ -40,30 +40,27 @@ def produce(
     """
     store = work.Store(folder)
     programs = software()
-    planned: list[tuple[Figure, list[Cell]]] = []
+    planned: list[tuple[Figure, dict[str, Cell]]] = []
     for figure in figures:
         cells = [cell if broken else figure.without(cell) for cell in figure.cells(size)]
         for cell in cells:
             prepare(cell)
-        planned.append((figure, cells))
-    named = [
-        (cell.digest(programs), f"{figure.name}, {cell.name}", cell) for figure, cells in planned for cell in cells
-    ]
-    failed = work.run(named, store, jobs, progress)
+        planned.append((figure, {cell.digest(programs): cell for cell in cells}))
+    tasks = [(digest, f"{figure.name}, {cell.name}", cell) for figure, own in planned for digest, cell in own.items()]
+    failed = work.run(tasks, store, jobs, progress)
     done: list[Judged] = []
     files: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
-    for figure, cells in planned:
-        digests = {cell.name: cell.digest(programs) for cell in cells}
-        results = {name: result for name, digest in digests.items() if (result := store.get(digest)) is not None}
-        wrong = [f"{name}: {failed[digest]}" for name, digest in digests.items() if digest in failed]
-        made = judged(figure, cells, results, wrong)
+    for figure, own in planned:
+        results = {cell.name: result for digest, cell in own.items() if (result := store.get(digest)) is not None}
+        wrong = [f"{cell.name}: {failed[digest]}" for digest, cell in own.items() if digest in failed]
+        made = judged(figure, list(own.values()), results, wrong)
         rows = tables.points(made)
         files[figure.name] = tables.write(folder, figure.name, tables.POINTS, rows)
         files[figure.name] += tables.write(folder, f"{figure.name}-checks", tables.CHECKS, tables.checks(made))
         if rows and _can_draw():
             files[figure.name] += draw.write(folder, made, rows)
-        seconds[figure.name] = sum(store.seconds(digest) for digest in digests.values())
+        seconds[figure.name] = sum(map(store.seconds, own))
         done.append(made)
     notes = [] if tables.has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
     notes += [] if _can_draw() else ["There are no plots: matplotlib is not installed."]

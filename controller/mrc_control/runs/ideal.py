@@ -57,6 +57,12 @@ def costs(topology: Topology, transport: str, qps_per_peer: int, write_bytes: in
     return Costs(data, frame + METH_TSETH_RETH + lab.path_mtu, frame + SETH_CC_STATE, acks, lab.planes)
 
 
+def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_bytes: int) -> float:
+    """The share of payload in all that a link carries, on which a host sends writes and acknowledges as many."""
+    cost = costs(topology, transport, qps_per_peer, write_bytes)
+    return write_bytes / (cost.data_bytes + cost.acks * cost.ack_bytes)
+
+
 def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
     """Seconds per iteration on empty, healthy paths; None for workloads that are not reckoned here."""
     kind = WORKLOADS[spec.workload]
