@@ -77,8 +77,8 @@ def measure(cell: Cell) -> dict[str, Any]:
     `results.performance.of`; `iteration_s`: seconds of one iteration over all ranks, None if it failed; `totals`;
     `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across each
     broken element; `evs`: levels of EVs by state over time; `queues`: `_queues`; `host_bps`: capacity of a host;
-    `watched`: `[t_s, bps]` by host (payload placed) or port (sent) of `Cell.watch`; `payload_share`: of all that a host's
-    links carry, the payload, where it sends as much as it receives (`ideal.payload_share`), None without such streams.
+    `watched`: `[t_s, bps]` by host (payload placed) or port (sent) of `Cell.watch`; `payload_share`: of all that the
+    links of a host carry that sends as much as it receives (`ideal.payload_share`), None without such streams.
     """
     topology, experiment = prepare(cell)
     links = [link.name for link in topology.links.values() if not link.is_host_link]

@@ -143,8 +143,8 @@ def test_last_packet_lost_waits_for_the_timeout() -> None:
 
 @pytest.mark.parametrize("selective", [False, True])
 def test_the_timeout_begins_when_an_acknowledgement_is_asked_for(selective: bool) -> None:
-    """As IBTA has it: a message that takes longer than the timeout to send (paced, or one of many queue pairs) waits for
-    nothing yet."""
+    """As IBTA has it: a message that takes longer to send than the timeout (paced, or one of many queue pairs) waits
+    for nothing yet."""
     settings = {"timeout": 6, "ack_every": 512, "selective_repeat": selective}
     bench, connection = pair(NetConfig(), 1, factory=factory(**settings))
     bench.post(connection, 500 * 4096)
