@@ -5,6 +5,8 @@ PYTHON := /usr/bin/python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What only the documentation and its tests need.
+DOCS_STAMP := $(VENV)/.docs-installed
 APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
 # What a program cannot do without; without the others parts of the tests and the real clock are missing.
 APT_NEEDED := python3-venv gcc libc6-dev
@@ -13,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
 INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
-.PHONY: setup apt native demo test quick lint format bench soak vm-check clean
+.PHONY: setup apt native demo docs test quick lint format bench soak vm-check clean
 
 setup: $(STAMP) native
 
@@ -39,11 +41,15 @@ $(STAMP): pyproject.toml | apt
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(DOCS_STAMP): pyproject.toml $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs,notebook]'
+	@touch $@
+
 # The protocol core as C, where a compiler and Python's headers are; MRCLAB_PURE=1 leaves it as it is.
 native: $(STAMP)
 	@$(BIN)/python -m mrc_host.build
 
-test: setup
+test: setup $(DOCS_STAMP)
 	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root"
 	$(INSIDE) $(PYTEST) -m "netns and not root"
 	$(PYTEST) -m "lab and not root"
@@ -67,6 +73,11 @@ bench: setup
 
 demo: setup
 	$(BIN)/mrclab demo
+
+# The documentation as a site, in build/site; a link that leads nowhere fails it.
+docs: setup $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "open build/site/index.html"
 
 # Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets: some four hours on two cores.
 # SOAK_REAL=1 adds an hour of a lab on the real clock.

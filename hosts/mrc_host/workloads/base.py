@@ -60,7 +60,8 @@ class Workload(abc.ABC):
     """One rank's part of a workload.
 
     Args:
-        rank, size: this rank and how many there are.
+        rank: which one this is, from 0.
+        size: how many ranks there are.
         params: the workload's own parameters (each class documents its own); `iterations` bounds the loop.
         channel: the way to the peers.
         memory: this rank's registered region, `memory_bytes(size, params)` long.

@@ -1,0 +1,382 @@
+"""Reference pages as Markdown, made from the program: commands, lab files, experiment files, failures, workloads.
+
+python docs/reference.py              prints the names of the pages
+python docs/reference.py cli          prints one of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import enum
+import inspect
+import io
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+import p4lite.cli
+from mrc_control.chaos.schedule import Schedule
+from mrc_control.cli import app
+from mrc_control.faults.kinds import KINDS
+from mrc_control.runs.compare import Comparison
+from mrc_control.runs.experiment import Experiment
+from mrc_host.workloads import WORKLOADS
+from mrc_topo import schema
+from mrc_topo.units import format_rate, format_size, format_time
+
+UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
+    "parse_rate_bps": ("rate", format_rate),
+    "parse_time_ns": ("time", format_time),
+    "parse_size_bytes": ("size", format_size),
+}
+UNITS_WRITTEN = {
+    "rate": ((10**9, "Gbps"), (10**6, "Mbps"), (10**3, "kbps"), (1, "bps")),
+    "time": ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns")),
+    "size": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
+}
+
+
+def written(value: int, *steps: tuple[int, str]) -> str:
+    """A number as a lab file may say it, exactly: with the largest unit of which it is a whole number."""
+    factor, unit = next((step for step in steps if value % step[0] == 0 and value), steps[-1])
+    return f"{value // factor}{unit}"
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    """Text as code in a cell."""
+    return f"`{cell(text)}`" if text else ""
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """A table's lines, or none without rows."""
+    if not rows:
+        return []
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(row)} |" for row in lines] + [""]
+
+
+# --- commands ---------------------------------------------------------------------------------------------------
+
+
+def cli() -> str:
+    """Every verb of `mrclab` and `p4lite`, as the programs themselves tell."""
+    lines = ["# Commands", "", "Made from the programs themselves.", ""]
+    lines += ["## mrclab", ""]
+    root: Any = typer.main.get_command(app)
+    for path, command in _verbs(root, "mrclab"):
+        lines += [f"### {path}", "", *_synopsis(path, command), str(command.help or "").strip(), ""]
+        lines += _parameters(command)
+    lines += ["## p4lite", ""]
+    for verb, summary in p4lite.cli.VERBS.items():
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit), _width(100):
+            p4lite.cli.main([verb, "--help"])
+        lines += [
+            f"### p4lite {verb}",
+            "",
+            f"{summary[0].upper()}{summary[1:]}.",
+            "",
+            "```text",
+            said.getvalue().rstrip(),
+        ]
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _width(columns: int) -> Iterator[None]:
+    """Help texts of so many columns, whatever the terminal has."""
+    original = argparse.HelpFormatter.__init__
+
+    def fixed(self: argparse.HelpFormatter, prog: str, *_: Any, **__: Any) -> None:
+        original(self, prog, 2, 28, columns)
+
+    argparse.HelpFormatter.__init__ = fixed  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        argparse.HelpFormatter.__init__ = original  # type: ignore[method-assign]
+
+
+def _verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, each in command.commands.items():
+        if hasattr(each, "commands"):
+            yield from _verbs(each, f"{path} {name}")
+        else:
+            yield f"{path} {name}", each
+
+
+def _synopsis(path: str, command: Any) -> list[str]:
+    words = [path]
+    for each in command.params:
+        if each.param_type_name == "argument":
+            name = f"{(each.metavar or each.name).upper()}{'...' if each.nargs == -1 else ''}"
+            words.append(name if each.required else f"[{name}]")
+    if any(each.param_type_name == "option" for each in command.params):
+        words.append("[OPTIONS]")
+    return ["```text", " ".join(words), "```", ""]
+
+
+def _parameters(command: Any) -> list[str]:
+    rows = []
+    for each in command.params:
+        if each.param_type_name == "argument":
+            rows.append([code((each.metavar or each.name).upper()), cell(each.help or ""), ""])
+            continue
+        names = ", ".join([*each.opts, *each.secondary_opts])
+        given = each.default
+        shown = "" if given is None or given is False or given == "" or callable(given) else str(given)
+        rows.append([code(names), cell(each.help or ""), code(shown)])
+    return table(["argument, option", "what", "if left out"], rows)
+
+
+# --- files ------------------------------------------------------------------------------------------------------
+
+
+def lab_file() -> str:
+    """Every key of a lab file."""
+    head = """# Lab file
+
+Made from the schema that reads the files (`mrc_topo/schema.py`). How labs are shaped and named:
+[Topologies](../topology.md). Rates, times and sizes are written with units, `20Mbps`, `100us`, `64KiB`, or as whole
+numbers of bits per second, nanoseconds and bytes.
+
+"""
+    return head + "\n".join(_models(schema.Lab, "A lab"))
+
+
+def experiment_file() -> str:
+    """Every key of an experiment, a comparison and a schedule of chaos."""
+    head = """# Experiment file
+
+Made from the schemas that read the files. What the keys mean together, and what a run writes:
+[Using the lab](../lab.md#experiments).
+
+"""
+    lines = ["## Experiments", "", *_models(Experiment, "An experiment", 3)]
+    lines += ["## Workloads", "", "`workload.name`, and what `workload.params` may say of it.", ""]
+    for name, kind in sorted(WORKLOADS.items()):
+        lines += [f"### {name}", "", _summary(kind), ""]
+        rows = [[code(key), code(_number(value))] for key, value in kind.complete({}).items()]
+        lines += table(["parameter", "if left out"], rows)
+    lines += ["## Failures", "", "`kind` of a step, and of `mrclab fail`; `settings` are those of the last column.", ""]
+    rows = [
+        [code(name), cell(kind.summary), cell(kind.wanted), ", ".join(code(each) for each in sorted(kind.takes))]
+        for name, kind in KINDS.items()
+    ]
+    lines += table(["kind", "what happens", "to", "settings"], rows)
+    lines += ["## Comparisons", "", *_models(Comparison, "A comparison", 3)]
+    lines += ["## Schedules of chaos", "", *_models(Schedule, "A schedule", 3)]
+    return head + "\n".join(lines)
+
+
+def _number(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _summary(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+
+
+def _models(model: type[BaseModel], title: str, level: int = 2) -> list[str]:
+    """A model's keys and, each under its own heading, those of the models in it."""
+    lines: list[str] = []
+    todo = [(model, title)]
+    seen = {model}
+    while todo:
+        current, name = todo.pop(0)
+        rows = []
+        for key, info in current.model_fields.items():
+            rows.append([code(key), _type(info), code(_default(info)), _range(info)])
+            for inner in _inner(info.annotation):
+                if inner not in seen:
+                    seen.add(inner)
+                    todo.append((inner, f"{name}: {key}" if current is model else f"{name}.{key}"))
+        lines += [f"{'#' * level} {name.removeprefix(f'{title}: ')}", "", _text(current), ""]
+        lines += table(["key", "what it takes", "if left out", "range"], rows)
+    return lines
+
+
+def _text(model: type[BaseModel]) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(model) or "").split("\n\n"))
+
+
+def _inner(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in typing.get_args(annotation):
+        yield from _inner(each)
+
+
+def _unit(info: FieldInfo) -> tuple[str, Callable[[int], str]] | None:
+    """What a number is, by the function that reads it."""
+    for each in _validators(info.annotation, info.metadata):
+        if found := UNITS.get(getattr(each, "__name__", "")):
+            return found
+    return None
+
+
+def _validators(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
+    for each in (*metadata, *getattr(annotation, "__metadata__", ())):
+        if hasattr(each, "func"):
+            yield each.func
+    for each in typing.get_args(annotation):
+        yield from _validators(each, [])
+
+
+def _type(info: FieldInfo) -> str:
+    if unit := _unit(info):
+        return unit[0] + (" or null" if type(None) in typing.get_args(info.annotation) else "")
+    return _name(info.annotation)
+
+
+def _name(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is type(None):
+        return "null"
+    if origin is typing.Literal:
+        return ", ".join(code(str(each)) for each in arguments)
+    if origin is typing.Annotated:
+        return _name(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_name(each) for each in arguments)
+    if origin is list:
+        return f"list of: {_name(arguments[0])}"
+    if origin is dict:
+        return "mapping" if arguments[1] is Any else f"mapping of {_name(arguments[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return ", ".join(code(str(each.value)) for each in annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "keys, below"
+    words = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    return words.get(annotation, str(annotation))
+
+
+def _default(info: FieldInfo) -> str:
+    value = info.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "(needed)"
+    if isinstance(value, BaseModel | list | dict):
+        return "" if isinstance(value, BaseModel) or not value else str(value)
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    unit = _unit(info)
+    if unit and isinstance(value, int):
+        return written(value, *UNITS_WRITTEN[unit[0]])
+    return '""' if value == "" else _number(value)
+
+
+def _range(info: FieldInfo) -> str:
+    unit = _unit(info)
+    said = []
+    for each in _bounds(info.annotation, info.metadata):
+        for sign, words in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
+            bound = getattr(each, sign, None)
+            if bound is not None and not (bound == 0 and sign == "ge"):
+                said.append(f"{words} {unit[1](bound) if unit else f'{bound:g}' if bound < 10**7 else bound}")
+        for attribute, words in (("min_length", "at least"), ("max_length", "at most")):
+            if (bound := getattr(each, attribute, None)) is not None:
+                said.append(f"{words} {bound} {'characters' if info.annotation is str else 'of them'}")
+        if (bound := getattr(each, "multiple_of", None)) is not None:
+            said.append(f"a multiple of {bound}")
+    return ", ".join(dict.fromkeys(said))
+
+
+def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
+    yield from metadata
+    for each in getattr(annotation, "__metadata__", ()):
+        yield from each.metadata if isinstance(each, FieldInfo) else (each,)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        for each in typing.get_args(annotation):
+            yield from _bounds(each, [])
+
+
+# --- Python -----------------------------------------------------------------------------------------------------
+
+API = {
+    "Topologies": [
+        "mrc_topo.labfile",
+        "mrc_topo.schema",
+        "mrc_topo.topology",
+        "mrc_topo.paths",
+        "mrc_topo.ev",
+        "mrc_topo.capacity",
+        "mrc_topo.plan",
+        "mrc_topo.rules",
+    ],
+    "Protocol": [
+        "mrc_host.proto.endpoint",
+        "mrc_host.proto.config",
+        "mrc_host.proto.events",
+        "mrc_host.proto.congestion.control",
+        "mrc_host.proto.congestion.nscc",
+        "mrc_host.proto.paths.ev",
+        "mrc_host.proto.paths.ev_profile",
+        "mrc_host.proto.wire.codec",
+        "mrc_host.workloads.base",
+        "mrc_host.scapy_mrc",
+    ],
+    "Runs": [
+        "mrc_control.runs.experiment",
+        "mrc_control.runs.compare",
+        "mrc_control.results.resultdir",
+        "mrc_control.session.virtual",
+    ],
+    "Compiler and switch": [
+        "p4lite.compiler",
+        "p4lite.switch.fabric.fabric",
+        "p4lite.switch.fabric.switch",
+        "p4lite.switch.fabric.port",
+        "p4lite.switch.fabric.values",
+        "p4lite.switch.targetapi.client",
+    ],
+}
+"""What programs of others may import; a page each, for mkdocstrings."""
+
+
+def api(title: str) -> str:
+    """A page that mkdocstrings fills from docstrings."""
+    lines = [f"# {title}", ""]
+    for module in API[title]:
+        lines += [f"## {module}", "", f"::: {module}", ""]
+    return "\n".join(lines)
+
+
+def file_name(title: str) -> str:
+    """Of a page of `API`, without its ending."""
+    return f"api-{re.sub('[^a-z]+', '-', title.lower())}"
+
+
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "cli": ("Commands", cli),
+    "lab-file": ("Lab file", lab_file),
+    "experiment-file": ("Experiment file", experiment_file),
+}
+"""Name, title, and what makes it."""
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a page, or what there is."""
+    if len(arguments) != 1 or arguments[0] not in PAGES:
+        print("\n".join(PAGES))
+        return 0 if not arguments else 2
+    print(PAGES[arguments[0]][1]())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
