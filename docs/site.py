@@ -61,7 +61,8 @@ def generated() -> dict[str, tuple[str, str]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The parts of the navigation that follow from what there is, and pictures instead of scripts."""
+    """The parts of the navigation that follow from what there is, a place for pages that it does not name, and pictures
+    instead of scripts."""
     api = [{title: f"reference/{reference.file_name(title)}.md"} for title in reference.API]
     parts: dict[str, list[dict[str, str]]] = {
         "WORKSHOP": _pages("workshop"),
@@ -69,6 +70,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         "API": api,
     }
     config.nav = _filled(config.nav or [], parts)
+    named = set(re.findall(r"[\w./-]+\.md", repr(config.nav)))
+    rest = sorted(str(path.relative_to(HERE)) for path in HERE.rglob("*.md"))
+    if more := [{title_of(HERE / place): place} for place in rest if place not in named]:
+        config.nav.append({"More": more})
     fences = [{"name": "mermaid", "class": "chart", "format": chart}]
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = fences
     return config
@@ -95,7 +100,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for path in [*sources.values(), *pages.values()]:
         for match in LINK.finditer(path.read_text(encoding="utf-8")):
             target = _target(path, match[2])
-            if target and target.is_file() and target not in pages.values() and not target.is_relative_to(HERE):
+            if target and target.is_file() and target.suffix != ".md" and not target.is_relative_to(HERE):
                 place = f"files/{target.relative_to(ROOT)}"
                 if files.get_file_from_path(place) is None:
                     files.append(File.generated(config, place, abs_src_path=str(target)))

@@ -6,15 +6,21 @@ once, unless `ELSEWHERE` or a mark beside them (`<!-- not run: REASON -->`) says
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
+import p4lite.cli
+from mrc_control.cli import main as mrclab_main
 from support import cli, docs
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -38,11 +44,12 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
-    (r"mrclab run ring_all_reduce --duration 60 &", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
+    (r"\. \.venv/bin/activate", "of the shell", ""),
     (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
     (r"mrclab run [\w-]+", "each experiment has a test of its own", "tests/lab/test_experiments.py"),
-    (r"mrclab compare.*", "minutes", "tests/lab/test_compare.py"),
+    (r"mrclab compare( mrc-vs-roce)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures( --full)?", "minutes to hours", "tests/lab/test_figures.py"),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
@@ -56,8 +63,8 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"python3 -m http\.server .*", "serves until it is ended", ""),
     (r"vagrant .*", "needs a machine that runs virtual machines", ""),
 ]
-#: Files that a reader has and commands name.
-FILES = {"my.yaml": ROOT / "topologies/labs/tiny.yaml"}
+
+MINE = ROOT / "topologies/labs/tiny.yaml"
 
 
 def found(pages: list[pathlib.Path]) -> list[docs.Command]:
@@ -66,6 +73,13 @@ def found(pages: list[pathlib.Path]) -> list[docs.Command]:
 
 
 COMMANDS = found([*PAGES, *EXERCISES])
+
+
+def files() -> dict[str, str]:
+    """The files that a reader has: `my.yaml`, and what pages have them save, each name once."""
+    saved = [block for page in PAGES for block in docs.blocks(page) if block.file is not None]
+    assert len({block.file for block in saved}) == len(saved), "two pages save different files under one name"
+    return {"my.yaml": MINE.read_text()} | {str(block.file): block.text for block in saved}
 
 
 def place_of(command: docs.Command) -> str:
@@ -105,28 +119,57 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     for name in ("p4", "topologies", "experiments", "benchmarks", "tests"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "docs", folder / "docs")
-    for name, source in FILES.items():
-        shutil.copy(source, folder / name)
+    for name, text in files().items():
+        (folder / name).write_text(text)
     return folder
 
 
-@pytest.mark.parametrize("command", to_run(), ids=place_of)
-def test_command_runs(command: docs.Command, scratch: pathlib.Path) -> None:
-    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command.text],
-        cwd=scratch,
-        env={**os.environ, "PATH": path, "MRCLAB_RUN": str(scratch / "run")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    said = done.stderr[-2000:] or done.stdout[-2000:]
-    assert done.returncode == 0, f"{place_of(command)}: {command.text}: exit code {done.returncode}\n{said}"
-    wrong = None if command.output is None else docs.difference(command.output, done.stdout)
-    assert wrong is None, f"{place_of(command)}: {command.text}: {wrong}\n{done.stdout}"
+def marked(command: docs.Command) -> object:
+    """A test's parameter; runs of labs take a few seconds."""
+    return pytest.param(command, id=place_of(command), marks=[pytest.mark.slow] if is_lab(command) else [])
+
+
+def is_lab(command: docs.Command) -> bool:
+    """Whether a lab runs, in simulated time."""
+    return bool(re.match("mrclab (run|compare)", command.text))
+
+
+@pytest.mark.parametrize("command", [marked(command) for command in to_run()])
+def test_command_runs(command: docs.Command, scratch: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(scratch)
+    monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("MRCLAB_RUN", str(scratch / "run"))
+    monkeypatch.setenv("COLUMNS", "80")
+    code, printed, said = (in_a_shell if is_lab(command) else within)(command.text)
+    assert code == 0, f"{place_of(command)}: {command.text}: exit code {code}\n{(said or printed)[-2000:]}"
+    wrong = None if command.output is None else docs.difference(command.output, printed)
+    assert wrong is None, f"{place_of(command)}: {command.text}: {wrong}\n{printed}"
+
+
+def in_a_shell(text: str) -> tuple[int, str, str]:
+    """Exit code and what was printed."""
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 300, "check": False}
+    done = subprocess.run(["bash", "-c", text], **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def within(text: str) -> tuple[int, str, str]:
+    """The same in this process, which saves a second of imports, where it is a program of ours that starts nothing."""
+    words = docs.tokens(text)
+    mains = {"mrclab": mrclab_main, "p4lite": p4lite.cli.main}
+    if set(words) & {"&&", "&", "|", ";", ">"} or (words[0] not in mains and words[:2] != ["python", "-m"]):
+        return in_a_shell(text)
+    out, error = io.StringIO(), io.StringIO()
+    with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            if words[0] in mains:
+                code = mains[words[0]]()
+            else:
+                sys.argv = words[2:]
+                code = runpy.run_module(words[2], run_name="__main__", alter_sys=True) and 0
+        except SystemExit as end:
+            code = end.code
+    return int(code or 0), out.getvalue(), error.getvalue()
 
 
 def test_something_runs_and_every_reason_is_needed() -> None:

@@ -40,6 +40,7 @@ $ p4lite compile x.p4 -o x.json
     name: a
     lab: tiny
 
+<!-- file: it.py -->
 ~~~python
 print(1)
 ~~~
@@ -68,10 +69,11 @@ def test_blocks(page: pathlib.Path) -> None:
         ("sh", 14, "it waits for ever"),
         ("console", 22, None),
         ("yaml", 28, None),
-        ("python", 32, None),
-        ("json", 35, None),
-        ("text", 40, None),
+        ("python", 33, None),
+        ("json", 36, None),
+        ("text", 41, None),
     ]
+    assert [block.file for block in docs.blocks(page)] == [None] * 4 + ["it.py"] + [None] * 2
     for block in docs.blocks(page):
         assert lines[block.line - 1].strip() == block.text.splitlines()[0].strip()
 

@@ -29,7 +29,7 @@ from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 
 ROOT = pathlib.Path(__file__).parents[2]
-OTHERS = {"tshark", "vagrant", "git", "cd", "cp", "echo", "pip", "socat"}
+OTHERS = {"tshark", "vagrant", "git", "cd", "cp", "echo", "pip", "socat", "."}
 """Programs of others: their files are looked up, their options are not."""
 
 
@@ -45,6 +45,8 @@ def problem(words: Sequence[str], *, loosely: bool = False) -> str | None:
         loosely: only verbs and options count, for what is mentioned in passing or has placeholders.
     """
     program, *arguments = words
+    if program in OTHERS:
+        return _missing_file(arguments)
     checks: dict[str, Callable[[list[str], bool], str | None]] = {
         "mrclab": _mrclab,
         "p4lite": _p4lite,
@@ -54,8 +56,6 @@ def problem(words: Sequence[str], *, loosely: bool = False) -> str | None:
         "pytest": _pytest,
     }
     program = pathlib.PurePath(program).name
-    if program in OTHERS:
-        return _missing_file(arguments)
     if program not in checks:
         return f"no program '{program}' here"
     return checks[program](arguments, loosely)

@@ -8,7 +8,7 @@ none is guessed. Commands are
 * code in running text that begins with such a program.
 
 `<!-- not run: REASON -->` before a block says why no test runs its commands. In printed output a line `...` stands for
-any lines, and `...` in a line for any text.
+any lines, and `...` in a line for any text. `<!-- file: NAME -->` before a block says that the reader has saved it so.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import yaml
 
 PROGRAMS = (
     *("mrclab", "p4lite", "python", "python3", "make", "pytest", "vagrant", "tshark"),
-    *("pip", "git", "cd", "cp", "echo"),
+    *("pip", "git", "cd", "cp", "echo", "."),
 )
 """What a command begins with, variables and `PREFIXES` before it left out."""
 PREFIXES = ("sudo", "time")
 LANGUAGES = {"bash": "sh", "shell": "sh", "yml": "yaml", "py": "python"}
 _FENCE = re.compile(r"^( *)(`{3,}|~{3,}) *([\w+-]*)[^`]*$")
 _MARK = re.compile(r"<!-- *not run: *(.*?) *-->", re.S)
+_FILE = re.compile(r"<!-- *file: *([\w.-]+) *-->")
 _ITEM = re.compile(r"^ {0,3}([*+-]|\d+[.)]) +")
 _ASSIGNMENT = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)")
 _OPERATORS = ("&&", "||", ";", "|", "&")
@@ -45,6 +46,8 @@ class Block:
     language: str
     text: str
     reason: str | None = None
+    file: str | None = None
+    """The name under which the reader saves it."""
 
     @property
     def place(self) -> str:
@@ -219,7 +222,7 @@ def _scan(path: pathlib.Path) -> tuple[list[Block], str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     prose = list(lines)
     found: list[Block] = []
-    reason: str | None = None
+    marks: dict[str, str] = {}
     in_item = False
     i = 0
     while i < len(lines):
@@ -233,33 +236,37 @@ def _scan(path: pathlib.Path) -> tuple[list[Block], str]:
                 i += 1
             body = [each.removeprefix(fence[1]) for each in lines[start + 1 : i]]
             i += 1
-            _add(found, path, start + 2, fence[3], body, reason)
+            _add(found, path, start + 2, fence[3], body, marks)
         elif line.startswith("    ") and not in_item and (start == 0 or not lines[start - 1].strip()):
             while i < len(lines) and (lines[i].startswith("    ") or not lines[i].strip()):
                 i += 1
             while not lines[i - 1].strip():
                 i -= 1
-            _add(found, path, start + 1, "", [each[4:] for each in lines[start:i]], reason)
+            _add(found, path, start + 1, "", [each[4:] for each in lines[start:i]], marks)
         else:
             i += 1
             if "<!--" in line:
                 while "-->" not in lines[i - 1] and i < len(lines):
                     i += 1
-                match = _MARK.search("\n".join(lines[start:i]))
-                reason = " ".join(match[1].split()) if match else reason
+                text = "\n".join(lines[start:i])
+                for name, pattern in (("reason", _MARK), ("file", _FILE)):
+                    if match := pattern.search(text):
+                        marks[name] = " ".join(match[1].split())
             elif line.strip():
-                reason = None
+                marks = {}
                 in_item = bool(_ITEM.match(line)) or (in_item and line.startswith(" "))
             continue
         prose[start:i] = [""] * (i - start)
-        reason = None
+        marks = {}
     return found, "\n".join(prose)
 
 
-def _add(found: list[Block], path: pathlib.Path, line: int, language: str, body: list[str], reason: str | None) -> None:
+def _add(
+    found: list[Block], path: pathlib.Path, line: int, language: str, body: list[str], marks: dict[str, str]
+) -> None:
     text = "".join(f"{each}\n" for each in body)
     language = LANGUAGES.get(language, language) or language_of(text)
-    found.append(Block(path, line, language, text, reason))
+    found.append(Block(path, line, language, text, **marks))
 
 
 def difference(expected: tuple[str, ...] | list[str], printed: str) -> str | None:
