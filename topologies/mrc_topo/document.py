@@ -32,10 +32,12 @@ SHOWN = 60
 #: Names that become folders, and how errors describe them.
 LAB_NAME = r"^[a-z][a-z0-9-]{0,30}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+POLICY_CLASS = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py):[A-Za-z_]\w*$"
 PROGRAM_FILE = r"\.p4$"
 _PATTERNS = {
     LAB_NAME: "lower-case letters, digits and '-', beginning with a letter, at most 31 characters",
     NAME: "letters, digits, '.', '_' and '-', beginning with a letter or digit, at most 64 characters",
+    POLICY_CLASS: "'module:Class' or 'FILE.py:Class'",
     PROGRAM_FILE: "the name of a P4 source file, which ends in .p4",
 }
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mrc_topo import document
 from mrc_topo.document import DocumentError, printable
-from mrc_topo.schema import Lab
+from mrc_topo.schema import Lab, PoliciesSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
 
@@ -73,9 +73,25 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
 
 def _placed(lab: Lab, folder: Path | None) -> Lab:
     """The lab with the files that it names as they are found from anywhere."""
-    if lab.program is None or folder is None:
+    if folder is None:
         return lab
-    return lab.model_copy(update={"program": str(folder / lab.program)})
+    changes: dict[str, Any] = {}
+    if lab.program is not None:
+        changes["program"] = str(folder / lab.program)
+    if lab.policies.named:
+        changes["policies"] = placed(lab.policies, folder)
+    return lab.model_copy(update=changes) if changes else lab
+
+
+def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
+    """The policies that a file in this folder names, each as `/.../FILE.py:Class`."""
+
+    def place(given: str) -> str:
+        where, _, name = given.rpartition(":")
+        file = where if where.endswith(".py") else where.replace(".", "/") + ".py"
+        return f"{folder / file}:{name}"
+
+    return policies.model_copy(update={kind: place(given) for kind, given in policies.named.items()})
 
 
 def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
-from mrc_topo.document import LAB_NAME, PROGRAM_FILE, Model
+from mrc_topo.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model
 from mrc_topo.modes import RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -29,6 +29,9 @@ Compiler = Literal["p4lite", "p4c"]
 
 #: A P4 program of the lab's own; relative paths start at the lab file.
 ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRAM_FILE)]
+
+#: `module:Class` or `FILE.py:Class`.
+PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 
 #: More than this on one machine is a mistake in the file, not a laboratory.
 MAX_HOSTS = 256
@@ -218,6 +221,21 @@ class AgentsSpec(Model):
         return max(1, min(int(wanted), hosts))
 
 
+class PoliciesSpec(Model):
+    """Python classes that take the place of ours (docs/extending.md), as `module:Class` or `FILE.py:Class`; the file is
+    beside the lab file or below. `congestion`, `ev` and `loss` are the hosts', `localiser` is the controller's."""
+
+    congestion: PolicyClass | None = None
+    ev: PolicyClass | None = None
+    loss: PolicyClass | None = None
+    localiser: PolicyClass | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Those that are given, by kind."""
+        return {kind: str(given) for kind, given in self if given is not None}
+
+
 class Override(Model):
     """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
 
@@ -257,6 +275,7 @@ class Lab(Model):
     switch: Forwarder = "p4lite"
     compiler: Compiler = "p4lite"
     program: ProgramFile | None = None
+    policies: PoliciesSpec = PoliciesSpec()
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def carrying(self, transport: str) -> Lab:

@@ -25,6 +25,8 @@ from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import Interrupted
 from mrc_control.session.real import RealSession
+from mrc_host.policy import PolicyError
+from mrc_host.proto.limits import ConfigError
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
@@ -49,6 +51,7 @@ USAGE = (
     ExperimentError,
     DenylistError,
     FolderError,
+    ConfigError,
 )
 FAILED = (
     HostError,
@@ -80,7 +83,7 @@ def report_errors() -> Iterator[None]:
         end(str(error), 1)
     except USAGE as error:
         end(str(error), 2)
-    except FAILED as error:
+    except (*FAILED, PolicyError) as error:
         end(str(error), 1)
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mrc_control.lab import forwarders, scheduling
+from mrc_control.lab import forwarders, policies, scheduling
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
@@ -112,6 +112,7 @@ def up(
         NamespaceError: this machine gives no namespaces.
     """
     topology = forwarders.chosen(load_lab(lab), switch, compiler)
+    policies.check(topology, "real", transport)
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_topo import addressing
@@ -23,6 +23,9 @@ from mrc_topo.topology import Topology
 DEAD_AFTER = 2
 LOSSY_SHARE = 0.1
 LOSSY_PROBES = 10
+
+#: What hosts see: by host, a list of targets (`Localiser`).
+Views = Mapping[str, Sequence[Mapping[str, Any]]]
 
 HEALTHY, LOSSY, DEAD = 0, 1, 2
 WORDS = {LOSSY: "lossy", DEAD: "dead"}
@@ -38,7 +41,10 @@ class Finding:
 
 
 def grade(history: Sequence[int]) -> int:
-    """HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
+    """#: What hosts see: by host, a list of targets (`Localiser`).
+    Views = Mapping[str, Sequence[Mapping[str, Any]]]
+
+    HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
     if len(history) >= DEAD_AFTER and not any(history[-DEAD_AFTER:]):
         return DEAD
     recent = history[-LOSSY_PROBES:]
@@ -58,7 +64,26 @@ def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[dict[str, Any]]]
     return views
 
 
-def locate(topology: Topology, views: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Finding]:
+class Localiser(Protocol):
+    """Names what is broken from what the hosts' probes say; `Clustermapper` is ours (docs/extending.md).
+
+    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane) and `history`, its
+    latest probes, oldest first: 1 answered, 0 lost. A host whose agent does not answer has no view.
+    """
+
+    def locate(self, topology: Topology, views: Views) -> list[Finding]:
+        """The elements that explain what the hosts see."""
+
+
+class Clustermapper:
+    """The localiser that a lab has unless its file names another."""
+
+    def locate(self, topology: Topology, views: Views) -> list[Finding]:
+        """See the module's docstring."""
+        return locate(topology, views)
+
+
+def locate(topology: Topology, views: Views) -> list[Finding]:
     """The elements that explain what the hosts see, by plane."""
     grades = {
         (name, probe["port"], probe["target"]): grade(probe["history"])
@@ -74,7 +99,7 @@ def locate(topology: Topology, views: Mapping[str, Sequence[Mapping[str, Any]]])
 
 def _tier0(
     topology: Topology,
-    views: Mapping[str, Any],
+    views: Views,
     grades: Mapping[tuple[str, int, str], int],
     plane: int,
     findings: list[Finding],
@@ -117,6 +142,7 @@ def _tier1(
             findings.append(Finding(link, WORDS[each], tuple(reachable[t0])))
 
 
-def view_of(topology: Topology, hosts: Mapping[str, HostControl]) -> dict[str, str]:
-    """Element -> dead or lossy, as the hosts see it now."""
-    return {finding.element: finding.state for finding in locate(topology, collect(hosts))}
+def view_of(topology: Topology, hosts: Mapping[str, HostControl], localiser: Localiser | None = None) -> dict[str, str]:
+    """Element -> dead or lossy, as the hosts see it now; by our own localiser unless another is given."""
+    found = (localiser or Clustermapper()).locate(topology, collect(hosts))
+    return {finding.element: finding.state for finding in found}

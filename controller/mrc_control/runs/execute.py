@@ -13,10 +13,12 @@ from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.lab import describe, fitting, forwarders, lifecycle
+from mrc_control.lab import policies as own
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
-from mrc_control.paths import clustermapper
+from mrc_control.paths import clustermapper, localiser
+from mrc_control.paths.clustermapper import Localiser
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.live import LiveView
 from mrc_control.results.record import RunResult
@@ -32,6 +34,7 @@ from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology, UnknownElement
 
 #: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
@@ -60,15 +63,19 @@ def session_for(
     progress: Callable[[str], None] = lambda text: None,
     switch: str | None = None,
     compiler: str | None = None,
+    policies: PoliciesSpec | None = None,
 ) -> Iterator[Session]:
     """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
-    `switch` and `compiler` are instead of the lab file's.
+    `switch`, `compiler` and `policies` are instead of the lab file's.
 
     Raises:
-        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing.
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
+            may not run there.
+        ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    topology = forwarders.chosen(load_lab(lab), switch, compiler)
+    topology = own.chosen(forwarders.chosen(load_lab(lab), switch, compiler), policies)
+    own.check(topology, clock, transport)
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":
@@ -140,6 +147,7 @@ def check(experiment: Experiment, topology: Topology) -> None:
         ExperimentError: a workload that cannot run there, or a step that cannot be done.
     """
     where = f"experiment {experiment.name}"
+    precheck.check_policies(topology, where)
     precheck.check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
     for _, action in experiment.actions():
         try:
@@ -157,8 +165,10 @@ def run_on(
 ) -> RunResult:
     """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
+    finder = localiser.load(session.topology.lab.policies.localiser)
+
     def watch(result: RunResult) -> None:
-        _note_findings(session, result)
+        _note_findings(session, result, finder)
         if observe is not None:
             observe(result)
 
@@ -167,7 +177,7 @@ def run_on(
         with _profiles(session, experiment):
             result = run.go()
             if experiment.expect.localised and not result.failures:
-                _await_findings(session, result, interrupted)
+                _await_findings(session, result, finder, interrupted)
             return result
     except LOST as error:
         return run.cut_short(error)
@@ -194,16 +204,16 @@ def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
                 host.request("profile_delete", **which)
 
 
-def _note_findings(session: Session, result: RunResult) -> None:
+def _note_findings(session: Session, result: RunResult, finder: Localiser) -> None:
     """What the hosts' probes say is broken, noted beside the latest happening until the next one."""
     if not result.happenings:
         return
     latest = result.happenings[-1]
-    found = clustermapper.view_of(session.topology, session.hosts)
+    found = clustermapper.view_of(session.topology, session.hosts, finder)
     latest.localised = sorted(found)
 
 
-def _await_findings(session: Session, result: RunResult, interrupted: Callable[[], object]) -> None:
+def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
     """Waits on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
     if session.clock != "real" or not result.happenings:
         return
@@ -212,7 +222,7 @@ def _await_findings(session: Session, result: RunResult, interrupted: Callable[[
         while latest.localised != latest.broken and session.now_ns() < until and not session.deaths():
             session.advance(LOOK_S)
             interrupted()
-            _note_findings(session, result)
+            _note_findings(session, result, finder)
 
 
 def _counters(session: Session) -> dict[str, Any]:
@@ -249,8 +259,10 @@ def execute(
         WriteError: a result could not be written.
     """
     clock = clock or experiment.clock
-    topology = forwarders.chosen(load_lab(experiment.lab), experiment.switch, experiment.compiler)
+    chosen = forwarders.chosen(load_lab(experiment.lab), experiment.switch, experiment.compiler)
+    topology = own.chosen(chosen, experiment.policies)
     forwarders.check_clock(topology, clock)
+    own.check(topology, clock, experiment.transport)
     if clock == "real":
         forwarders.check(topology)
     check(experiment, topology)
@@ -264,8 +276,15 @@ def execute(
     ):
         document = program = None
         try:
-            chosen = {"switch": experiment.switch, "compiler": experiment.compiler}
-            with session_for(experiment.lab, clock, experiment.transport, progress, **chosen) as session:
+            with session_for(
+                experiment.lab,
+                clock,
+                experiment.transport,
+                progress,
+                experiment.switch,
+                experiment.compiler,
+                experiment.policies,
+            ) as session:
                 progress("running")
                 # From here on whatever comes is brought to its end: the run, the lab, the report.
                 interruption.patient = True

@@ -13,7 +13,8 @@ from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
 from mrc_topo.document import NAME, DocumentError, Model, printable
-from mrc_topo.schema import Compiler, Forwarder
+from mrc_topo.labfile import placed
+from mrc_topo.schema import Compiler, Forwarder, PoliciesSpec
 from mrc_topo.shipped import shipped
 
 FOLDER = shipped("experiments")
@@ -134,7 +135,7 @@ class Step(Model):
 
 class Experiment(Model):
     """One experiment. `lab` by name or path; `clock`, `switch` and `compiler` may be overridden when it is run; the
-    latter two are the lab's where they are left out."""
+    latter two are the lab's where they are left out, and so are `policies`, each for itself."""
 
     name: Name
     title: Title
@@ -143,6 +144,7 @@ class Experiment(Model):
     transport: Literal["mrc", "roce"] = "mrc"
     switch: Forwarder | None = None
     compiler: Compiler | None = None
+    policies: PoliciesSpec = PoliciesSpec()
     profiles: Annotated[list[ProfileSpec], Field(max_length=64)] = []
     workload: Workload
     schedule: Annotated[list[Step], Field(max_length=1000)] = []
@@ -198,7 +200,8 @@ def load_experiment(name_or_path: str) -> Experiment:
         ExperimentError: none of that name, or a file that is not one.
     """
     path = find_file(name_or_path, known_experiments(), "experiment.yaml", "experiment")
-    return read(Experiment, path, EXAMPLE)
+    made = read(Experiment, path, EXAMPLE)
+    return made.model_copy(update={"policies": placed(made.policies, path.absolute().parent)})
 
 
 def read(model: type[M], path: pathlib.Path, example: str) -> M:

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from mrc_control.lab import describe
+from mrc_control.paths import localiser
 from mrc_control.runs.experiment import ExperimentError, ProfileSpec, Workload
+from mrc_host import policy
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
+from mrc_host.proto.limits import ConfigError
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo.document import printable
 from mrc_topo.topology import Topology
@@ -42,6 +45,19 @@ def check_workload(
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def check_policies(topology: Topology, where: str) -> None:
+    """That the policies of a lab are there and can be loaded; their files are run for it, as the run will.
+
+    Raises:
+        ExperimentError: one cannot.
+    """
+    for kind, reference in topology.lab.policies.named.items():
+        try:
+            localiser.load(reference) if kind == "localiser" else policy.load(reference, kind)
+        except ConfigError as error:
+            raise ExperimentError(f"{where}: policies.{kind}: {error}") from error
 
 
 def _check_profiles(

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from mrc_host.node.mapper import ProbeTarget
+from mrc_host.policy import load_all
 from mrc_host.proto.config import (
     NO_IPV4,
     EndpointConfig,
@@ -44,6 +45,7 @@ class NodeConfig:
     `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
     `netns`: path of the network namespace that has the interfaces; empty: the agent's own.
     `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
+    `policies`: classes that take the place of ours, as `FILE.py:Class` by kind (`mrc_host.policy`); MRC's only.
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
 
@@ -66,10 +68,13 @@ class NodeConfig:
     probe_timeout_ns: int = 200_000_000
     moderation_ns: int = 0
     netns: str = ""
+    policies: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.transport not in TRANSPORTS:
             raise ConfigError(f"transport is '{self.transport}'; known: {', '.join(TRANSPORTS)}")
+        if self.policies and self.transport != "mrc":
+            raise ConfigError(f"policies are of MRC; the transport is {self.transport}")
         if len(self.rate_bps) != self.ports:
             raise ConfigError(f"rate_bps has {len(self.rate_bps)} entries for {self.ports} ports")
         if not 0 <= self.moderation_ns <= MAX_MODERATION_NS:
@@ -107,7 +112,7 @@ class NodeConfig:
                 if self.profiles:
                     values["values"] = next(iter(self.profiles.values()))
             built[name] = build(kind, values, name)
-        return EndpointConfig(address=self.address_bytes, **built)
+        return EndpointConfig(address=self.address_bytes, policies=load_all(self.policies), **built)
 
     def targets(self) -> list[ProbeTarget]:
         """What the Clustermapper's prober of this host probes."""

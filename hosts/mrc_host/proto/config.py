@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
@@ -252,6 +252,20 @@ class PortsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Policies:
+    """Code of somebody else's in the place of ours (`mrc_host.policy`); None: ours.
+
+    `congestion(profile, mtu)` makes the window of a destination and CC profile, `ev(universe, rng, observer)` the EVs
+    of a queue pair, `loss(board, rtt, same_ev, rack)` its loss detector: subclasses of `CongestionControl`, `EvSet` and
+    `LossDetector`.
+    """
+
+    congestion: Callable[[CcConfig, int], Any] | None = None
+    ev: Callable[..., Any] | None = None
+    loss: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointConfig:
     """Everything one endpoint is told. `address` is its 16-byte IPv6 address.
 
@@ -264,6 +278,7 @@ class EndpointConfig:
     ev: EvConfig = field(default_factory=EvConfig)
     cc: CcConfig = field(default_factory=NsccConfig)
     ports: PortsConfig = field(default_factory=PortsConfig)
+    policies: Policies = field(default_factory=Policies)
     initial_psn: int | None = None  # None: drawn from the generator, as a NIC would
     control_queue_frames: int = 65536  # per port; beyond it control frames are dropped and counted
 

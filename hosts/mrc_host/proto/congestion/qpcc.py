@@ -7,11 +7,13 @@ queue pairs to one peer that name the same CC profile share one context, and tho
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from mrc_host.proto.congestion.balance import PlaneBalance
 from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.congestion.inflight import nominal_size
 
 
@@ -52,10 +54,20 @@ class Qpcc:
 
     __slots__ = ("balance", "cc", "config", "in_ring", "senders", "waiting")
 
-    def __init__(self, config: CcConfig, mtu: int, planes: int, slack_packets: int, patience_ns: int) -> None:
-        """`mtu` is the path MTU, bytes of payload; for the rest see `PlaneBalance`."""
+    def __init__(
+        self,
+        config: CcConfig,
+        mtu: int,
+        planes: int,
+        slack_packets: int,
+        patience_ns: int,
+        make: Callable[[CcConfig, int], Any] | None = None,
+    ) -> None:
+        """`mtu` is the path MTU, bytes of payload; `make` the policy that the controller is of, None: the profile's
+        algorithm; for the rest see `PlaneBalance`."""
         self.config = config
-        self.cc = config.controller(nominal_size(mtu))
+        packet = nominal_size(mtu)
+        self.cc: CongestionControl = config.controller(packet) if make is None else make(config, packet)
         self.balance = PlaneBalance(planes, slack_packets * self.cc.mtu, patience_ns)
         self.senders: list[Sender] = []
         self.in_ring = 0  # how many of them are in the send ring

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final
 
+from mypy_extensions import mypyc_attr
+
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.events import EvState
 from mrc_host.proto.paths.ev_profile import EvUniverse
@@ -71,8 +73,17 @@ _TABLE: Final = [[TRANSITIONS.get((state, item), state).value for item in EvInpu
 Observer = Callable[[int, int, int, EvInput, int], None]
 
 
+# A policy of somebody else may be plain Python (`mrc_host.policy`).
+@mypyc_attr(allow_interpreted_subclasses=True)
 class EvSet:
-    """The EVs of one queue pair. `order[p]` is the active set of plane p in scan order."""
+    """The EVs of one queue pair, and the base class of other policies.
+
+    EV i is `universe.values[i]` in plane `universe.planes[i]`. `state[i]` is GOOD, SKIP, ASSUMED_BAD or DENIED;
+    `order[p]` the active set of plane p in scan order, `backup[p]` the rest that may be used; `streak` has the
+    ASSUMED_BAD EVs, which are probed. `ready` is `order`; where it is not, `choose` is asked for every packet.
+
+    A policy overrides `choose`, `apply`, `probe_answered` or `replacement`, and changes states by `move` alone.
+    """
 
     __slots__ = (
         "_rng",
@@ -84,6 +95,7 @@ class EvSet:
         "observer",
         "order",
         "probes_to_revive",
+        "ready",
         "rescan_rounds",
         "state",
         "streak",
@@ -115,6 +127,7 @@ class EvSet:
             rng.shuffle(shuffled)
             self.order.append(array("H", shuffled[: self.target]))
             self.backup.append(array("H", shuffled[self.target :]))
+        self.ready = self.order
 
     def retune(self, config: EvConfig) -> None:
         """The settings of the profile that may change while it is used."""
@@ -199,6 +212,13 @@ class EvSet:
                 self.streak[ev] = 0
                 self._rotate_least_bad(ev)
             return False
+        return self.move(ev, new, item)
+
+    def move(self, ev: int, new: int, item: EvInput) -> bool:
+        """Give an EV another state, because of `item`; True when it is another. Membership follows."""
+        old = self.state[ev]
+        if new == old:
+            return False
         self.state[ev] = new
         if old == ASSUMED_BAD:
             del self.streak[ev]
@@ -250,8 +270,10 @@ class EvSet:
                 backup.remove(ev)
             return
         place = order.index(ev)
-        if backup:
-            order[place] = self._take_backup(backup)
+        other = self.replacement(ev)
+        if other >= 0:
+            backup.remove(other)
+            order[place] = other
             return
         if self.state[ev] == ASSUMED_BAD and self.active_count() <= self.floor:
             self._rotate_least_bad(ev)
@@ -264,12 +286,14 @@ class EvSet:
                 if self.usable >> other & 1:
                     self._fill_least_bad(other)
 
-    def _take_backup(self, backup: array[int]) -> int:
-        """Remove and return a backup EV, a GOOD one if there is one."""
-        for place, ev in enumerate(backup):
-            if self.state[ev] == GOOD:
-                return backup.pop(place)
-        return backup.pop(0)
+    def replacement(self, ev: int) -> int:
+        """The backup EV that takes an EV's place in the active set: of the same plane, a GOOD one if there is one; -1:
+        there is none."""
+        backup = self.backup[self.universe.planes[ev]]
+        for other in backup:
+            if self.state[other] == GOOD:
+                return other
+        return backup[0] if backup else -1
 
     def _join(self, ev: int) -> None:
         """A usable EV comes back: active while the plane is short of EVs or uses a bad one, else backup."""

@@ -87,7 +87,8 @@ class Peer:
                 return qpcc
         whole = self.context.config
         ports = whole.ports
-        return Qpcc(config, whole.wire.mtu, ports.count, ports.balance_slack_packets, ports.balance_patience_ns)
+        slack, patience = ports.balance_slack_packets, ports.balance_patience_ns
+        return Qpcc(config, whole.wire.mtu, ports.count, slack, patience, whole.policies.congestion)
 
     def attach(self, qp: Member, route: Route) -> None:
         """A queue pair connects, with its own EV profile (`route`) and CC profile (`qp.qpcc`)."""

@@ -92,7 +92,7 @@ class QueuePair:
         self.open_planes = 0  # usable planes on which we have an EV
         self.reliability = reliability
         attributes = QpAttributes(reliability, context.config.wire.mtu)
-        evs = EvSet(universe, context.rng, self._on_ev)
+        evs: EvSet = (context.config.policies.ev or EvSet)(universe, context.rng, self._on_ev)
         self.association = Association(number, context, attributes, evs, ev_config, self.fail)
         self.requestor = Requestor(self.association, send_cq)
         self.responder = Responder(self.association, recv_cq)

@@ -15,6 +15,7 @@ from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.probing import Prober
+from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import ACKED, IN_FLIGHT, LOST, REPLACED, LossReason, Scoreboard, Transmission
@@ -38,8 +39,8 @@ class Requestor(Sender):
     """The sending half of a queue pair, from RTS on."""
 
     __slots__ = (
-        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "full_size", "limit", "lost",
-        "mpr", "mtu", "prober", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "work",
+        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "detector", "full_size",
+        "limit", "lost", "mpr", "mtu", "prober", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "work",
     )  # fmt: skip
 
     def __init__(self, association: Association, cq: CompletionQueue) -> None:
@@ -74,6 +75,10 @@ class Requestor(Sender):
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
         self._small_window = _SMALL_WINDOW_PACKETS * self.full_size
         self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
+        make = context.config.policies.loss or LossDetector
+        self.detector: LossDetector = make(
+            self.board, self.rtt, attributes.same_ev_inference, attributes.rack_inference
+        )
         self.work.start(first_psn, self.mtu)
         self.mpr = attributes.mpr
         self.limit = first_psn - 1 + MPR_UNIT * self.mpr
@@ -146,7 +151,7 @@ class Requestor(Sender):
         if self.qpcc.cc.cwnd < self._small_window:
             flags = FLAG_ACK_REQ  # a peer that coalesces SACKs must not hold this one back
         evs = self.association.evs
-        order = evs.order[port]
+        order = evs.ready[port]
         cursor = evs.cursor[port]
         if cursor < len(order) and not evs.state[order[cursor]]:  # GOOD is 0
             ev = order[cursor]
@@ -319,7 +324,7 @@ class Requestor(Sender):
         if acked:
             recovery.silence = 0
             recovery.refusals = 0
-        self._infer_losses(suspects, now)
+        self._infer_losses(acked, suspects, now)
 
         if self.association.context.trace is not None:
             self._trace_sack(sack, cack, trigger, rtt, now)
@@ -387,29 +392,20 @@ class Requestor(Sender):
             cc.on_sack(now, newly, rtt, marked, 0, False, whole)
         self.limit = self.board.una - 1 + MPR_UNIT * self.mpr
 
-    def _infer_losses(self, suspects: list[Transmission] | None, now: int) -> None:
-        """Loss inference: rule (b) for what was overtaken on its EV, rule (c) for what was sent too long ago."""
-        board = self.board
-        attributes = self.association.attributes
-        if suspects is not None and attributes.same_ev_inference:
-            for sent in suspects:
+    def _infer_losses(self, acked: list[Transmission], suspects: list[Transmission] | None, now: int) -> None:
+        """Loss inference: `suspects` were overtaken on their EVs (rule (b)), all others are late (rule (c))."""
+        board, detector = self.board, self.detector
+        lost = detector.infer(acked, suspects, self.qpcc.cc.base_rtt_ns, now)
+        if lost is not None:
+            for sent in lost:
                 if sent.state == IN_FLIGHT:
-                    self.recovery.lose(sent, LossReason.SAME_EV, now)
+                    overtaken = detector.same_ev and suspects is not None and sent in suspects
+                    self.recovery.lose(sent, LossReason.SAME_EV if overtaken else LossReason.RACK, now)
         order = board.order
         if not board.outstanding:
             order.clear()
-        elif order:
-            head = order[0]
-            if head.state != IN_FLIGHT:
-                order.popleft()
-            if attributes.rack_inference:
-                window = self.rtt.srtt_ns + 4 * self.rtt.var_ns
-                base = self.qpcc.cc.base_rtt_ns
-                threshold = board.newest_ns - (window if window > base else base)
-                if head.sent_ns < threshold or board.slow:
-                    for sent in board.sent_before(threshold):
-                        if sent.state == IN_FLIGHT:
-                            self.recovery.lose(sent, LossReason.RACK, now)
+        elif order and order[0].state != IN_FLIGHT:
+            order.popleft()
 
     def _trace_sack(self, sack: Sack, cack: int, trigger: int, rtt: int, now: int) -> None:
         association = self.association

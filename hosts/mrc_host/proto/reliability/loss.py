@@ -1,0 +1,54 @@
+"""What must be lost, inferred from what has arrived: rules (b) and (c) (`mrc-protocol.md §5`).
+
+NACKs (a) and timeouts (d) need no inference and are `recovery.py`'s.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from mrc_host.proto.reliability.rtt import Rtt
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, Scoreboard, Transmission
+
+
+# Somebody else's may be plain Python (`mrc_host.policy`).
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LossDetector:
+    """The detector of one queue pair, and the base class of others. `infer` is called for every SACK.
+
+    `board` has what is in flight, `rtt` the smoothed round-trip time and its variation (ns). `same_ev` and `rack` say
+    which of the two rules are in force (`reliability.same_ev_inference`, `reliability.rack_inference`).
+    """
+
+    __slots__ = ("board", "rack", "rtt", "same_ev")
+
+    def __init__(self, board: Scoreboard, rtt: Rtt, same_ev: bool, rack: bool) -> None:
+        self.board = board
+        self.rtt = rtt
+        self.same_ev = same_ev
+        self.rack = rack
+
+    def infer(
+        self, acked: list[Transmission], overtaken: list[Transmission] | None, base_rtt_ns: int, now: int
+    ) -> list[Transmission] | None:
+        """The packets in flight that must be lost; None or an empty list: none.
+
+        `acked`: what this SACK acknowledges for the first time. `overtaken`: what was sent before one of them on the
+        same EV and has not arrived; None: nothing. Here these are lost by rule (b), for one EV is one FIFO path; and by
+        rule (c) what was sent more than srtt + 4 rttvar, at least a base RTT, before the newest packet that arrived.
+        """
+        lost = overtaken if self.same_ev else None
+        board = self.board
+        order = board.order
+        if self.rack and board.outstanding and order:
+            window = self.rtt.srtt_ns + 4 * self.rtt.var_ns
+            threshold = board.newest_ns - (window if window > base_rtt_ns else base_rtt_ns)
+            if order[0].sent_ns < threshold or board.slow:
+                late = board.sent_before(threshold)
+                if late:
+                    lost = late if lost is None else lost + late
+        return lost
+
+    def in_flight(self) -> list[Transmission]:
+        """What was sent and is neither acknowledged nor taken for lost, by PSN of the first transmission."""
+        return [sent for sent in self.board.outstanding.values() if sent.state == IN_FLIGHT]
