@@ -9,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port, Switch
-from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, QueueLimits, pfc_headroom_bytes
+from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port
+from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, pfc_headroom_bytes
 from support.pcapng import packets
-from support.switch.hand_program import HandProgram, routed
+from support.switch.hand_program import routed
+from support.switch.players import BYTE_NS, FOREVER, MAC_CONTROL, MBPS_8, drops, play, switch_of
 
-BYTE_NS = 1000
-MBPS_8 = LinkSettings(rate_bps=8 * 10**6, delay_ns=5000)  # one byte per µs
-PLENTY = QueueLimits(packets=0)
 MAC = 0x02_00_00_00_00_07
-FOREVER = 1 << 60
 SIZE = 500
 
 
@@ -51,41 +48,12 @@ class Host:
         assert self.free_ns
 
     def take(self, frame: bytes, time_ns: int) -> None:
-        if frame[12:14] != b"\x88\x08":
+        if frame[12:14] != MAC_CONTROL:
             self.got.append(time_ns)
             return
         self.pauses.append((time_ns, frame))
         if self.obeys and frame[17] & 1:
             self.paused_until = time_ns + pause_ns(int.from_bytes(frame[18:20], "big"), self.rate_bps)
-
-
-def play(fabric: Fabric, hosts: list[Host], end_ns: int) -> None:
-    """Lets the hosts send until `end_ns`."""
-    by_port = {(host.port.device_id, host.port.number): host for host in hosts}
-    while True:
-        host = min(hosts, key=Host.next_ns)
-        due = max(host.next_ns(), 0)
-        arrived = fabric.advance(min(due, end_ns))
-        for time_ns, device_id, port, frame in arrived:
-            by_port[device_id, port].take(frame, time_ns)
-        if arrived:
-            continue
-        if due >= end_ns:
-            return
-        host.send(fabric, due)
-
-
-def switch_of(fabric: Fabric, ident: int, ports: dict[int, LinkSettings]) -> Switch:
-    switch = fabric.add_switch(ident, priority_queues=2)
-    switch.load(HandProgram())  # type: ignore[arg-type]
-    for number, link in ports.items():
-        switch.add_port(number, to_host=link, to_switch=link).set_queue(PLENTY)
-    return switch
-
-
-def drops(fabric: Fabric, *reasons: str) -> int:
-    ports = [port.stats() for switch in fabric.switches.values() for port in switch.ports.values()]
-    return sum(n for port in ports for why, n in port.drops.items() if not reasons or why in reasons)
 
 
 # -- arithmetic and frames ------------------------------------------------------------------------------------

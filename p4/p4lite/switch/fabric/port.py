@@ -12,6 +12,8 @@ from typing import Any, Literal
 from p4lite.switch.fabric.core import Core
 from p4lite.switch.fabric.values import (
     BurstLoss,
+    CreditSettings,
+    CreditStats,
     FabricError,
     Lag,
     LinkSettings,
@@ -25,6 +27,7 @@ from p4lite.switch.fabric.values import (
 PLAIN = LinkSettings()
 #: What C counts under the same names.
 _QUEUE_COUNTS = tuple(each.name for each in fields(QueueStats) if each.name != "priority")
+_CREDIT_COUNTS = tuple(each.name for each in fields(CreditStats) if each.name not in ("priority", "stalled"))
 _PFC_STATES = tuple(each.name for each in fields(PfcStats) if each.type == "bool")
 _PFC_COUNTS = tuple(each.name for each in fields(PfcStats) if each.name not in ("priority", *_PFC_STATES))
 PortDirection = Literal["outgoing", "incoming"]
@@ -178,8 +181,10 @@ class Port:
         if settings is not None:
             settings.check()
             c = self._core.new("pf_pfc_settings", source_mac=source_mac, **asdict(settings))
-        if self._lib.pf_port_pfc(self.pointer, priority, None if c is None else ctypes.byref(c)) != 0:
-            raise FabricError(f"{self.name}: out of memory")
+        result = self._lib.pf_port_pfc(self.pointer, priority, None if c is None else ctypes.byref(c))
+        if result != 0:
+            busy = self._core.failure(result) == "busy"
+            raise FabricError(f"{self.name}: {'the port has credits; take them away first' if busy else 'out of memory'}")
 
     def pfc_stats(self) -> tuple[PfcStats, ...]:
         """The priorities with flow control."""
@@ -189,6 +194,38 @@ class Port:
             PfcStats(
                 priority, **_counts(each, _PFC_COUNTS), **{name: bool(getattr(each, name)) for name in _PFC_STATES}
             )
+            for priority, each in enumerate(c)
+            if enabled >> priority & 1
+        )
+
+    def set_credits(self, priority: int, settings: CreditSettings | None, source_mac: int = 0) -> None:
+        """Credits of a priority at this port, None: off. Both ends of a link want them, or nothing is sent there.
+
+        `source_mac` is the port's own address, in its updates. FabricError for values out of range, on a port with
+        priority flow control, and for a buffer of another size than it had.
+        """
+        self._check_priority(priority)
+        c = None
+        if settings is not None:
+            settings.check()
+            dscps = sum(1 << dscp for dscp in set(settings.dscps))
+            c = self._core.new(
+                "pf_credit_settings", buffer_bytes=settings.buffer_bytes, dscps=dscps, source_mac=source_mac
+            )
+        result = self._lib.pf_port_credits(self.pointer, priority, None if c is None else ctypes.byref(c))
+        if result != 0:
+            reason = {
+                "busy": "the port has priority flow control; take it away first",
+                "exists": "its peer has been promised a buffer of another size, for good",
+            }.get(self._core.failure(result), "out of memory")
+            raise FabricError(f"{self.name}: credits: {reason}")
+
+    def credit_stats(self) -> tuple[CreditStats, ...]:
+        """The priorities with credits."""
+        c = self._core.array("pf_credit_stats", self._core.max_priorities)
+        enabled = self._lib.pf_port_credit_stats(self.pointer, c)
+        return tuple(
+            CreditStats(priority=priority, stalled=bool(each.stalled), **_counts(each, _CREDIT_COUNTS))
             for priority, each in enumerate(c)
             if enabled >> priority & 1
         )
@@ -227,7 +264,7 @@ class Port:
 
     def stats(self, *, reset: bool = False) -> PortStats:
         """Counters, queues and high-water marks; `reset` zeroes them in the same instant."""
-        pfc = self.pfc_stats()
+        pfc, credits = self.pfc_stats(), self.credit_stats()
         c = self._core.new("pf_port_stats")
         self._lib.pf_port_stats(self.pointer, ctypes.byref(c), int(reset))
         queues = tuple(
@@ -247,6 +284,7 @@ class Port:
             service_lag=lag(c.service_lag),
             storm_frames=c.storm_frames,
             pfc=pfc,
+            credits=credits,
         )
 
 

@@ -138,6 +138,25 @@ class PfcSettings:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class CreditSettings:
+    """Credits of one priority at one port, after InfiniBand's: the other end of the link sends only what has room in the
+    `buffer_bytes` (whole blocks of 64) of this port's receiver, and this port only what has room in the other's; a host's
+    buffer is as large as its port's. Of a host's packets those with one of `dscps` are of this priority.
+    """
+
+    buffer_bytes: int
+    dscps: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """Raises FabricError for a value out of range."""
+        if not 64 <= self.buffer_bytes <= 1 << 32:
+            raise FabricError(f"credits buffer_bytes={self.buffer_bytes}: not between 64 and {1 << 32}")
+        for dscp in self.dscps:
+            if not 0 <= dscp <= 63:
+                raise FabricError(f"credits dscps={self.dscps}: {dscp} is no DSCP (0 to 63)")
+
+
 def pfc_headroom_bytes(rate_bps: int, delay_ns: int, packet_bytes: int, overhead_bytes: int = 0) -> int:
     """Headroom that a priority needs at one end of a link so that nothing is lost (IEEE 802.1Qbb, Annex O).
 
@@ -213,6 +232,27 @@ class PfcStats:
 
 
 @dataclass(frozen=True, slots=True)
+class CreditStats:
+    """Credits of one priority at one port, since the last reset; bytes are whole blocks of 64.
+
+    `credit_bytes` may be sent now, `least_credit_bytes` is the least that was left; `held_bytes` came in here and wait in
+    the switch. `stall_ns`: how long the transmitter was free and something waited that had no credit, `stalls` how often.
+    """
+
+    priority: int
+    buffer_bytes: int
+    credit_bytes: int
+    least_credit_bytes: int
+    held_bytes: int
+    max_held_bytes: int
+    updates_sent: int
+    updates_received: int
+    stalls: int
+    stall_ns: int
+    stalled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """A histogram of delays in ns, logarithmic buckets (each at most 12.5 % wide): count and quantiles."""
 
@@ -230,7 +270,7 @@ class PortStats:
     Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running
     (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
     (the kernel's ring overflowed), no_peer (the port leads nowhere), memory, headroom_full and pfc_watchdog (flow
-    control). What a link loses counts at its sender. Pause frames count in `pfc` only, which has the priorities with
+    control), over_buffer (longer than the buffer that credits speak of). What a link loses counts at its sender. Pause frames count in `pfc` only, which has the priorities with
     flow control; `storm_frames` are those that a stuck host sent (`LinkSettings.pause_storm_mac`).
     """
 
@@ -247,6 +287,7 @@ class PortStats:
     service_lag: Lag
     storm_frames: int = 0
     pfc: tuple[PfcStats, ...] = ()
+    credits: tuple[CreditStats, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

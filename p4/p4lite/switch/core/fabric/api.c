@@ -60,7 +60,6 @@ static void groups_clear(struct sw *s)
 
 static void port_free(struct fabric *f, struct port *q)
 {
-    device_close(f, q);
     pcap_close(q);
     free(q->pfc);
     while (q->sources) {
@@ -74,6 +73,12 @@ static void port_free(struct fabric *f, struct port *q)
 void pf_destroy(struct fabric *f)
 {
     pf_stop(f);
+    for (struct sw *s = f->switches; s; s = s->next) /* packets may refer to any port */
+        for (uint32_t i = 0; i < s->ports_size; i++)
+            if (s->ports[i]) {
+                device_close(f, s->ports[i]);
+                credits_free(f, s->ports[i]);
+            }
     while (f->switches) {
         struct sw *s = f->switches;
         f->switches = s->next;
@@ -249,7 +254,7 @@ void pf_switch_tick(struct sw *s)
 static void kick_all(struct sw *s)
 {
     for (uint32_t i = 0; i < s->ports_size; i++)
-        if (s->ports[i] && (s->ports[i]->packets || (s->ports[i]->pfc && s->ports[i]->pfc->due)))
+        if (s->ports[i] && (s->ports[i]->packets || port_has_more(s->ports[i])))
             port_kick(s->fabric, s->ports[i]);
 }
 
@@ -284,6 +289,7 @@ static void port_reset_stats(struct port *q)
     memset(&q->stats, 0, sizeof q->stats);
     memset(&q->lag, 0, sizeof q->lag);
     pfc_reset_stats(q->sw->fabric, q);
+    credits_reset_stats(q->sw->fabric, q);
     for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
         memset(&q->queues[i].stats, 0, sizeof q->queues[i].stats);
         q->queues[i].stats.max_packets = q->queues[i].packets;

@@ -48,6 +48,7 @@ static void unlink_one(struct fabric *f, struct port *q)
     q->in = &q->host_in;
     q->peer_kind = PEER_EXTERNAL;
     storm_update(f, q);
+    credits_reset(f, q);
 }
 
 int pf_port_unlink(struct port *a)
@@ -88,6 +89,7 @@ int pf_port_remove(struct port *q)
     if (q->patch)
         unpatch(f, q->patch);
     pfc_free(f, q);
+    credits_free(f, q);
     port_flush(f, q);
     linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
     linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
@@ -122,6 +124,8 @@ int pf_port_link(struct port *a, struct port *b)
             q->in = &peer->out;
             storm_update(f, q);
         }
+        credits_reset(f, a);
+        credits_reset(f, b);
         lookahead_update(f);
         result = PF_OK;
     }
@@ -185,6 +189,9 @@ int pf_port_up(struct port *q, uint32_t outgoing, uint32_t up)
     }
     d->up = up;
     storm_update(f, q);
+    credits_announce(f, d->owner);
+    if (d->owner->peer)
+        credits_announce(f, d->owner->peer);
     settle(f);
     pf_unlock(f);
     return PF_OK;
@@ -237,6 +244,7 @@ int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
         memset(&q->stats, 0, sizeof q->stats);
         memset(&q->lag, 0, sizeof q->lag);
         pfc_reset_stats(q->sw->fabric, q);
+        credits_reset_stats(q->sw->fabric, q);
     }
     pf_unlock(q->sw->fabric);
     return PF_OK;

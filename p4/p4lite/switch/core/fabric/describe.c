@@ -16,6 +16,8 @@
 #define SEND(f) P4_FIELD(pf_send, f)
 #define PFC(f) P4_FIELD(pf_pfc_settings, f)
 #define PFC_STATS(f) P4_FIELD(pf_pfc_stats, f)
+#define CREDIT(f) P4_FIELD(pf_credit_settings, f)
+#define CREDIT_STATS(f) P4_FIELD(pf_credit_stats, f)
 #define NOTE(f) P4_FIELD(pf_notification, f)
 #define ERROR(n) P4_CONSTANT(pf_error, PF_E_, n)
 #define PORT_DROP(n, text) P4_CONSTANT(pf_port_drop, PF_D_, n),
@@ -33,6 +35,11 @@ static const struct p4_described rows[] = {
     PFC_STATS(resumes_sent), PFC_STATS(pauses_received), PFC_STATS(resumes_received), PFC_STATS(pausing_ns),
     PFC_STATS(paused_ns), PFC_STATS(storms), PFC_STATS(watchdog_drops), PFC_STATS(headroom_drops), PFC_STATS(enabled),
     PFC_STATS(pausing), PFC_STATS(paused), PFC_STATS(storm),
+    P4_STRUCT(pf_credit_settings), CREDIT(buffer_bytes), CREDIT(dscps), CREDIT(source_mac),
+    P4_STRUCT(pf_credit_stats), CREDIT_STATS(buffer_bytes), CREDIT_STATS(credit_bytes),
+    CREDIT_STATS(least_credit_bytes), CREDIT_STATS(held_bytes), CREDIT_STATS(max_held_bytes),
+    CREDIT_STATS(updates_sent), CREDIT_STATS(updates_received), CREDIT_STATS(stalls), CREDIT_STATS(stall_ns),
+    CREDIT_STATS(stalled),
     P4_STRUCT(pf_lag), LAG(count), LAG(p50_ns), LAG(p90_ns), LAG(p99_ns), LAG(max_ns),
     P4_STRUCT(pf_queue_stats), QUEUE(depth_packets), QUEUE(depth_bytes), QUEUE(max_packets), QUEUE(max_bytes),
     QUEUE(enqueued_packets), QUEUE(enqueued_bytes), QUEUE(dropped_packets), QUEUE(dropped_bytes),

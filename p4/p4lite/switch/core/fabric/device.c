@@ -247,7 +247,7 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
 static void take_in(struct fabric *f, struct port *q, struct packet *p)
 {
     struct linkdir *d = &q->host_in;
-    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns)
+    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !q->credits)
         target_receive(f, q, p);
     else
         linkdir_host_send(f, d, p, f->now);

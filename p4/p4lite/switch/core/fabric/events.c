@@ -141,6 +141,10 @@ void run_step(struct fabric *f)
         timer_cancel(f, t);
         pfc_fire(f, CONTAINER(struct pfc, timer, t));
         break;
+    case TIMER_CREDITS:
+        timer_cancel(f, t);
+        credits_fire(f, CONTAINER(struct credits, timer, t));
+        break;
     case TIMER_STORM:
         timer_cancel(f, t);
         storm_fire(f, CONTAINER(struct port, storm, t));

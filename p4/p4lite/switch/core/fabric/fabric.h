@@ -45,7 +45,8 @@ enum pf_state { PF_RUNNING, PF_FROZEN, PF_STOPPED };
     X(NO_PEER, "no_peer") \
     X(MEMORY, "memory") \
     X(HEADROOM_FULL, "headroom_full") \
-    X(PFC_WATCHDOG, "pfc_watchdog")
+    X(PFC_WATCHDOG, "pfc_watchdog") \
+    X(OVER_BUFFER, "over_buffer")
 #define PF_PORT_DROP(name, text) PF_D_##name,
 enum pf_port_drop { PF_PORT_DROP_REASONS(PF_PORT_DROP) PF_PORT_DROPS };
 
@@ -98,6 +99,23 @@ struct pf_pfc_stats {
     uint64_t pausing_ns, paused_ns;
     uint64_t storms, watchdog_drops, headroom_drops;
     uint64_t enabled, pausing, paused, storm; /* 0 or 1, now */
+};
+
+/* Credits of one priority at one port: the peer may send what fits into buffer_bytes (whole blocks of 64) of this port's
+ * receiver, and the port what fits into the peer's; a host's buffer is as large. Of what a host sends, packets with these
+ * DSCPs (bits) are of this priority. */
+struct pf_credit_settings {
+    uint64_t buffer_bytes, dscps;
+    uint64_t source_mac; /* of the updates; of the port, the last one given counts */
+};
+
+/* credit_bytes: what may be sent now; held_bytes: what came in and waits in the switch; stall_ns: how long the transmitter
+ * was free and something waited that had no credit. */
+struct pf_credit_stats {
+    uint64_t buffer_bytes, credit_bytes, least_credit_bytes, held_bytes, max_held_bytes;
+    uint64_t updates_sent, updates_received;
+    uint64_t stalls, stall_ns;
+    uint64_t stalled; /* 0 or 1, now */
 };
 
 struct pf_lag {
@@ -244,6 +262,10 @@ int pf_port_stats(struct port *p, struct pf_port_stats *out, uint32_t reset);
 int pf_port_pfc(struct port *p, uint32_t priority, const struct pf_pfc_settings *settings);
 /* Fills PF_MAX_PRIORITIES of them if the port has or had flow control; returns the priorities that have it, as bits. */
 uint32_t pf_port_pfc_stats(struct port *p, struct pf_pfc_stats *out);
+/* NULL: off (default). PF_E_BUSY: the port has priority flow control. PF_E_EXISTS: with another buffer. */
+int pf_port_credits(struct port *p, uint32_t priority, const struct pf_credit_settings *settings);
+/* Like pf_port_pfc_stats. */
+uint32_t pf_port_credit_stats(struct port *p, struct pf_credit_stats *out);
 /* limited: what is written counts against pf_files_room, and the file ends when there is none left. */
 int pf_port_capture(struct port *p, const char *path, uint32_t snaplen, uint32_t limited);
 /* What leaves an external port is kept for pf_deliveries (1, default) or only counted (0). */

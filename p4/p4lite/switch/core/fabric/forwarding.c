@@ -267,6 +267,11 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
     }
     if (in->pfc && pfc_receive(f, in, p))
         return;
+    if (in->credits) {
+        if (credits_receive(f, in, p))
+            return;
+        credits_arrived(in, p);
+    }
     in->stats.rx_packets++;
     in->stats.rx_bytes += p->len;
     s->stats.received++;

@@ -26,7 +26,7 @@ struct buf {
     uint8_t mem[];
 };
 
-enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC, TIMER_STORM };
+enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC, TIMER_STORM, TIMER_CREDITS };
 
 /* The place among events of one instant: by when they were planned, in order. `born` is twice the time of planning; what
  * a host planned between two events of the fabric is odd, and may be told later (`pf_send`). */
@@ -63,6 +63,10 @@ struct packet {
     uint32_t ingress_port;
     uint16_t loops;         /* resubmitted, recirculated, cloned at egress so often */
     uint8_t qid;
+    uint8_t credit_lane;
+    bool credit_host, credit_held; /* the room is a host's; the packet has arrived where it is */
+    uint32_t credit_blocks, credit_epoch;
+    struct port *credit_port; /* whose receiver's room it has a credit for; NULL: none */
 };
 
 struct packet_list {
@@ -119,6 +123,30 @@ struct pfc {
     struct pfc_class classes[PF_MAX_PRIORITIES];
 };
 
+/* Credits of one priority at one port, in blocks of 64 bytes modulo 2^32 (credits.c). Sending: `sent` up to `limit`.
+ * Receiving: of what the peer has `claimed` so much is `freed`. `host_*`: the receiving half of a host at this port. */
+struct credit_class {
+    uint64_t dscps;
+    uint32_t buffer;
+    uint32_t sent, limit, least;
+    uint32_t freed, claimed, held, most;
+    uint32_t host_freed, host_stuck;
+    struct packet *stash;       /* has been through egress, which made it longer than the credit */
+    uint64_t stalled_since;
+    struct pf_credit_stats stats;
+};
+
+struct credits {
+    struct timer timer;         /* everything is told again */
+    struct port *port;
+    uint64_t source_mac;
+    uint32_t epoch;             /* of the link: older packets count no more */
+    uint8_t enabled;
+    uint8_t due;                /* the peer is to be told */
+    uint8_t stashed;
+    struct credit_class classes[PF_MAX_PRIORITIES];
+};
+
 /* A periodic source of frames (benchmarks, background traffic). */
 struct source {
     struct timer timer;
@@ -145,6 +173,7 @@ struct port {
     uint64_t free_at;           /* when the transmitter is free */
     struct timer timer;         /* armed while packets wait for free_at */
     struct pfc *pfc;            /* NULL: never had any */
+    struct credits *credits;    /* likewise */
     struct timer storm;         /* the host's next pause frame (pause_storm_mac) */
     uint64_t storm_mac;
     struct device *device;
@@ -203,6 +232,7 @@ struct fabric {
     uint64_t origin;   /* CLOCK_MONOTONIC at creation (real clock) */
     uint64_t epoch_ns; /* what to add for the wall clock (captures) */
     uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
+    uint32_t credit_epochs;
     uint64_t after; /* what happens now was planned right after this instant (see `pf_send`); PF_NO_TIME: now */
     struct heap_entry *heap;
     uint32_t heap_size, heap_capacity;
@@ -269,6 +299,7 @@ void linkdir_set(struct linkdir *d, const struct pf_link_settings *set);
 void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why);
 uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len);
 void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
+void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
 void linkdir_arrived(struct fabric *f, struct linkdir *d);
 void linkdir_arrived_late(struct fabric *f, struct packet *p);
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at);
@@ -298,6 +329,25 @@ void pfc_reset_stats(const struct fabric *f, struct port *q);
 void storm_update(struct fabric *f, struct port *q);
 void storm_fire(struct fabric *f, struct port *q);
 
+/* credits.c */
+bool credits_short(const struct fabric *f, struct port *q, uint32_t priority, const struct packet *head);
+bool credits_admit(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
+struct packet *credits_take(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
+struct packet *credits_unstash(struct port *q, uint32_t *priority);
+void credits_host_sent(struct port *in, struct packet *p);
+void credits_host_recovers(struct fabric *f, struct port *q);
+void credits_arrived(struct port *in, struct packet *p);
+void credits_release(struct fabric *f, struct packet *p);
+bool credits_receive(struct fabric *f, struct port *in, struct packet *p);
+struct packet *credits_frame(struct fabric *f, struct port *q);
+uint64_t credits_frame_time(struct port *q);
+void credits_announce(struct fabric *f, struct port *q);
+void credits_fire(struct fabric *f, struct credits *cr);
+void credits_flush(struct fabric *f, struct port *q);
+void credits_reset(struct fabric *f, struct port *q);
+void credits_free(struct fabric *f, struct port *q);
+void credits_reset_stats(const struct fabric *f, struct port *q);
+
 /* forwarding.c */
 void target_receive(struct fabric *f, struct port *in, struct packet *p);
 void target_again(struct fabric *f, struct packet *p);
@@ -305,6 +355,7 @@ struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
 struct port *switch_port(struct sw *s, uint32_t number);
 
 /* observe.c */
+uint32_t crc32_of(const uint8_t *data, uint32_t len);
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p);
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound);
 int pcap_open(struct port *q, const char *path, uint32_t snaplen, bool limited);
@@ -362,6 +413,12 @@ static inline struct packet *list_pop(struct packet_list *l)
             l->tail = NULL;
     }
     return p;
+}
+
+/* What the port has to say to its peer, and what waits outside its queues. */
+static inline bool port_has_more(const struct port *q)
+{
+    return (q->pfc && q->pfc->due) || (q->credits && (q->credits->due | q->credits->stashed));
 }
 
 static inline void port_drop(struct fabric *f, struct port *q, struct packet *p, enum pf_port_drop why)

@@ -100,8 +100,15 @@ static bool lost(struct linkdir *d, enum pf_port_drop *why)
     return burst || plain;
 }
 
-/* The packet's last bit leaves the sender at `leaves`. */
-void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
+static void put_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t arrival)
+{
+    p->dir = d;
+    p->epoch = d->epoch;
+    p->next = NULL;
+    timer_arm(f, &p->timer, arrival, next_order(f));
+}
+
+static void send_it(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves, bool aside)
 {
     struct pf_port_stats *stats = &d->owner->stats;
     if (!d->up) {
@@ -110,7 +117,10 @@ void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_
     }
     uint64_t arrival = leaves + d->set.delay_ns;
     if (!d->impaired) {
-        put_on_wire(f, d, p, arrival);
+        if (aside)
+            put_aside(f, d, p, arrival);
+        else
+            put_on_wire(f, d, p, arrival);
         return;
     }
     enum pf_port_drop why;
@@ -134,15 +144,26 @@ void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_
         stats->duplicated++;
     if (d->set.reorder > 0 && chance(&d->rng, d->set.reorder)) {
         stats->reordered++;
-        p->dir = d;
-        p->epoch = d->epoch;
-        p->next = NULL;
-        timer_arm(f, &p->timer, arrival + d->set.reorder_extra_ns, next_order(f));
+        put_aside(f, d, p, arrival + d->set.reorder_extra_ns);
+    } else if (aside) {
+        put_aside(f, d, p, arrival);
     } else {
         put_on_wire(f, d, p, arrival);
     }
     if (twin)
         put_on_wire(f, d, twin, arrival);
+}
+
+/* The packet's last bit leaves the sender at `leaves`. */
+void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
+{
+    send_it(f, d, p, leaves, false);
+}
+
+/* Past the order of the wire, for what the fabric sends in the name of a host whose packets it may yet be told of. */
+void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
+{
+    send_it(f, d, p, leaves, true);
 }
 
 void linkdir_arrived(struct fabric *f, struct linkdir *d)
@@ -169,6 +190,8 @@ void linkdir_arrived_late(struct fabric *f, struct packet *p)
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
 {
     uint64_t start = d->free_at > at ? d->free_at : at;
+    if (d->owner->credits)
+        credits_host_sent(d->owner, p);
     if (d->set.rate_bps && d->set.host_queue_bytes) {
         unsigned __int128 waiting = (unsigned __int128)(start - at) * d->set.rate_bps / 8000000000u;
         if (waiting + p->len > d->set.host_queue_bytes) {
@@ -198,7 +221,7 @@ void source_fire(struct fabric *f, struct source *s)
     memcpy(p->data, s->frames[i]->mem, s->lengths[i]);
     p->len = s->lengths[i];
     struct linkdir *d = &s->port->host_in;
-    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns)
+    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !s->port->credits)
         target_receive(f, s->port, p);
     else
         linkdir_host_send(f, d, p, at);

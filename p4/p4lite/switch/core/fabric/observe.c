@@ -21,7 +21,7 @@ __attribute__((constructor)) static void crc_init(void)
             crc_table[t][i] = (crc_table[t - 1][i] >> 8) ^ crc_table[0][crc_table[t - 1][i] & 255];
 }
 
-static uint32_t crc32_of(const uint8_t *data, uint32_t len)
+uint32_t crc32_of(const uint8_t *data, uint32_t len)
 {
     uint32_t c = UINT32_MAX;
     for (; len >= 8; data += 8, len -= 8) {

@@ -294,6 +294,8 @@ void storm_update(struct fabric *f, struct port *q)
         if (reached && q->peer_kind != PEER_NONE)
             storm_send(f, q, 0);
     }
+    if (!d->set.pause_storm_mac && q->credits)
+        credits_host_recovers(f, q);
 }
 
 /* For the longest time that there is, and again after half of it; without a rate a pause has no length. */
@@ -387,7 +389,9 @@ int pf_port_pfc(struct port *q, uint32_t priority, const struct pf_pfc_settings 
     pf_lock(f);
     settle(f);
     int result = PF_OK;
-    if (set)
+    if (set && q->credits && q->credits->enabled)
+        result = PF_E_BUSY;
+    else if (set)
         result = enable(f, q, priority, set);
     else if (q->pfc)
         disable(f, q->pfc, priority);

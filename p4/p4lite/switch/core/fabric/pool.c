@@ -88,6 +88,7 @@ static struct packet *packet_alloc(struct fabric *f)
     p->next = NULL;
     p->phv = NULL;
     p->dir = NULL;
+    p->credit_port = NULL;
     p->truncate_to = P4_NO_TRUNCATE;
     p->loops = 0;
     p->timer.pos = NO_POS;
@@ -127,6 +128,8 @@ struct packet *packet_share(struct fabric *f, const struct packet *p)
 
 void packet_free(struct fabric *f, struct packet *p)
 {
+    if (p->credit_port)
+        credits_release(f, p);
     buf_release(f, p->buf);
     p->next = f->free_packets;
     f->free_packets = p;

@@ -30,6 +30,8 @@ void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t p
         port_drop(f, q, p, queue_full ? PF_D_QUEUE_FULL : PF_D_BUFFER_FULL);
         return;
     }
+    if (q->credits && !credits_admit(f, q, p, priority))
+        return;
     if (q->sw->pfc_classes && !pfc_admit(f, q, p, priority))
         return;
     p->qid = (uint8_t)priority;
@@ -48,11 +50,12 @@ void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t p
     port_kick(f, q);
 }
 
-/* The next packet; NULL when all that wait are of paused priorities. */
+/* The next packet; NULL when all that wait are of paused priorities, or of such without credit. */
 static struct packet *dequeue(struct fabric *f, struct port *q)
 {
     uint32_t i = q->sw->config.priority_queues - 1, paused = q->pfc ? q->pfc->paused : 0;
-    while (!q->queues[i].list.head || paused >> i & 1)
+    while (!q->queues[i].list.head || paused >> i & 1 ||
+           (q->credits && credits_short(f, q, i, q->queues[i].list.head)))
         if (i-- == 0)
             return NULL;
     struct queue *queue = &q->queues[i];
@@ -63,6 +66,8 @@ static struct packet *dequeue(struct fabric *f, struct port *q)
     q->bytes -= p->queue_bytes;
     if (q->sw->pfc_classes)
         pfc_release(f, q->sw, p);
+    if (p->credit_port)
+        credits_release(f, p);
     return p;
 }
 
@@ -77,6 +82,21 @@ static bool transmit_pause(struct fabric *f, struct port *q, uint64_t start)
     if (q->pcap)
         pcap_packet(f, q, p, 1);
     q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
+    linkdir_send(f, &q->out, p, q->free_at);
+    return true;
+}
+
+/* So does an update of credits. */
+static bool transmit_credits(struct fabric *f, struct port *q, uint64_t start)
+{
+    struct packet *p = credits_frame(f, q);
+    if (!p)
+        return false;
+    if (f->trace)
+        trace_packet(f, "tx_credits", q, p);
+    if (q->pcap)
+        pcap_packet(f, q, p, 1);
+    q->free_at = start + credits_frame_time(q);
     linkdir_send(f, &q->out, p, q->free_at);
     return true;
 }
@@ -108,7 +128,7 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_
  * The first transmission begins at `start`, which may lie before now. */
 void port_serve(struct fabric *f, struct port *q, uint64_t start)
 {
-    while ((q->packets || (q->pfc && q->pfc->due)) && q->sw->state == PF_RUNNING) {
+    while ((q->packets || port_has_more(q)) && q->sw->state == PF_RUNNING) {
         if (q->free_at > f->now) {
             timer_arm(f, &q->timer, q->free_at, next_order(f));
             return;
@@ -118,11 +138,22 @@ void port_serve(struct fabric *f, struct port *q, uint64_t start)
                 start = q->free_at;
             continue;
         }
-        struct packet *p = dequeue(f, q);
-        if (!p)
-            return;
-        if (!q->patch)
-            p = target_egress(f, q, p);
+        if (q->credits && q->credits->due) {
+            if (transmit_credits(f, q, start))
+                start = q->free_at;
+            continue;
+        }
+        uint32_t lane;
+        struct packet *p = q->credits && q->credits->stashed ? credits_unstash(q, &lane) : NULL;
+        if (!p) {
+            if (!(p = dequeue(f, q)))
+                return;
+            lane = p->qid;
+            if (!q->patch)
+                p = target_egress(f, q, p);
+        }
+        if (p && q->credits)
+            p = credits_take(f, q, p, lane);
         if (p) {
             transmit(f, q, p, start);
             start = q->free_at;
@@ -157,6 +188,8 @@ void port_flush(struct fabric *f, struct port *q)
         }
         queue->packets = queue->bytes = 0;
     }
+    if (q->credits)
+        credits_flush(f, q);
     q->packets = q->bytes = 0;
     timer_cancel(f, &q->timer);
 }
