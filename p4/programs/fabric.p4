@@ -5,7 +5,9 @@
  *
  * All state that a lab chooses comes in table entries pushed at start; nothing is compiled per lab.
  * Queue occupancy is counted in two register arrays, because on BMv2 ingress and egress are different threads
- * and each may write its own only: `queue_in` counts bytes that went in, `queue_out` bytes that came out.
+ * and each may write its own only: `queue_in` counts bytes that went in, `queue_out` is where that count stood when the
+ * packet that left last went in. So packets that the traffic manager loses (a watchdog, flow control without headroom)
+ * count until the next one behind them leaves, and no longer.
  */
 #include <core.p4>
 #include <v1model.p4>
@@ -34,6 +36,9 @@ const bit<8> UPLINK_ECMP = 2;
 const bit<8> UPLINK_RANDOM = 3;
 const bit<8> UPLINK_ROUND_ROBIN = 4;
 const bit<8> UPLINK_SHORTEST_OF_TWO = 5;
+const bit<8> UPLINK_ADAPTIVE = 6;
+
+#define FLOWS 4096
 
 /* Bytes that entered and left the data queue of each port, modulo 2^32. */
 register<bit<32>>(PORTS) queue_in;
@@ -64,9 +69,61 @@ control Occupancy(in bit<9> port, out bit<32> waiting) {
     }
 }
 
+/* Takes an uplink, the `number`th from `start` on, if there are so many and fewer bytes wait for it. */
+control Candidate(in bit<9> first, in bit<16> count, in bit<16> number, in bit<16> start, inout bit<16> choice,
+                  inout bit<32> least) {
+    apply {
+        if (number < count) {
+            bit<16> at = start + number;
+            if (at >= count) {
+                at = at - count;
+            }
+            bit<32> waiting;
+            Occupancy.apply(first + (bit<9>) at, waiting);
+            if (waiting < least) {
+                least = waiting;
+                choice = at;
+            }
+        }
+    }
+}
+
+/* The uplink for which the fewest bytes wait, one of them at random if there are several; of 16 at most. */
+control LeastLoaded(in bit<9> first, in bit<16> count, out bit<16> choice) {
+    Candidate() candidate;
+    apply {
+        bit<16> start;
+        bit<32> least;
+        random(start, 16w0, count - 1);
+        choice = start;
+        Occupancy.apply(first + (bit<9>) start, least);
+        candidate.apply(first, count, 16w1, start, choice, least);
+        candidate.apply(first, count, 16w2, start, choice, least);
+        candidate.apply(first, count, 16w3, start, choice, least);
+        candidate.apply(first, count, 16w4, start, choice, least);
+        candidate.apply(first, count, 16w5, start, choice, least);
+        candidate.apply(first, count, 16w6, start, choice, least);
+        candidate.apply(first, count, 16w7, start, choice, least);
+        candidate.apply(first, count, 16w8, start, choice, least);
+        candidate.apply(first, count, 16w9, start, choice, least);
+        candidate.apply(first, count, 16w10, start, choice, least);
+        candidate.apply(first, count, 16w11, start, choice, least);
+        candidate.apply(first, count, 16w12, start, choice, least);
+        candidate.apply(first, count, 16w13, start, choice, least);
+        candidate.apply(first, count, 16w14, start, choice, least);
+        candidate.apply(first, count, 16w15, start, choice, least);
+    }
+}
+
 /* Choice among a T0's uplinks, which are consecutive ports. */
 control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     register<bit<32>>(1) next_uplink;
+    /* Of adaptive routing: when a flow's last packet came, in microseconds, and which uplink it took. Flows with one
+     * hash share it. */
+    register<bit<48>>(FLOWS) flow_seen;
+    register<bit<16>>(FLOWS) flow_uplink;
+
+    LeastLoaded() least_loaded;
 
     /* `hop_shift` and `hop_mask` find this switch's hop field in the flow label's part of the EV. */
     action structured_ev(bit<9> first_port, bit<16> count, bit<8> hop_shift, bit<20> hop_mask) {
@@ -97,6 +154,14 @@ control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.first_uplink = first_port;
         meta.uplinks = count;
     }
+    /* `silence`: after so many microseconds without a packet a flow may be given another uplink; 0: every packet. */
+    action adaptive(bit<9> first_port, bit<16> count, bit<32> salt, bit<48> silence) {
+        meta.uplink_method = UPLINK_ADAPTIVE;
+        meta.first_uplink = first_port;
+        meta.uplinks = count;
+        meta.hash_salt = salt;
+        meta.flow_silence = silence;
+    }
     action no_uplinks() {
         meta.uplink_method = UPLINK_NONE;
         meta.drop_reason = DROP_NO_UPLINK;
@@ -109,6 +174,7 @@ control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             spray_random;
             spray_round_robin;
             spray_shortest_of_two;
+            adaptive;
             no_uplinks;
         }
         default_action = no_uplinks();
@@ -150,6 +216,23 @@ control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             Occupancy.apply(meta.first_uplink + (bit<9>) other, waiting_other);
             if (waiting_other < waiting) {
                 choice = other;
+            }
+        } else if (meta.uplink_method == UPLINK_ADAPTIVE) {
+            bit<32> flow;
+            bit<48> seen;
+            bit<48> now = standard_metadata.ingress_global_timestamp;
+            hash(flow, HashAlgorithm.crc32, 32w0,
+                 { meta.hash_salt, hdr.ipv6.src_addr, hdr.ipv6.dst_addr, (bit<32>) meta.flow_label,
+                   meta.src_port, meta.dst_port, hdr.ipv6.next_header },
+                 32w4096);
+            flow_seen.read(seen, flow);
+            flow_seen.write(flow, now);
+            /* Never seen: 0. */
+            if (meta.flow_silence != 0 && seen != 0 && now - seen <= meta.flow_silence) {
+                flow_uplink.read(choice, flow);
+            } else {
+                least_loaded.apply(meta.first_uplink, meta.uplinks, choice);
+                flow_uplink.write(flow, choice);
             }
         }
         if (meta.drop_reason == DROP_NONE) {
@@ -335,8 +418,10 @@ control Queueing(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             }
             bit<32> entered;
             queue_in.read(entered, (bit<32>) standard_metadata.egress_spec);
-            queue_in.write((bit<32>) standard_metadata.egress_spec, entered + standard_metadata.packet_length);
-            meta.queued_bytes = standard_metadata.packet_length;
+            entered = entered + standard_metadata.packet_length;
+            queue_in.write((bit<32>) standard_metadata.egress_spec, entered);
+            meta.queued = 1;
+            meta.queued_up_to = entered;
         }
     }
 }
@@ -384,14 +469,11 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
     apply {
         port_tx.count((bit<32>) standard_metadata.egress_port);
-        if (meta.queued_bytes != 0) {
-            bit<32> bytes;
+        if (meta.queued == 1) {
+            bit<32> bytes = meta.queued_up_to;
             if (standard_metadata.deq_qdepth == 0) {
-                /* Nothing is left behind this packet: whatever the traffic manager lost is forgotten. */
+                /* Nothing is left behind this packet: what the traffic manager lost of later ones is forgotten, too. */
                 queue_in.read(bytes, (bit<32>) standard_metadata.egress_port);
-            } else {
-                queue_out.read(bytes, (bit<32>) standard_metadata.egress_port);
-                bytes = bytes + meta.queued_bytes;
             }
             queue_out.write((bit<32>) standard_metadata.egress_port, bytes);
             last_departure.write((bit<32>) standard_metadata.egress_port,

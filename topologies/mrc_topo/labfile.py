@@ -117,6 +117,9 @@ def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
                 if spec["pfc"][key] is not None:
                     spec["pfc"][key] = size(spec["pfc"][key], 1)
 
+        if spec["credits"] is not None:
+            spec["credits"] |= {"buffer": size(spec["credits"]["buffer"], 4)}
+
     queue(scaled["queues"])
     for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):
         if link["rate"] is not None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Annotated, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo.document import Model
+from mrc_topo.units import parse_time_ns
 
 #: Where a T0 finds its hop field in the flow label.
 HOP_SHIFT: Final = 0
 HOP_MASK: Final = 0xFFF
+#: Uplinks that `fabric.p4` compares where it routes adaptively.
+MAX_ADAPTIVE: Final = 16
 
 
 class RoutingMode(Enum):
@@ -32,11 +37,28 @@ class SprayKind(Enum):
     SHORTEST_OF_TWO = "shortest_of_two"
 
 
+class AdaptiveSpec(Model):
+    """A T0 sends what it would hash to the uplink with the fewest bytes waiting: every packet, or with `flowlet`
+    those of flows that have been silent for so long, while others keep their uplink."""
+
+    flowlet: Annotated[int, BeforeValidator(parse_time_ns), Field(ge=0, le=10**10)] = 0
+
+
 class RoutingSpec(Model):
-    """`spray` counts in mode spray only."""
+    """`spray` counts in mode spray only; `adaptive` where T0s hash (RoCE, in the modes that are not structured_ev)."""
 
     mode: RoutingMode = RoutingMode.SRV6_USID
     spray: SprayKind = SprayKind.RANDOM
+    adaptive: AdaptiveSpec | None = None
+
+    @model_validator(mode="after")
+    def _hashes(self) -> Self:
+        if self.adaptive is not None and self.mode in (RoutingMode.SPRAY, RoutingMode.STRUCTURED_EV):
+            raise ValueError(
+                f"adaptive takes the place of a hash, and mode {self.mode.value} has none; use srv6_usid, srv6_srh "
+                "or ecmp"
+            )
+        return self
 
 
 class Chooser(Enum):
@@ -82,7 +104,9 @@ _SPRAY = {
 
 
 def _hash(routing: RoutingSpec, device_id: int) -> Uplink:
-    """Also of what SRv6 labs send without SRv6 (ping)."""
+    """Also of what SRv6 labs send without SRv6 (RoCE, ping)."""
+    if routing.adaptive is not None:
+        return Uplink("adaptive", {"salt": ecmp_salt(device_id), "silence": routing.adaptive.flowlet // 1000})
     return Uplink("ecmp", {"salt": ecmp_salt(device_id)})
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.modes import MODES
+from mrc_topo.schema import DATA_PRIORITY as DATA_PRIORITY
 from mrc_topo.topology import Switch, Topology
 
 #: Strict-priority queues of every port; the highest number goes first.
 PRIORITY_QUEUES: Final = 8
-DATA_PRIORITY: Final = 0
 CONTROL_PRIORITY: Final = 7
 
 DSCP_NO_TRIM: Final = 0
@@ -23,6 +23,8 @@ DSCP_TRIMMABLE: Final = 4
 DSCP_TRIMMABLE_RETX: Final = 8
 DSCP_TRIMMED: Final = 12
 DSCP_TRIMMED_LASTHOP: Final = 16
+#: RoCE's data where switches count credits by it; MRC has none of it, nor do the hosts' kernels.
+DSCP_CREDITED: Final = 26
 DSCP_CONTROL: Final = 46
 
 LOCAL_USID: Final = "FabricIngress.routing.local_usid"
@@ -206,7 +208,7 @@ def _port(topology: Topology, switch: Switch, port: int) -> TableEntry:
     dst_mac = next_mac(topology, switch, port)
     queue = link.queue
     ecn = None if queue.ecn is None or (link.is_host_link and not queue.ecn.host_ports) else queue.ecn
-    lossless = queue.pfc is not None and DATA_PRIORITY in queue.pfc.priorities
+    lossless = DATA_PRIORITY in queue.lossless
     params = {
         "src_mac": addressing.switch_mac(switch.plane, switch.tier, switch.index, port),
         "dst_mac": dst_mac,

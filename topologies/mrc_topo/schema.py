@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
 from mrc_topo.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model
-from mrc_topo.modes import RoutingSpec
+from mrc_topo.modes import MAX_ADAPTIVE, RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
 Rate = Annotated[int, BeforeValidator(parse_rate_bps), Field(ge=1_000, le=10**13)]
@@ -22,6 +22,11 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 #: Ethernet, outer IPv6 with an SRH of one segment, IPv6, UDP, BTH, METH, TSETH, RETH, ICRC, and the frame's
 #: preamble, gap and FCS are counted elsewhere (`link_overhead`).
 HEADER_BYTES = 14 + 40 + 24 + 40 + 8 + 12 + 4 + 4 + 16 + 4
+
+#: Of data in every queue of the switches (`rules.py`); 7, the highest, is control.
+DATA_PRIORITY = 0
+#: Credits count blocks of so many bytes.
+CREDIT_BLOCK = 64
 
 #: What forwards packets (docs/reference-parts.md), and what compiles the program that it runs.
 Forwarder = Literal["p4lite", "bmv2", "kernel"]
@@ -113,28 +118,48 @@ class PfcSpec(Model):
         return self
 
 
+class CreditSpec(Model):
+    """Link-level credits of every port, after InfiniBand's, for transports that need it (`Lab.carrying`): data is sent
+    only where it has room in the `buffer` of the port at the other end of its link."""
+
+    buffer: SomeSize = 65_536
+
+
 class QueueSpec(Model):
-    """Queues of one egress port. `ecn` or `trim` null switches it off, so does `pfc`."""
+    """Queues of one egress port. `ecn` or `trim` null switches it off, so do `pfc` and `credits`."""
 
     limit: Size = 131_072
     control_limit: Size = 262_144
     ecn: EcnSpec | None = EcnSpec()
     trim: TrimSpec | None = TrimSpec()
     pfc: PfcSpec | None = None
+    credits: CreditSpec | None = None
+
+    @property
+    def lossless(self) -> list[int]:
+        """The priorities whose packets wait for room and are not lost for want of it."""
+        if self.credits is not None:
+            return [DATA_PRIORITY]
+        return [] if self.pfc is None else self.pfc.priorities
 
     def carrying(self, transport: str) -> QueueSpec:
         """See `Lab.carrying`."""
         if transport == "mrc":
-            return self if self.pfc is None else self.model_copy(update={"pfc": None})
+            return self.model_copy(update={"pfc": None, "credits": None}) if self.lossless else self
         changes: dict[str, object] = {}
         if self.ecn is not None and not self.ecn.host_ports:
             changes["ecn"] = self.ecn.model_copy(update={"host_ports": True})
-        if self.pfc is not None and self.trim is not None:
+        if self.lossless and self.trim is not None:
             changes["trim"] = None
         return self.model_copy(update=changes) if changes else self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.pfc is not None and self.credits is not None:
+            raise ValueError(
+                "pfc and credits both say when a port may send; leave one of them out (Ethernet has pfc, InfiniBand "
+                "credits)"
+            )
         if self.limit == 0 or self.control_limit == 0:
             raise ValueError("a queue of 0 bytes forwards nothing; give limit and control_limit a size")
         if self.trim is not None and self.trim.threshold > self.limit:
@@ -186,11 +211,12 @@ class CcSpec(Model):
 
 
 class RoceSpec(Model):
-    """The RoCE baseline's own: DCQCN's profile, scaled to the rate of host links, and whether it is used at all."""
+    """The RoCE baseline's own: DCQCN's profile, scaled to the rate of host links, and whether it is used at all; and
+    what is done about early packets: `reorder` keeps them and tells nobody, for fabrics that lose nothing."""
 
     dcqcn: Literal["paper", "nvidia", "hpcc"] = "paper"
     congestion_control: bool = True
-    repair: Literal["go_back_n", "selective_repeat"] = "go_back_n"
+    repair: Literal["go_back_n", "selective_repeat", "reorder"] = "go_back_n"
 
 
 class ReliabilitySpec(Model):
@@ -279,17 +305,20 @@ class Lab(Model):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def carrying(self, transport: str) -> Lab:
-        """The lab as a transport finds it: MRC's class is lossy, so its switches have no priority flow control; RoCE's
-        has what the file says, and ECN at the last hop, too, as DCQCN expects; nobody trims where nothing may be lost.
+        """The lab as a transport finds it: MRC's class is lossy, so its switches have neither priority flow control nor
+        credits, and MRC chooses its paths itself; RoCE's has what the file says, and ECN at the last hop, too, as DCQCN
+        expects; nobody trims where nothing may be lost.
         """
         overrides = {
             name: each if each.queue is None else each.model_copy(update={"queue": each.queue.carrying(transport)})
             for name, each in self.overrides.items()
         }
         queues = self.queues.carrying(transport)
-        if queues is self.queues and overrides == self.overrides:
+        adaptive = self.routing.adaptive is not None and transport == "mrc"
+        if queues is self.queues and overrides == self.overrides and not adaptive:
             return self
-        return self.model_copy(update={"queues": queues, "overrides": overrides})
+        routing = self.routing.model_copy(update={"adaptive": None}) if adaptive else self.routing
+        return self.model_copy(update={"queues": queues, "overrides": overrides, "routing": routing})
 
     @property
     def interface_mtu(self) -> int:
@@ -328,6 +357,35 @@ class Lab(Model):
             raise ValueError(
                 f"{switches} switches are more than the {MAX_SWITCHES} one machine is asked to run; "
                 "`mrclab topo plan` computes large fabrics without building them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _credits(self) -> Self:
+        frame = -(-(self.path_mtu + HEADER_BYTES) // CREDIT_BLOCK) * CREDIT_BLOCK
+        named = [
+            ("queues", self.queues),
+            *((f"overrides.{name}.queue", each.queue) for name, each in self.overrides.items()),
+        ]
+        for place, queue in named:
+            if queue is not None and queue.credits is not None and queue.credits.buffer < frame:
+                raise ValueError(
+                    f"{place}.credits.buffer ({queue.credits.buffer}) has no room for a full packet; give it at least "
+                    f"{frame} bytes, or lower path_mtu"
+                )
+        # Both ends of a link have the same buffer; which a lossy link beside lossless ones would break.
+        if len({queue.credits is None for _, queue in named if queue is not None}) > 1:
+            raise ValueError(
+                "queues.credits are of all links or of none; give them in queues and in every overrides.*.queue"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _adaptive(self) -> Self:
+        if self.routing.adaptive is not None and self.t1_per_plane > MAX_ADAPTIVE:
+            raise ValueError(
+                f"routing.adaptive compares {MAX_ADAPTIVE} uplinks at most, t1_per_plane is {self.t1_per_plane}; "
+                "lower it"
             )
         return self
 

@@ -118,7 +118,7 @@ class Walker:
             if choice >= count:
                 raise WalkError(f"{node}: hop field {choice} names no uplink")
             return first + choice
-        if kind == "ecmp":
+        if kind in ("ecmp", "adaptive"):  # of which any is right
             ports = (value & 0xFFFF, addressing.UDP_PORT)
             salt = entry.params["salt"]
             return first + ev.ecmp_uplink(salt, source, destination, value >> 16, ports, 17, count)

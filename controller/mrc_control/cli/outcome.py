@@ -81,6 +81,8 @@ def show(outcome: Outcome) -> None:
     console.print(f"the P4 program counted: {shown or 'nothing'}")
     if paused := _pauses(outcome):
         console.print(paused)
+    if stalled := _stalls(outcome):
+        console.print(stalled)
     if not outcome.verdict.valid:
         for reason in outcome.verdict.reasons:
             console.print(f"[yellow]not valid[/]: {reason}")
@@ -100,6 +102,16 @@ def _pauses(outcome: Outcome) -> str:
         f"flow control: {sums['pauses_sent']} pause frames at {len(pauses)} ports, longest at {port} "
         f"({longest / 1e6:.1f} ms); storms {sums['storms']}, packets beyond the headroom {sums['headroom_drops']}"
     )
+
+
+def _stalls(outcome: Outcome) -> str:
+    """What credits did, in one line; empty if nobody waited for any."""
+    credits: dict[str, dict[str, dict[str, int]]] = outcome.document.get("credits", {})
+    rows = [(each["stall_ns"], port) for port, classes in credits.items() for each in classes.values()]
+    if not rows:
+        return ""
+    longest, port = max(rows)
+    return f"credits: {len(credits)} ports of switches waited for some, longest {port} ({longest / 1e6:.1f} ms)"
 
 
 def _sums(outcome: Outcome) -> str:

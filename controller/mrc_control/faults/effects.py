@@ -65,7 +65,7 @@ class Effects:
         for way, settings in sorted(self.settings.items(), key=lambda each: "pause_storm_mac" in each[1]):
             dead = settings.get("blackhole") or 1 in (settings.get("loss"), settings.get("corrupt"))
             rates[way] = 0 if dead else int(settings.get("rate_bps", topology.links[way[0]].spec.rate))
-            if settings.get("pause_storm_mac") and topology.links[way[0]].queue.pfc is not None:
+            if settings.get("pause_storm_mac") and topology.links[way[0]].queue.lossless:
                 rates[way[0], DOWN] = 0
         for name, state in self.switches.items():
             if state is not SwitchState.RUNNING:

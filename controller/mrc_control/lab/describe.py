@@ -103,7 +103,7 @@ def _settings(link: Link, overhead: int) -> dict[str, Any]:
 
 def _queues(spec: QueueSpec) -> dict[str, Any]:
     limits = {rules.DATA_PRIORITY: spec.limit, rules.CONTROL_PRIORITY: spec.control_limit}
-    lossless = [] if spec.pfc is None else spec.pfc.priorities
+    lossless = spec.lossless
     # What may wait of a lossless priority is a matter of the ports through which it came.
     none = target_codec.plain(QueueLimits(packets=0, bytes=0))
     return {
@@ -138,6 +138,13 @@ def _pfc(topology: Topology, link: Link, clock: str) -> dict[str, Any]:
     return {str(priority): target_codec.plain(settings) for priority in spec.priorities}
 
 
+def _credits(link: Link) -> dict[str, Any]:
+    spec = link.queue.credits
+    if spec is None:
+        return {}
+    return {str(rules.DATA_PRIORITY): {"buffer_bytes": spec.buffer, "dscps": [rules.DSCP_CREDITED]}}
+
+
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
     """What a lab file says that it hardly means: headroom of flow control that links of it exceed."""
     found: dict[tuple[int, int], list[str]] = {}
@@ -160,9 +167,10 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
     ports = []
     for number, link in switch.links.items():
         port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
-        if pfc := _pfc(topology, link, plan.clock):
-            mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
-            port |= {"pfc": pfc, "mac": mac}
+        for key, control in (("pfc", _pfc(topology, link, plan.clock)), ("credits", _credits(link))):
+            if control:
+                mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
+                port |= {key: control, "mac": mac}
         interface = plan.interfaces.get((switch.name, number))
         settings = _settings(link, lab.link_overhead)
         if link.is_host_link:
@@ -216,6 +224,7 @@ def fabric_description(
 def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:
     """The sections of every endpoint's configuration that follow from the lab file."""
     lab = topology.lab
+    credits = lab.queues.credits is not None
     packet_ns = frame_bytes(topology) * 8 * 10**9 // min(lab.links.host.rate, lab.links.fabric.rate)
     rtt = base_rtt_ns(topology, clock)
     max_wnd = lab.cc.max_wnd
@@ -247,7 +256,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
             "mtu": lab.path_mtu,
             "udp_port": addressing.UDP_PORT,
             "fabric_trims": lab.queues.trim is not None,
-            "dscp_no_trim": rules.DSCP_NO_TRIM,
+            "dscp_no_trim": rules.DSCP_CREDITED if credits else rules.DSCP_NO_TRIM,
             "dscp_trimmable": rules.DSCP_TRIMMABLE,
             "dscp_trimmable_retx": rules.DSCP_TRIMMABLE_RETX,
             "dscp_trimmed": rules.DSCP_TRIMMED,
@@ -270,7 +279,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
             "probes_to_revive": lab.ev.probes_to_revive,
         },
         "cc": cc,
-        "roce": lab.roce.model_dump(),
+        "roce": {**lab.roce.model_dump(), "credits": credits},
         "ports": {
             "status_repeat_ns": rtt,
             "status_repeat_max_ns": 64 * rtt,

@@ -52,8 +52,9 @@ def chosen(topology: Topology, switch: str | None = None, compiler: str | None =
     if compiler not in COMPILERS:
         raise PartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
     queues = [topology.lab.queues, *(each.queue for each in topology.lab.overrides.values() if each.queue)]
-    if switch != "p4lite" and any(queue.pfc is not None for queue in queues):
-        raise PartMissing(f"{switch} has no priority flow control; leave queues.pfc out, or use p4lite")
+    for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
+        if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
+            raise PartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
     changes: dict[str, Any] = {"switch": cast(Forwarder, switch), "compiler": cast(Compiler, compiler)}
     if switch == "kernel":
         if topology.lab.program is not None:

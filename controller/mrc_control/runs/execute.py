@@ -228,11 +228,11 @@ def _await_findings(session: Session, result: RunResult, finder: Localiser, inte
 def _counters(session: Session) -> dict[str, Any]:
     """What the P4 program counted, and flow control by port; nothing, where switches died or stand still."""
     try:
-        return {"program_counters": session.program_counters(), "pauses": session.pauses()}
+        return {"program_counters": session.program_counters(), "pauses": session.pauses(), "credits": session.stalls()}
     except LOST as error:
         if not session.deaths() and not session.frozen() and not is_silence(error):
             raise
-        return {"program_counters": {}, "pauses": {}}
+        return {"program_counters": {}, "pauses": {}, "credits": {}}
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:

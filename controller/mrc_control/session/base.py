@@ -92,6 +92,10 @@ class Session(abc.ABC):
         """See `counters.pauses`."""
         return counters.pauses(self.topology, self.fabric)
 
+    def stalls(self) -> dict[str, dict[str, Any]]:
+        """See `counters.stalls`."""
+        return counters.stalls(self.topology, self.fabric)
+
     def program_counters(self) -> dict[str, int]:
         """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
         return counters.program_counters(self.topology, self.fabric, self.counter_names())

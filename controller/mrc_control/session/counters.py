@@ -31,7 +31,9 @@ class CounterSource(Protocol):
 def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
     """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
     those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
-    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw."""
+    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw; with credits
+    how long it had none for what waited, and how many it has.
+    """
     ports: dict[str, dict[str, int]] = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
@@ -53,6 +55,12 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
                         "pauses_sent": pfc.pauses_sent,
                         "storms": pfc.storms,
                     }
+            for credits in port.credits:
+                if credits.priority == rules.DATA_PRIORITY:
+                    ports[f"{name}:{number}"] |= {
+                        "credit_stall_ns": credits.stall_ns,
+                        "credit_bytes": credits.credit_bytes,
+                    }
     return {"ports": ports}
 
 
@@ -64,6 +72,18 @@ def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]
         for number, port in device.ports.items():
             for each in port.pfc:
                 if each.pauses_sent or each.pauses_received or each.headroom_drops:
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+    return found
+
+
+def stalls(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+    """What credits did, per `SWITCH:PORT` and priority (`CreditStats`); only where somebody waited for them."""
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            for each in port.credits:
+                if each.stalls:
                     found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
     return found
 

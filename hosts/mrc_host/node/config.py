@@ -132,16 +132,18 @@ class NodeConfig:
         mrc = self.endpoint()
         values = dict(self.settings.get("roce", {}))
         rate = mrc.cc.line_rate_bps // mrc.ports.count
-        selective = values.pop("repair", "go_back_n") == "selective_repeat"
+        repair, credits = values.pop("repair", "go_back_n"), bool(values.pop("credits", False))
         try:
             dcqcn = profile(str(values.pop("dcqcn", "paper")), rate, bool(values.pop("congestion_control", True)))
         except ValueError as error:
             raise ConfigError(f"roce: {error}") from error
         if values:
-            raise ConfigError(f"roce has no '{min(values)}'; known: congestion_control, dcqcn, repair")
+            raise ConfigError(f"roce has no '{min(values)}'; known: congestion_control, credits, dcqcn, repair")
         return RoceConfig(
             dcqcn=dcqcn,
-            selective_repeat=selective,
+            selective_repeat=repair == "selective_repeat",
+            reorders=repair == "reorder",
+            credits=credits,
             address=mrc.address,
             wire=mrc.wire,
             ports=mrc.ports,

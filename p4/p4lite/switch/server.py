@@ -16,7 +16,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -73,7 +73,20 @@ DESCRIPTION = {
         "ports",
         "patches",
     ),
-    "port": ("port", "interface", "name", "to_host", "to_switch", "pcap", "queue", "queues", "buffer", "pfc", "mac"),
+    "port": (
+        "port",
+        "interface",
+        "name",
+        "to_host",
+        "to_switch",
+        "pcap",
+        "queue",
+        "queues",
+        "buffer",
+        "pfc",
+        "credits",
+        "mac",
+    ),
     "link": ("a", "b", "settings", "back"),
 }
 
@@ -284,19 +297,24 @@ class _Builder:
         port = switch.add_port(integer(item.get("port"), f"{place}.port", 0, 65535), **options)
         if item.get("queue") is not None:
             port.set_queue(codec.queue_limits(item["queue"], f"{place}.queue"))
-        queues = item.get("queues") or {}
-        for priority, limits in codec.check_keys(queues, f"{place}.queues", queues).items():
-            if not priority.isdigit():
-                raise CodecError(f"{place}.queues: '{priority}' is no priority")
-            port.set_queue(codec.queue_limits(limits, f"{place}.queues.{priority}"), int(priority))
+        for priority, limits in self.priorities(item, "queues", place):
+            port.set_queue(codec.queue_limits(limits, f"{place}.queues.{priority}"), priority)
         mac = integer(item.get("mac", 0), f"{place}.mac", 0, (1 << 48) - 1)
-        pfc = item.get("pfc") or {}
-        for priority, settings in codec.check_keys(pfc, f"{place}.pfc", pfc).items():
-            if not priority.isdigit():
-                raise CodecError(f"{place}.pfc: '{priority}' is no priority")
-            port.set_pfc(int(priority), codec.pfc_settings(settings, f"{place}.pfc.{priority}"), mac)
+        for priority, settings in self.priorities(item, "pfc", place):
+            port.set_pfc(priority, codec.pfc_settings(settings, f"{place}.pfc.{priority}"), mac)
+        for priority, settings in self.priorities(item, "credits", place):
+            port.set_credits(priority, codec.credit_settings(settings, f"{place}.credits.{priority}"), mac)
         if item.get("buffer") is not None:
             port.set_buffer(codec.queue_limits(item["buffer"], f"{place}.buffer"))
+
+    @staticmethod
+    def priorities(item: dict[str, Any], key: str, place: str) -> Iterator[tuple[int, Any]]:
+        """What a port's description says of each priority."""
+        values = item.get(key) or {}
+        for priority, value in codec.check_keys(values, f"{place}.{key}", values).items():
+            if not priority.isdigit():
+                raise CodecError(f"{place}.{key}: '{priority}' is no priority")
+            yield int(priority), value
 
     def link(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
         a, b = (self.end(server, item.get(key), f"{place}.{key}") for key in ("a", "b"))

@@ -46,6 +46,7 @@ struct metadata_t {
     bit<9>  first_uplink;
     bit<16> uplinks;
     bit<32> hash_salt;
+    bit<48> flow_silence;
     bit<8>  hop_shift;
     bit<20> hop_mask;
     /* The egress port. */
@@ -57,8 +58,9 @@ struct metadata_t {
     bit<3>  trim_priority;
     bit<32> queue_limit;
     bit<32> stall_time;
-    /* Bytes this packet adds to its data queue, taken off again in egress; 0 in the control queue. */
-    bit<32> queued_bytes;
+    /* The data queue; control packets are not counted. */
+    bit<1>  queued;             // counted in `queue_in`
+    bit<32> queued_up_to;       // which then stood there
 }
 
 parser FabricParser(packet_in packet, out headers_t hdr, inout metadata_t meta,

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from mrc_topo import Paths, RoutingMode, SprayKind, Topology, addressing, builtin_labs, ev, load_lab, rules
+from p4lite.switch.fabric.values import QueueLimits
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import parse_stf
@@ -184,6 +185,60 @@ def test_shortest_of_two_avoids_a_long_queue(fabric_p4: Program) -> None:
     assert abs(taken - 100) < 5 * (400 * 3 / 16) ** 0.5
 
 
+def adaptive(flowlet: str, t1: int = 3) -> Topology:
+    return tiny(t1_per_plane=t1, routing={"mode": "ecmp", "adaptive": {"flowlet": flowlet}})
+
+
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_adaptive_routing_takes_the_uplink_with_the_fewest_bytes(best: int, fabric_p4: Program) -> None:
+    topology = adaptive("0s")
+    bed = LabBed(topology, fabric_p4)
+    instance = bed.switch("p0-t0.0").instance
+    for t1 in range(3):
+        instance.register_write("queue_in", topology.uplink_number(t1), 5000 if t1 == best else 6000 + t1)
+    # In the control queue, so that what it does to the data queues' counts is nothing.
+    frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), dscp=46))
+    for _ in range(50):
+        bed.send(topology.host_port(0, 0), frame)
+        bed.run(10_000_000)
+    taken = [bed.counter("p0-t0.0", "port_tx", topology.uplink_number(t1)) for t1 in range(3)]
+    assert taken == [50 if t1 == best else 0 for t1 in range(3)]
+
+
+def test_adaptive_routing_among_equals_is_random(fabric_p4: Program) -> None:
+    topology = adaptive("0s", 16)
+    bed = LabBed(topology, fabric_p4)
+    frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), dscp=46))
+    for _ in range(640):
+        bed.send(topology.host_port(0, 0), frame)
+        bed.run(2_000_000)
+    taken = [bed.counter("p0-t0.0", "port_tx", topology.uplink_number(t1)) for t1 in range(16)]
+    assert sum(taken) == 640
+    assert all(abs(count - 40) < 5 * (640 * 15 / 256) ** 0.5 for count in taken)
+
+
+def test_a_flow_keeps_its_uplink_while_it_sends(fabric_p4: Program) -> None:
+    topology = adaptive("5ms")
+    bed = LabBed(topology, fabric_p4)
+    instance = bed.switch("p0-t0.0").instance
+    frames = [bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, n), dscp=46)) for n in (7, 8)]
+
+    def send(frame: bytes, after_ns: int) -> int:
+        before = [bed.counter("p0-t0.0", "port_tx", topology.uplink_number(t1)) for t1 in range(3)]
+        bed.send(topology.host_port(0, 0), frame)
+        bed.run(after_ns)
+        after = [bed.counter("p0-t0.0", "port_tx", topology.uplink_number(t1)) for t1 in range(3)]
+        return [new - old for new, old in zip(after, before, strict=True)].index(1)
+
+    bed.run(10_000_000)
+    first = send(frames[0], 4_000_000)
+    instance.register_write("queue_in", topology.uplink_number(first), 9000)
+    assert {send(frames[0], 4_000_000) for _ in range(20)} == {first}
+    assert send(frames[1], 4_000_000) != first  # another flow
+    bed.run(5_000_000)
+    assert send(frames[0], 4_000_000) != first
+
+
 def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> None:
     topology = tiny()
     bed = LabBed(topology, fabric_p4)
@@ -202,6 +257,31 @@ def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> 
             marked += read(received).ecn == 3
         assert abs(marked - 300 * share) <= 5 * (300 * share * (1 - share)) ** 0.5
         assert bed.waiting("p0-t0.0", uplink) == 0
+
+
+def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: Program) -> None:
+    """Three hosts send to the fourth, whose queue holds eight packets; then one goes on, and it is never empty."""
+    topology = tiny()
+    paths, bed = Paths(topology), LabBed(topology, fabric_p4)
+    last = topology.host_port(3, 0)
+    port = bed.switch(last.t0).port(last.t0_port)
+    port.set_queue(QueueLimits(packets=8))
+    for src, count in ((0, 400), (1, 40), (2, 40)):
+        value = paths.profile(src, 3)[0][0]
+        for psn in range(count):
+            frame = lab_frame(topology, src, 3, value, payload=1024, psn=psn, dscp=0)
+            bed.send(topology.host_port(src, 0), bytes(frame))
+    busy = 0
+    for _ in range(180):
+        bed.run(1_000_000)
+        stats = port.stats().queues[rules.DATA_PRIORITY]
+        # Of what came when it was full, no more than since the last departure.
+        assert stats.depth_bytes <= bed.waiting(last.t0, last.t0_port) <= stats.depth_bytes + 8 * 1200
+        if bed.fabric.now_ns > 80_000_000 and stats.depth_packets:
+            busy += 1
+            assert bed.waiting(last.t0, last.t0_port) == stats.depth_bytes
+    assert port.stats().drops["queue_full"] > 20
+    assert busy > 20
 
 
 @pytest.mark.parametrize("mode", [RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP])

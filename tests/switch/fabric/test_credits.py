@@ -81,7 +81,9 @@ def credited(ports: Iterable[Port], buffer: int, lanes: Iterable[int] = (0, 1)) 
 
 
 def all_stats(fabric: Fabric) -> list[CreditStats]:
-    return [each for switch in fabric.switches.values() for port in switch.ports.values() for each in port.credit_stats()]
+    return [
+        each for switch in fabric.switches.values() for port in switch.ports.values() for each in port.credit_stats()
+    ]
 
 
 def check_bounds(fabric: Fabric) -> None:
@@ -268,9 +270,7 @@ def test_a_priority_without_credit_does_not_stop_another() -> None:
         max_size=4,
     ),
 )
-def test_credits_are_conserved_whatever_fails(
-    senders: int, buffer: int, failures: list[tuple[str, int, int]]
-) -> None:
+def test_credits_are_conserved_whatever_fails(senders: int, buffer: int, failures: list[tuple[str, int, int]]) -> None:
     fabric, hosts = two_switches(senders, MBPS_8, buffer * 512, 30)
     middle, host, second = fabric.switch(1).port(senders + 1), fabric.switch(1).port(1), fabric.switch(2)
     bad = LinkSettings(rate_bps=8 * 10**6, delay_ns=5000, loss=0.4, corrupt=0.2, duplicate=0.2, reorder=0.2)

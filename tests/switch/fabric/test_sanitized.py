@@ -39,7 +39,14 @@ def run_sanitized(*arguments: str) -> None:
 def test_the_fabric_under_sanitizers() -> None:
     tests = [
         str(HERE / name)
-        for name in ("test_target.py", "test_links.py", "test_fuzz.py", "test_outside.py", "test_pfc.py")
+        for name in (
+            "test_target.py",
+            "test_links.py",
+            "test_fuzz.py",
+            "test_outside.py",
+            "test_pfc.py",
+            "test_credits.py",
+        )
     ]
     tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))
     run_sanitized(*tests, "-k", "not 24_switches")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import zlib
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ __all__ = ["DcqcnConfig", "RoceConfig", "RoceEndpoint", "RoceQueuePair"]
 
 _ECT0 = 2
 NEVER: Final = 1 << 62
+_HALF, _WHOLE = 1 << 31, 1 << 32
 # All of `statistics()["endpoint"]`, there from the start.
 _COUNTERS = (
     "acks_sent", "cnps_received", "cnps_sent", "ecn_marked", "naks_sent", "not_in_order", "packets_sent",
@@ -67,7 +69,9 @@ class RoceConfig:
     rnr_delay_ns: int = 100_000
     initial_psn: int | None = None
     selective_repeat: bool = False  # instead of go-back-N
-    pause_priority: int = 0  # of data, in priority flow control
+    reorders: bool = False  # early packets are kept and nobody is told: for fabrics that reorder and lose nothing
+    pause_priority: int = 0  # of data, in priority flow control and credits
+    credits: bool = False  # data waits for credits of the switch, after InfiniBand's
 
     def __post_init__(self) -> None:
         check_address(self.address)
@@ -82,15 +86,22 @@ class RoceConfig:
             check_range("initial_psn", self.initial_psn, 0, PSN_MASK)
 
 
+def _blocks(length: int) -> int:
+    """Credits are of 64 bytes, for a packet with its Ethernet header."""
+    return (length + 14 + 63) // 64
+
+
 class _Port:
     """One port: control packets that wait, QPs that owe an ACK, QPs that may send. `up`: carrier, and enabled.
 
-    Data waits until `paused_until`, if the switch asked for it.
+    Data waits until `paused_until`, if the switch asked for it, and for credits: blocks `used`, and used at most up to
+    `limit`, which is unknown (None) until the switch has told it.
     """
 
     __slots__ = (
-        "acks", "carrier", "control", "enabled", "paused_ns", "paused_since", "paused_until", "pauses",
-        "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "up",
+        "acks", "carrier", "control", "enabled", "limit", "paused_ns", "paused_since", "paused_until", "pauses",
+        "received_bytes", "received_packets", "ring", "sent_bytes", "sent_packets", "stall_ns", "stalled_since", "up",
+        "used",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -100,6 +111,13 @@ class _Port:
         self.ring: deque[RoceQueuePair] = deque()
         self.sent_packets = self.sent_bytes = self.received_packets = self.received_bytes = 0
         self.pauses = self.paused_until = self.paused_since = self.paused_ns = 0
+        self.limit: int | None = None
+        self.used = self.stall_ns = 0
+        self.stalled_since: int | None = None
+
+    def has_credit(self, length: int) -> bool:
+        """For an IP packet of that length."""
+        return self.limit is not None and self.used + _blocks(length) <= self.limit
 
 
 class RoceEndpoint(Driven):
@@ -128,10 +146,14 @@ class RoceEndpoint(Driven):
     def mac_control(self, port: int, frame: bytes, now: int) -> None:
         """A MAC control frame without Ethernet header: priority flow control (IEEE 802.1Qbb) is obeyed, as a NIC does.
 
-        Only data is of the priority that pauses concern (`RoceConfig.pause_priority`).
+        Only data is of the priority that pauses concern (`RoceConfig.pause_priority`). Updates of credits
+        (`p4lite/switch/core/fabric/credits.c` has their form) are obeyed where the configuration says so.
         """
         entry = self._ports[port]
         priority = self.config.pause_priority
+        if frame[:2] == b"\x01\xc0":
+            self._credits(entry, frame, priority, now)
+            return
         if len(frame) < 20 or frame[:2] != b"\x01\x01" or not frame[3] >> priority & 1:
             return
         at = 4 + 2 * priority
@@ -143,6 +165,21 @@ class RoceEndpoint(Driven):
             entry.paused_since = now
             entry.paused_until = now + quanta * 512 * 1_000_000_000 // rate
         self._resume_at = min((each.paused_until for each in self._ports if each.paused_until), default=NEVER)
+
+    def _credits(self, entry: _Port, frame: bytes, priority: int, now: int) -> None:
+        crc = int.from_bytes(frame[68:72], "big")
+        if not self.config.credits or len(frame) < 72 or not frame[3] >> priority & 1 or zlib.crc32(frame[:68]) != crc:
+            return
+        at = 4 + 4 * priority
+        told = int.from_bytes(frame[at : at + 4], "big")
+        if entry.limit is None:
+            # So much the switch has of this port, whoever sent it; nothing is under way.
+            entry.used = int.from_bytes(frame[at + 32 : at + 36], "big")
+            entry.limit = entry.used
+        # Modulo 2^32; an update that a later one has overtaken says nothing.
+        ahead = (told - entry.limit + _HALF) % _WHOLE - _HALF
+        if ahead > 0:
+            entry.limit += ahead
 
     def _resumed(self, entry: _Port, now: int) -> None:
         if entry.paused_until:
@@ -184,7 +221,7 @@ class RoceEndpoint(Driven):
         out: list[bytes] = []
         if not entry.up:
             return out
-        control, ring = entry.control, entry.ring
+        control, ring, credits = entry.control, entry.ring, self.config.credits
         while control or self._fill(entry):
             if len(control[0]) > budget_bytes:
                 break
@@ -198,11 +235,22 @@ class RoceEndpoint(Driven):
                 self._wake(qp, now)
                 self._schedule(qp)
                 continue
-            if qp.next_size() > budget_bytes:
+            size = qp.next_size()
+            if size > budget_bytes:
                 break
+            if credits:
+                if not entry.has_credit(size):
+                    if entry.stalled_since is None:
+                        entry.stalled_since = now
+                    break
+                if entry.stalled_since is not None:
+                    entry.stall_ns += now - entry.stalled_since
+                    entry.stalled_since = None
             first = qp.deadline is None
             packet = qp.build(now)
             budget_bytes -= len(packet)
+            if credits:
+                entry.used += _blocks(len(packet))
             out.append(packet)
             if first:
                 self._schedule(qp)
@@ -293,6 +341,7 @@ class RoceEndpoint(Driven):
             max_inflight=c.max_inflight_packets,
             traffic_class=self._tc_data,
             selective=c.selective_repeat,
+            reorders=c.reorders,
         )
         self._qps[qp.number] = qp
         return qp
@@ -386,6 +435,7 @@ class RoceEndpoint(Driven):
         if entry.up == up:
             return
         entry.up = up
+        entry.limit = None
         self._events.append(PortChanged(port, up, None))
         if not up:
             entry.control.clear()
@@ -422,6 +472,7 @@ class RoceEndpoint(Driven):
                     "received_bytes": entry.received_bytes,
                     "pauses_received": entry.pauses,
                     "paused_ns": entry.paused_ns,
+                    "credit_stall_ns": entry.stall_ns,
                 }
                 for number, entry in enumerate(self._ports)
             ],

@@ -88,6 +88,7 @@ class RoceQueuePair:
         "holes_to",
         "home_port",
         "in_ring",
+        "keeps_early",
         "max_inflight",
         "messages",
         "msn",
@@ -137,6 +138,7 @@ class RoceQueuePair:
         max_inflight: int,
         traffic_class: int,
         selective: bool = False,
+        reorders: bool = False,
     ) -> None:
         self.number = number
         self.state = QpState.RESET
@@ -161,6 +163,7 @@ class RoceQueuePair:
         self.paced_until = 0
         self.not_before = 0  # after an RNR NAK
         self.selective = selective
+        self.keeps_early = selective or reorders
         self.sacked: set[int] = set()  # above una, known to have arrived
         self.holes: deque[int] = deque()  # to be sent again
         self.holes_to = 0  # below this they have been noted
@@ -169,7 +172,7 @@ class RoceQueuePair:
         self.epsn = 0
         self.msn = 0
         self.nak_sent = False
-        self.early: dict[int, RoceData] = {}  # with selective repeat: what came before its turn
+        self.early: dict[int, RoceData] = {}  # where it is kept: what came before its turn
         self.region: MemoryRegion | None = None  # of the message that is arriving
         self.target_offset = 0
         self.target_left = -1  # bytes the current message still lacks; -1: none is arriving
@@ -337,10 +340,10 @@ class RoceQueuePair:
         psn = extend(data.psn, self.epsn)
         if psn < self.epsn:
             return SYNDROME_ACK, None, None
-        if psn > self.epsn and self.selective:
+        if psn > self.epsn and self.keeps_early:
             if psn - self.epsn < self.max_inflight:
                 self.early[psn] = data
-                return NAK_SEQUENCE, None, None
+                return NAK_SEQUENCE if self.selective else None, None, None
             return None, None, None
         if psn > self.epsn:
             if self.nak_sent:

@@ -184,7 +184,9 @@ class Port:
         result = self._lib.pf_port_pfc(self.pointer, priority, None if c is None else ctypes.byref(c))
         if result != 0:
             busy = self._core.failure(result) == "busy"
-            raise FabricError(f"{self.name}: {'the port has credits; take them away first' if busy else 'out of memory'}")
+            raise FabricError(
+                f"{self.name}: {'the port has credits; take them away first' if busy else 'out of memory'}"
+            )
 
     def pfc_stats(self) -> tuple[PfcStats, ...]:
         """The priorities with flow control."""

@@ -140,9 +140,9 @@ class PfcSettings:
 
 @dataclass(frozen=True, slots=True)
 class CreditSettings:
-    """Credits of one priority at one port, after InfiniBand's: the other end of the link sends only what has room in the
-    `buffer_bytes` (whole blocks of 64) of this port's receiver, and this port only what has room in the other's; a host's
-    buffer is as large as its port's. Of a host's packets those with one of `dscps` are of this priority.
+    """Credits of one priority at one port, after InfiniBand's: the other end of the link sends only what has room in
+    the `buffer_bytes` (whole blocks of 64) of this port's receiver, and this port only what has room in the other's;
+    a host's buffer is as large as its port's. Of a host's packets those with one of `dscps` are of this priority.
     """
 
     buffer_bytes: int
@@ -235,8 +235,9 @@ class PfcStats:
 class CreditStats:
     """Credits of one priority at one port, since the last reset; bytes are whole blocks of 64.
 
-    `credit_bytes` may be sent now, `least_credit_bytes` is the least that was left; `held_bytes` came in here and wait in
-    the switch. `stall_ns`: how long the transmitter was free and something waited that had no credit, `stalls` how often.
+    `credit_bytes` may be sent now, `least_credit_bytes` is the least that was left; `held_bytes` came in here and
+    wait in the switch. `stall_ns`: how long the transmitter was free and something waited that had no credit,
+    `stalls` how often.
     """
 
     priority: int
@@ -267,11 +268,12 @@ class Lag:
 class PortStats:
     """A port: what it received and sent, and every packet lost there by reason.
 
-    Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running
-    (this switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring
-    (the kernel's ring overflowed), no_peer (the port leads nowhere), memory, headroom_full and pfc_watchdog (flow
-    control), over_buffer (longer than the buffer that credits speak of). What a link loses counts at its sender. Pause frames count in `pfc` only, which has the priorities with
-    flow control; `storm_frames` are those that a stuck host sent (`LinkSettings.pause_storm_mac`).
+    Reasons: queue_full, buffer_full (of the whole port), link_down, loss, burst_loss, blackhole, not_running (this
+    switch is frozen or stopped), host_queue_full, device (the interface refused or is gone), rx_ring (the kernel's
+    ring overflowed), no_peer (the port leads nowhere), memory, headroom_full and pfc_watchdog (flow control),
+    over_buffer (longer than the buffer that credits speak of). What a link loses counts at its sender. Pause frames
+    count in `pfc` only, which has the priorities with flow control; `storm_frames` are those that a stuck host sent
+    (`LinkSettings.pause_storm_mac`).
     """
 
     rx_packets: int

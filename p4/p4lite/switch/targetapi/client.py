@@ -17,6 +17,7 @@ from typing import Any, Literal
 import grpc
 
 from p4lite.switch.fabric.values import (
+    CreditSettings,
     Lateness,
     LinkSettings,
     PfcSettings,
@@ -238,6 +239,15 @@ class TargetClient:
     def set_queue(self, device_id: int, port: int, limits: QueueLimits, priority: int | None = None) -> None:
         """Capacity of one priority's queue, or of each (None)."""
         self.call("SetQueue", device_id=device_id, port=port, limits=codec.plain(limits), priority=priority)
+
+    def set_credits(
+        self, device_id: int, port: int, priority: int, settings: CreditSettings | None, source_mac: int = 0
+    ) -> None:
+        """Credits of a priority at a port, None: off (see `CreditSettings`)."""
+        wanted = None if settings is None else codec.plain(settings)
+        self.call(
+            "SetCredits", device_id=device_id, port=port, priority=priority, settings=wanted, source_mac=source_mac
+        )
 
     def set_pfc(
         self, device_id: int, port: int, priority: int, settings: PfcSettings | None, source_mac: int = 0

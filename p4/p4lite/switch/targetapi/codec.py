@@ -13,6 +13,8 @@ from typing import Any
 
 from p4lite.switch.fabric.values import (
     BurstLoss,
+    CreditSettings,
+    CreditStats,
     Lag,
     Lateness,
     LinkSettings,
@@ -134,6 +136,20 @@ def pfc_settings(value: Any, where: str) -> PfcSettings:
     return PfcSettings(**{key: integer(item, f"{where}.{key}") for key, item in given.items()})
 
 
+def credit_settings(value: Any, where: str) -> CreditSettings:
+    """CreditSettings from an object; `buffer_bytes` is needed."""
+    given = check_keys(value, where, ("buffer_bytes", "dscps"))
+    if "buffer_bytes" not in given:
+        raise CodecError(f"{where}: needs 'buffer_bytes'")
+    dscps = given.get("dscps", [])
+    if not isinstance(dscps, list):
+        raise CodecError(f"{where}.dscps: expected a list, got {dscps!r}")
+    return CreditSettings(
+        integer(given["buffer_bytes"], f"{where}.buffer_bytes"),
+        tuple(integer(each, f"{where}.dscps", 0, 63) for each in dscps),
+    )
+
+
 def plain(value: Any) -> dict[str, Any]:
     """A value type as an object."""
     return asdict(value)
@@ -143,7 +159,9 @@ def port_stats(value: dict[str, Any]) -> PortStats:
     """PortStats back from an object."""
     queues = tuple(QueueStats(**queue) for queue in value["queues"])
     pfc = tuple(PfcStats(**priority) for priority in value.get("pfc", ()))
-    return PortStats(**{**value, "queues": queues, "service_lag": Lag(**value["service_lag"]), "pfc": pfc})
+    credits = tuple(CreditStats(**priority) for priority in value.get("credits", ()))
+    lists = {"queues": queues, "pfc": pfc, "credits": credits}
+    return PortStats(**{**value, **lists, "service_lag": Lag(**value["service_lag"])})
 
 
 def switch_stats(value: dict[str, Any]) -> SwitchStats:

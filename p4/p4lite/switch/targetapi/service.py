@@ -87,6 +87,7 @@ class TargetService:
             "SetPortUp": (self._set_port_up, ("device_id", "port", "up", "direction")),
             "SetQueue": (self._set_queue, ("device_id", "port", "limits", "priority")),
             "SetBuffer": (self._set_buffer, ("device_id", "port", "limits")),
+            "SetCredits": (self._set_credits, ("device_id", "port", "priority", "settings", "source_mac")),
             "SetPfc": (self._set_pfc, ("device_id", "port", "priority", "settings", "source_mac")),
             "Capture": (self._capture, ("device_id", "port", "file", "snaplen")),
             "AddLink": (self._add_link, ("a", "b", "settings", "back")),
@@ -310,6 +311,15 @@ class TargetService:
         self._port(request).set_pfc(
             integer(request.get("priority"), "priority", 0, 255),
             None if settings is None else codec.pfc_settings(settings, "settings"),
+            integer(request.get("source_mac", 0), "source_mac", 0, (1 << 48) - 1),
+        )
+        return {}
+
+    def _set_credits(self, request: Request) -> Any:
+        settings = request.get("settings")
+        self._port(request).set_credits(
+            integer(request.get("priority"), "priority", 0, 255),
+            None if settings is None else codec.credit_settings(settings, "settings"),
             integer(request.get("source_mac", 0), "source_mac", 0, (1 << 48) - 1),
         )
         return {}

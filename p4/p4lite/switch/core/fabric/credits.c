@@ -349,7 +349,8 @@ void credits_reset(struct fabric *f, struct port *q)
         c->least = c->buffer;
         c->stalled_since = PF_NO_TIME;
     }
-    credits_announce(f, q);
+    if (cr->enabled)
+        timer_arm(f, &cr->timer, f->now, next_order(f));
 }
 
 void credits_free(struct fabric *f, struct port *q)
@@ -381,13 +382,10 @@ static int enable(struct fabric *f, struct port *q, uint32_t i, const struct pf_
     if (!(cr->enabled & 1u << i)) {
         cr->enabled |= (uint8_t)(1u << i);
         c->buffer = c->least = buffer;
-        if (cr->timer.pos == NO_POS)
-            plan(f, cr);
     }
-    c->buffer = buffer;
     c->dscps = set->dscps;
     cr->source_mac = set->source_mac;
-    credits_announce(f, q);
+    timer_arm(f, &cr->timer, f->now, next_order(f));
     return PF_OK;
 }
 
