@@ -1,4 +1,4 @@
-"""Where the files are that come with the project: labs, experiments, P4 programs.
+"""Where the files are that come with the project: labs, experiments, P4 programs, exercises.
 
 In a checkout they lie in folders of their own; the wheel carries them inside this package (`pyproject.toml`).
 """
@@ -9,13 +9,19 @@ import importlib.resources
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["labs", "experiments", "programs"]
+Kind = Literal["labs", "experiments", "programs", "workshop"]
 
-CHECKOUT: dict[Kind, str] = {"labs": "topologies/labs", "experiments": "experiments", "programs": "p4/programs"}
+CHECKOUT: dict[Kind, str] = {
+    "labs": "topologies/labs",
+    "experiments": "experiments",
+    "programs": "p4/programs",
+    "workshop": "workshop",
+}
 
 
 def shipped(kind: Kind) -> Path:
-    """The folder of what the project ships of a kind: `labs/NAME.yaml`, `experiments/NAME/`, `programs/NAME.p4`."""
+    """The folder of what the project ships of a kind: `labs/NAME.yaml`, `experiments/NAME/`, `programs/NAME.p4`,
+    `workshop/NN-NAME/`."""
     package = Path(str(importlib.resources.files("mrc_topo")))
     carried = package / "data" / kind
     return carried if carried.is_dir() else package.parents[1] / CHECKOUT[kind]

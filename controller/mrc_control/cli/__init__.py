@@ -27,6 +27,7 @@ from mrc_control.cli import (
     status,
     topo,
     up,
+    workshop,
 )
 from mrc_control.cli import exec as execute
 from mrc_control.cli import list as labs
@@ -49,6 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(topo.app, name="topo")
+app.add_typer(workshop.app, name="workshop")
 for module in VERBS:
     app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
 

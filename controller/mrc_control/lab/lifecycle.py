@@ -185,7 +185,7 @@ def _cache(owner: Owner | None) -> pathlib.Path:
     return folder
 
 
-def _trees(*more: pathlib.Path) -> list[str]:
+def trees(*more: pathlib.Path) -> list[str]:
     """Folders that whoever runs the lab must be able to read: interpreter, libraries, our code, and `more`."""
     here = pathlib.Path(__file__).resolve()
     wanted = [pathlib.Path(sys.prefix), pathlib.Path(sys.base_prefix), here.parents[3], *more]
@@ -224,7 +224,7 @@ def _start(run: RunDir, source: pathlib.Path, lab: Lab, transport: str, links: s
             *(transport, links, lab.switch, lab.compiler, *map(str, bmv2)),
         ],
         binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
-        trees=[] if owner is None else _trees(*(each.resolve().parent for each in bmv2)),
+        trees=[] if owner is None else trees(*(each.resolve().parent for each in bmv2)),
         owner=owner,
     )
     with run.log_file.open("wb") as log:

@@ -1,0 +1,106 @@
+"""The process that runs a learner's files: puts itself into namespaces, limits itself, and then performs the job.
+
+    python -m mrc_control.workshop.confined < ORDER
+
+The order is a line of JSON (`Confinement`). What cannot be done on this machine is left out; the facts tell what
+was done (`Facts.isolation`). The first process of the PID namespace stays ours; with it everything ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import NoReturn
+
+from mrc_control.lab import namespaces
+from mrc_control.lab.namespaces import NamespaceError, Owner
+from mrc_control.workshop import limits
+
+SCRATCH = "/run/scratch"
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """`scratch`: the one folder that can be written to, with the job in it; `hide`: folders that must not be seen;
+    `owner` and `trees` as in `namespaces.isolate`; `confine`: false runs it with limits only."""
+
+    scratch: str
+    hide: list[str] = field(default_factory=list)
+    cpu_s: int = 120
+    memory_bytes: int = 3 << 30
+    owner: Owner | None = None
+    trees: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def parse(cls, line: str) -> Confinement:
+        """The order of a line."""
+        document = json.loads(line)
+        owner = document.pop("owner")
+        if owner is not None:
+            owner = Owner(owner["uid"], owner["gid"], tuple(owner["groups"]))
+        return cls(**document, owner=owner)
+
+
+def main() -> NoReturn:
+    """Does it all; the exit code is that of the job."""
+    order = Confinement.parse(sys.stdin.readline())
+    os.umask(0o077)
+    isolation = {"namespaces": False, "read-only files": False, "no rights": False, "no processes": False}
+    scratch = order.scratch
+    try:
+        namespaces.isolate(order.owner, {SCRATCH: order.scratch}, order.trees)
+        isolation["namespaces"], scratch = True, SCRATCH
+    except (NamespaceError, OSError) as error:
+        print(f"not isolated: {error}", file=sys.stderr, flush=True)
+    child = os.fork()
+    if child:
+        _wait(child)
+    if isolation["namespaces"]:
+        namespaces.first_process()
+        child = os.fork()
+        if child:
+            namespaces.reap(child)
+        isolation["read-only files"] = _close_files(scratch, order.hide)
+        with contextlib.suppress(OSError):
+            limits.drop_rights()
+            isolation["no rights"] = True
+    limits.set_limits(order.cpu_s, order.memory_bytes)
+    if isolation["namespaces"]:
+        limits.limit_processes()
+    os.chdir(scratch)
+    os.environ |= {"HOME": scratch, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{scratch}/cache"}
+    os.environ["XDG_RUNTIME_DIR"] = f"{scratch}/tmp"
+    # Only now: what it imports starts threads, and is much.
+    from mrc_control.workshop import perform
+
+    sys.exit(perform.main(pathlib.Path(scratch), isolation))
+
+
+def _wait(child: int) -> NoReturn:
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _close_files(scratch: str, hide: list[str]) -> bool:
+    try:
+        limits.make_read_only(scratch)
+        for folder in hide:
+            if os.path.isdir(folder):
+                limits.cover(folder)
+    except OSError as error:
+        print(f"not isolated: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

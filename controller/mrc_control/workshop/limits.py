@@ -1,0 +1,168 @@
+"""What a confined process does to itself before anything of the learner's runs: limits, mounts, rights, system calls.
+
+Only the standard library is imported: this runs in a process with one thread, right after a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import struct
+
+SYS_MOUNT_SETATTR = 442  # the same on all architectures
+AT_FDCWD, AT_RECURSIVE = -100, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+MS_NOSUID, MS_NODEV = 2, 4
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 38, 22, 4, 24
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION_3 = 0x20080522
+CLONE_THREAD = 0x00010000
+
+MAX_FILE_BYTES = 512 << 20
+MAX_OPEN_FILES = 1024
+MAX_PROCESSES = 256
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+#: Numbers of system calls by machine: audit architecture, clone, clone3, and those that nothing here needs once the
+#: program is compiled: fork, vfork, execve, execveat, ptrace, kill, tkill, unshare, setns, mount, umount2, bpf,
+#: io_uring_setup, userfaultfd, perf_event_open, keyctl, process_vm_writev.
+_CALLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "x86_64": (0xC000003E, 56, 435, (57, 58, 59, 322, 101, 62, 200, 272, 308, 165, 166, 321, 425, 323, 298, 250, 311)),
+    "aarch64": (0xC00000B7, 220, 435, (221, 281, 117, 129, 130, 97, 268, 40, 39, 280, 425, 282, 241, 219, 271)),
+}
+
+
+class LimitError(OSError):
+    """A step that the kernel refused."""
+
+
+def _check(result: int, step: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise LimitError(number, f"{step}: {os.strerror(number)}")
+
+
+def set_limits(cpu_s: int, memory_bytes: int) -> None:
+    """CPU time, address space, size of a file, open files, processes, core dumps; for this process and its children."""
+    for which, soft, hard in (
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + 2),
+        (resource.RLIMIT_AS, memory_bytes, memory_bytes),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES, MAX_FILE_BYTES),
+        (resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
+        _, most = resource.getrlimit(which)
+        if most != resource.RLIM_INFINITY:
+            soft, hard = min(soft, most), min(hard, most)
+        resource.setrlimit(which, (soft, hard))
+
+
+def limit_processes() -> None:
+    """Processes and threads of this user, in a user namespace of its own those in there; root has no such limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
+    resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
+
+
+def make_read_only(writable: str) -> None:
+    """Everything that is mounted becomes read-only but for one mount; in a mount namespace of our own.
+
+    Raises:
+        LimitError: the kernel is older than 5.12, or refuses.
+    """
+    _attributes(b"/", AT_RECURSIVE, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0)
+    _attributes(os.fsencode(writable), 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, MOUNT_ATTR_RDONLY)
+
+
+def _attributes(path: bytes, flags: int, set_: int, clear: int) -> None:
+    attributes = struct.pack("QQQQ", set_, clear, 0, 0)
+    result = _libc.syscall(
+        ctypes.c_long(SYS_MOUNT_SETATTR), AT_FDCWD, path, flags, attributes, ctypes.c_size_t(len(attributes))
+    )
+    _check(result, f"making {path.decode()} read-only")
+
+
+def cover(folder: str) -> None:
+    """An empty, read-only folder in the place of one that nothing in here may see.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    result = _libc.mount(b"none", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | 1), b"size=4k")
+    _check(result, f"covering {folder}")
+
+
+class _Header(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _Set(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")]
+
+
+def drop_rights() -> None:
+    """No capabilities any more, and no way to get any: not by a set-user-ID program, nor by being root in here.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    for number in range(64):
+        if _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) < 0 and ctypes.get_errno() == errno.EINVAL:
+            break
+    header = _Header(CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(ctypes.byref(header), (_Set * 2)()), "dropping capabilities")
+
+
+def forbid_processes() -> bool:
+    """From now on this process starts no other and signals none: such system calls fail with EPERM. Threads are free.
+
+    Returns:
+        False where the numbers of system calls are not known for this machine.
+
+    Raises:
+        LimitError: the kernel has no seccomp.
+    """
+    known = _CALLS.get(os.uname().machine)
+    if known is None:
+        return False
+    architecture, clone, clone3, forbidden = known
+    load, jump_equal, jump_set, ret = 0x20, 0x15, 0x45, 0x06
+    allow, kill = 0x7FFF0000, 0x80000000
+    refuse, missing = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+    program = [
+        (load, 0, 0, 4),  # architecture
+        (jump_equal, 1, 0, architecture),
+        (ret, 0, 0, kill),
+        (load, 0, 0, 0),  # number
+        (
+            jump_equal,
+            0,
+            1,
+            clone3,
+        ),  # its arguments are in memory, where a filter cannot look: the C library then uses clone
+        (ret, 0, 0, missing),
+        (jump_equal, 0, 4, clone),
+        (load, 0, 0, 16),  # flags
+        (jump_set, 1, 0, CLONE_THREAD),
+        (ret, 0, 0, refuse),
+        (ret, 0, 0, allow),
+    ]
+    if architecture == 0xC000003E:  # the 32-bit numbers of x32 are others
+        program[4:4] = [(0x35, 0, 1, 0x40000000), (ret, 0, 0, kill)]
+    for number in forbidden:
+        program += [(jump_equal, 0, 1, number), (ret, 0, 0, refuse)]
+    program.append((ret, 0, 0, allow))
+    code = b"".join(struct.pack("HBBI", *each) for each in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+
+    class _Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+    filter_ = _Program(len(program), ctypes.cast(buffer, ctypes.c_void_p).value)
+    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    _check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0), "forbidding system calls")
+    return True
