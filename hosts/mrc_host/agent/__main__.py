@@ -2,8 +2,9 @@
 
     python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...
 
-It reads each host's configuration, opens a ring on every port, serves a control socket for each host, and runs until
-SIGTERM or SIGINT. Exit code 2: unusable configuration; 1: a port could not be opened.
+It reads each host's configuration, opens a ring on every port, serves a control socket for each host and beside it one
+for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. Exit code 2: unusable configuration; 1:
+a port could not be opened.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from mrc_host import running
 from mrc_host.agent.control import ControlServer
+from mrc_host.agent.verbs import VerbsServer
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, Station
@@ -28,6 +30,7 @@ from mrc_host.drivers.surface import RING_PACKETS
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.limits import ConfigError
+from mrc_host.verbs.connection import verbs_socket
 
 #: What the hosts' kernels send, which have this MTU at least.
 LEAST_PACKET = 1280
@@ -92,11 +95,13 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
     """Drives the hosts until a signal ends it."""
     driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
     names = [node.name for node in nodes]
-    servers = []
+    servers: list[ControlServer | VerbsServer] = []
     for node, station, path in zip(nodes, stations, sockets, strict=True):
         node.providers["fidelity"] = partial(_fidelity, driver, station, names)
         node.providers["reset_fidelity"] = partial(driver.reset_fidelity, station)
         servers.append(ControlServer(pathlib.Path(path), driver, node.command))
+        servers.append(VerbsServer(verbs_socket(pathlib.Path(path)), driver, node))
+        station.posted = node.programs.posted
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())
     # The long-lived objects exist now; collecting them again and again would only delay packets.
@@ -105,7 +110,7 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
     try:
         driver.run()
     finally:
-        for server in servers:
+        for server in reversed(servers):
             server.close()
         driver.close()
 

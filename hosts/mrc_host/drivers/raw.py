@@ -34,6 +34,10 @@ FIRST = itemgetter(0)
 CONTROL_NS = 5 * MS
 
 
+def _nothing() -> bool:
+    return False
+
+
 class Ring(Protocol):
     """What a station needs of a port's rings; `PacketRing` has it."""
 
@@ -89,6 +93,8 @@ class Station:
         ]
         self.lag = LagHistogram()
         self.wake_ns = 0
+        #: Whether an application has posted work that the node has not seen.
+        self.posted: Callable[[], bool] = _nothing
         self._told_ns = 0
         self._carrier = [True] * len(self.rings)
         # The kernel tells of changes of links, so nobody has to ask again and again.
@@ -103,12 +109,14 @@ class Station:
         self.wake_ns = 0
 
     def readable(self) -> bool:
-        """Whether a packet waits in one of the rings."""
-        return any(ring.readable() for ring in self.rings)
+        """Whether a packet waits in one of the rings, or work in those of applications."""
+        return any(ring.readable() for ring in self.rings) or self.posted()
 
     def round(self) -> None:
         """Takes what has arrived, does what is due, sends what may go; `wake_ns` says when to come again."""
         node = self.node
+        if self.posted():
+            node.settle(self._told_ns)  # a receive that was posted before a packet came is there for it
         now = self._receive()
         due = node.next_timer()
         if due is not None and due <= now:

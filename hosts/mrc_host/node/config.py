@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from mrc_host.node.mapper import ProbeTarget
+from mrc_host.node.quota import Limits
 from mrc_host.policy import load_all
 from mrc_host.proto.config import (
     NO_IPV4,
@@ -46,6 +47,7 @@ class NodeConfig:
     `netns`: path of the network namespace that has the interfaces; empty: the agent's own.
     `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
     `policies`: classes that take the place of ours, as `FILE.py:Class` by kind (`mrc_host.policy`); MRC's only.
+    `verbs`: what programs on the host may have (`programs.limits.Limits`).
     `settings` has the sections of the endpoint's configuration: wire, reliability, ev, cc, ports.
     """
 
@@ -69,6 +71,7 @@ class NodeConfig:
     moderation_ns: int = 0
     netns: str = ""
     policies: dict[str, str] = field(default_factory=dict)
+    verbs: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -122,6 +125,19 @@ class NodeConfig:
     def packet_bytes(self) -> int:
         """The largest packet: path MTU and every header that may stand before it."""
         return int(build(WireConfig, self.settings.get("wire", {}), "wire").mtu) + HEADERS_BYTES
+
+    @property
+    def path_mtu(self) -> int:
+        """Payload bytes of a full packet."""
+        return int(build(WireConfig, self.settings.get("wire", {}), "wire").mtu)
+
+    def programs(self) -> Limits:
+        """What programs on the host may have.
+
+        Raises:
+            ConfigError: as `endpoint`.
+        """
+        return build(Limits, self.verbs, "verbs")
 
     def roce(self) -> RoceConfig:
         """The RoCE baseline's configuration, from the same sections.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from mrc_host.drivers.surface import Drivable
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
@@ -43,6 +43,8 @@ class Datapath(Drivable):
         self.fault = fault
         self.take = take
         self.mac_control = mac_control
+        #: While there are programs on the host.
+        self.applications: Applications | None = None
 
     def receive(self, port: int, packet: bytes, now: int, /) -> None:
         """A packet arrived."""
@@ -105,9 +107,15 @@ class Datapath(Drivable):
         self.settle(now)
 
     def settle(self, now: int, /) -> None:
-        """Hands events to the node until nothing new comes of them."""
+        """Takes what applications have posted, hands events to the node until nothing new comes of them, and tells
+        applications that something has come for them."""
+        applications = self.applications
+        if applications is not None:
+            applications.serve(now)
         while True:
             event = self.endpoint.next_event()
             if event is None:
-                return
+                break
             self.take(event, now)
+        if applications is not None:
+            applications.tell()

@@ -7,6 +7,7 @@ one reaches it over the agent's unix socket, the virtual one by a call.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import random
 import sys
@@ -22,6 +23,11 @@ from mrc_host.node.controller import DEFAULT, NodeController
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
+from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
+from mrc_host.node.programs.program import Answer, Program
+from mrc_host.node.programs.programs import Programs
+from mrc_host.node.programs.shared import Resources
+from mrc_host.node.quota import RefusedError
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
@@ -75,17 +81,28 @@ class HostNode:
         self.endpoint: Driven
         self.controller: NodeController | None = None
         self._new_job: Callable[..., Job[Pair]]
+        pairs: Pairs[Any]
         mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
             self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
             self._new_job = partial(Job, stacks.roce(roce, self.cq))
             mac_control = roce.mac_control
+            pairs = RocePairs(roce)
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
             self._new_job = partial(Job, stacks.mrc(mrc, self.cq, config))
             self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
+            pairs = MrcPairs(mrc, config, self.controller)
+        self.programs: Programs[Any] = Programs(
+            pairs,
+            config.programs(),
+            ports=self.endpoint.ports_up,
+            address=config.address,
+            mtu=config.path_mtu,
+            fault=self._fault,
+        )
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
@@ -108,6 +125,7 @@ class HostNode:
             "port": self._port,
             "provide": self._provide,
             "map": self._map,
+            "programs": self._programs,
         }
         if self.controller is not None:
             for verb, handler in self.controller.verbs.items():
@@ -118,6 +136,9 @@ class HostNode:
     def _take(self, event: Event, now: int) -> None:
         """An event of the endpoint: completions go to the workloads, the rest to who waits for it or into the log."""
         if isinstance(event, CompletionsReady):
+            if event.cq != self.cq.number:
+                self.programs.completions(event.cq, now)
+                return
             while completions := self.endpoint.poll(self.cq, POLL_BATCH):
                 for completion in completions:
                     try:
@@ -132,8 +153,38 @@ class HostNode:
                     waiter(event.rtt_ns, now)
             else:
                 self._log(event, now)
+                self.programs.event(event, now)
         except Exception as error:  # noqa: BLE001
             self._fault("an event", error, now)
+
+    # -- programs -------------------------------------------------------------------------------------------
+
+    def connect_program(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[Any]:
+        """A program has come. Raises RefusedError."""
+        program = self.programs.connect(resources, hang_up)
+        self.datapath.applications = self.programs
+        return program
+
+    def disconnect_program(self, program: Program[Any], now: int) -> None:
+        """A program is gone."""
+        self.datapath.handle_timer(now)
+        self.programs.disconnect(program, now)
+        self.datapath.settle(now)
+        if not self.programs.connected:
+            self.datapath.applications = None
+
+    def program_request(self, program: Program[Any], request: Mapping[str, Any], now: int) -> Answer:
+        """A request of a program. Raises RefusedError."""
+        self.datapath.handle_timer(now)
+        try:
+            return self.programs.request(program, request, now)
+        except RefusedError:
+            raise
+        except Exception as error:
+            self._fault(f"a program's request '{request.get('op')}'", error, now)
+            raise RefusedError(errno.EIO, f"internal fault: {type(error).__name__}: {error}") from error
+        finally:
+            self.datapath.settle(now)
 
     def _fault(self, where: str, error: Exception, now: int, place: tuple[Job[Pair], int] | None = None) -> None:
         """An error of this program: counted, told once per place in the code; the workload it concerns fails by it."""
@@ -301,6 +352,7 @@ class HostNode:
             "retransmitted": sample["retransmissions"],
             "jobs": sorted(self.jobs),
             "queue_pairs": len(statistics["qps"]),
+            "programs": len(self.programs.connected),
             "faults": self.faults,
         }
 
@@ -317,6 +369,9 @@ class HostNode:
             raise ValueError(f"no port {port}; this host has {self.ports}, numbered from 0")
         self.endpoint.set_port_enabled(port, up, now)
         return {}
+
+    def _programs(self, now: int) -> dict[str, Any]:
+        return self.programs.document()
 
     def _map(self, now: int) -> dict[str, Any]:
         return {"probes": self.mapper.view()}

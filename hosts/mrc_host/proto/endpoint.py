@@ -28,7 +28,7 @@ from mrc_host.proto.context import EVERYBODY, Context
 from mrc_host.proto.events import ErrorReason, Event, EvState, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.memory import Gather, MemoryRegion
 from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.paths.ev import EvInput
 from mrc_host.proto.paths.node_ops import NodeOperations
@@ -259,10 +259,13 @@ class Endpoint(Driven):
     # --- memory and completions ---
 
     def register_memory(
-        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True
+        self, buffer: bytearray | memoryview, va: int | None = None, *, writable: bool = True, domain: int = 0
     ) -> MemoryRegion:
-        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it."""
-        return self.context.memory.register(buffer, va, writable)
+        """Register a buffer; `.rkey`, `.va`, `.length` are what a peer needs to write to it.
+
+        Only queue pairs of the same protection domain reach it.
+        """
+        return self.context.memory.register(buffer, va, writable, domain)
 
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError when it is not registered."""
@@ -297,10 +300,12 @@ class Endpoint(Driven):
         reliability: ReliabilityConfig | None = None,
         ev: EvConfig | None = None,
         cc: CcConfig | None = None,
+        domain: int = 0,
     ) -> QueuePair:
         """A queue pair in RESET; profiles not given are those of the endpoint's configuration.
 
-        EV profile (with its encapsulation), CC profile and reliability are the queue pair's own, after `mrc.h`.
+        EV profile (with its encapsulation), CC profile and reliability are the queue pair's own, after `mrc.h`;
+        `domain` is the protection domain whose memory its peer may write to.
         Raises `QpError` for a completion queue that has overflowed, ConfigError for an unusable profile.
         """
         for cq in (send_cq, recv_cq or send_cq):
@@ -320,10 +325,25 @@ class Endpoint(Driven):
             ev_config,
             cc or self.config.cc,
         )
+        qp.association.domain = domain
         self._qps[number] = qp
         for cq in {send_cq, recv_cq or send_cq}:
             cq.users.append(qp)
         return qp
+
+    def set_profiles(self, qp: QueuePair, ev: EvConfig | None = None, cc: CcConfig | None = None) -> None:
+        """Give a queue pair in RESET or INIT another EV or CC profile (`mrc.h`: attributes of the way to INIT).
+
+        Raises `QpError` in later states, ConfigError for an unusable profile.
+        """
+        if qp.state not in (QpState.RESET, QpState.INIT):
+            raise QpError(f"queue pair {qp.number} is in {qp.state.value}: profiles change in RESET and INIT only")
+        if ev is not None and ev is not qp.ev_config:
+            before = qp.evs.universe
+            qp.take_universe(self._universes.take(ev), ev)
+            self._universes.drop(before)
+        if cc is not None:
+            qp.cc_config = cc
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Flush and forget a queue pair; packets that still arrive for it are counted as unknown_qp."""
@@ -352,6 +372,11 @@ class Endpoint(Driven):
         has told since. Raises `QpError` when it lacks a key, contradicts ours (MTU, ports), the EV profile has no
         path to the peer, or the state is wrong.
         """
+        self.accept(qp, remote, now)
+        self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(remote, qp.sq_psn))
+
+    def accept(self, qp: QueuePair, remote: Mapping[str, Any], now: int) -> None:
+        """The first half of `connect`: INIT -> RTR. The second is `modify` with `qp.attributes.for_rts`."""
         self.context.now = now
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, now)
@@ -371,7 +396,6 @@ class Endpoint(Driven):
         peer.bury(instance, now)
         if peer.newer_document(instance, remote["port_status"]):
             peer.planes_lost(self._node.take_status(peer, remote["ports_up"], now), now)
-        self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(remote, qp.sq_psn))
 
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
         """One transition at a time, with the attributes it needs (see `qp.REQUIRED`); ERROR and RESET always.
@@ -418,7 +442,7 @@ class Endpoint(Driven):
     def post_write(
         self,
         qp: QueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion,
+        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
         remote_va: int,
         rkey: int,
         wr_id: int,
@@ -436,7 +460,7 @@ class Endpoint(Driven):
     def post_write_imm(
         self,
         qp: QueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion,
+        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
         remote_va: int,
         rkey: int,
         immediate: int,
@@ -480,6 +504,10 @@ class Endpoint(Driven):
             if up:
                 for qp in peer.qps:
                     qp.planes_returned(now)
+
+    def ports_up(self) -> list[bool]:
+        """Which ports are up: enabled, with a link."""
+        return [port.up for port in self.context.ports.ports]
 
     def query_evs(self, qp: QueuePair) -> list[dict[str, Any]]:
         """One dict per EV: ev, plane, state, active, losses."""

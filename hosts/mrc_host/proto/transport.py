@@ -9,9 +9,9 @@ from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.events import Event, QpState
-from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.memory import Gather, MemoryRegion
 
-Buffer = bytes | bytearray | memoryview | MemoryRegion
+Buffer = bytes | bytearray | memoryview | MemoryRegion | Gather
 
 
 class Pair(Protocol):
@@ -64,6 +64,9 @@ class Driven:
     def set_port_enabled(self, port: int, enabled: bool, now: int) -> None:
         """The administrator's word on a port."""
         raise NotImplementedError
+
+    def ports_up(self) -> list[bool]:
+        """Which ports are up: enabled, with a link."""
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
         """A completion queue."""

@@ -32,8 +32,8 @@ class Association:
     """See the module's docstring. `peer`, `route` and `qpcc` are there from RTR on, while `connected`."""
 
     __slots__ = (
-        "attributes", "connected", "context", "ev_config", "evs", "fail", "number", "peer", "qpcc", "remote_number",
-        "route",
+        "attributes", "connected", "context", "domain", "ev_config", "evs", "fail", "number", "peer", "qpcc",
+        "remote_number", "route",
     )  # fmt: skip
     peer: Peer
     route: Route
@@ -50,3 +50,4 @@ class Association:
         self.ev_config = ev_config
         self.fail = fail
         self.connected = False
+        self.domain = 0  # whose memory the peer may write to

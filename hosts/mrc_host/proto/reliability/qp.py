@@ -161,6 +161,11 @@ class QueuePair:
             raise QpError(f"queue pair {self.number} is in {old.value}: '{item.value}' is refused; allowed: {allowed}")
         return new
 
+    def take_universe(self, universe: EvUniverse, ev_config: EvConfig) -> None:
+        """Use another EV profile, before there is a peer."""
+        self.association.evs = EvSet(universe, self.context.rng, self._on_ev)
+        self.association.ev_config = ev_config
+
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
         """INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
         self.after(QpInput.TO_RTR)

@@ -164,7 +164,7 @@ class Responder:
         if size:
             region = self.association.context.memory.regions.get(data.rkey)
             start = region.offset_of(data.va, size) if region is not None else -1
-            if region is None or start < 0 or not region.writable:
+            if region is None or start < 0 or not region.writable or region.domain != self.association.domain:
                 self._violation(psn, NAK_REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
                 return
             region.view[start : start + size] = payload

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from mrc_host.proto.completion import CompletionKind
-from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.memory import Gather, MemoryRegion, Source
 from mrc_host.proto.wire.fields import Opcode
 
 FIRST: Final = int(Opcode.WRITE_FIRST)
@@ -21,7 +21,7 @@ class WriteRequest:
         "rqmsn", "va", "view", "wr_id",
     )  # fmt: skip
 
-    def __init__(self, wr_id: int, view: memoryview, va: int, rkey: int, immediate: int | None) -> None:
+    def __init__(self, wr_id: int, view: Source, va: int, rkey: int, immediate: int | None) -> None:
         self.wr_id = wr_id
         self.view = view
         self.length = len(view)
@@ -128,8 +128,12 @@ class WorkQueue:
         return requests
 
 
-def bytes_of(local: bytes | bytearray | memoryview | MemoryRegion, offset: int, length: int | None) -> memoryview:
+def bytes_of(local: bytes | bytearray | memoryview | MemoryRegion | Gather, offset: int, length: int | None) -> Source:
     """The bytes of a work request. Raises ValueError when they leave the buffer."""
+    if isinstance(local, Gather):
+        if offset or length not in (None, len(local)):
+            raise ValueError("what is gathered is written whole")
+        return local
     view = local.view if isinstance(local, MemoryRegion) else memoryview(local).cast("B")
     size = len(view) - offset if length is None else length
     if offset < 0 or size < 0 or offset + size > len(view):

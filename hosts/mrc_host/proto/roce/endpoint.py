@@ -20,7 +20,7 @@ from mrc_host.proto.config import PortsConfig, WireConfig, check_address
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import check_range
-from mrc_host.proto.memory import MemoryRegion, MemoryTable
+from mrc_host.proto.memory import Gather, MemoryRegion, MemoryTable
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,
@@ -134,6 +134,7 @@ class RoceEndpoint(Driven):
         self._memory = MemoryTable(rng)
         self._qps: dict[int, RoceQueuePair] = {}
         self._cqs: dict[int, CompletionQueue] = {}
+        self._next_cq = 0
         self._events: deque[Event] = deque()
         self._timers: list[tuple[int, int]] = []
         self._drops: Counter[str] = Counter()
@@ -311,9 +312,16 @@ class RoceEndpoint(Driven):
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
         """A completion queue; an overflow moves the queue pairs that use it to ERROR."""
-        cq = CompletionQueue(len(self._cqs), depth)
+        cq = CompletionQueue(self._next_cq, depth)
+        self._next_cq += 1
         self._cqs[cq.number] = cq
         return cq
+
+    def destroy_cq(self, cq: CompletionQueue) -> None:
+        """Forget a completion queue. Raises QpError while a queue pair uses it."""
+        if any(cq in (qp.send_cq, qp.recv_cq) for qp in self._qps.values()):
+            raise QpError(f"completion queue {cq.number} is in use; destroy its queue pairs first")
+        del self._cqs[cq.number]
 
     def poll(self, cq: CompletionQueue, limit: int = 64) -> list[Completion]:
         """Take up to `limit` completions, oldest first."""
@@ -353,6 +361,10 @@ class RoceEndpoint(Driven):
         self._counters["retransmissions"] += qp.retransmitted
         del self._qps[qp.number]
 
+    def fail_qp(self, qp: RoceQueuePair) -> None:
+        """Go to ERROR at the user's wish: all that is under way is flushed."""
+        self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
+
     def local_attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
         """What the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
         if qp.state is QpState.RESET:
@@ -385,7 +397,7 @@ class RoceEndpoint(Driven):
     def post_write(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion,
+        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
         remote_va: int,
         rkey: int,
         wr_id: int,
@@ -399,7 +411,7 @@ class RoceEndpoint(Driven):
     def post_write_imm(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion,
+        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
         remote_va: int,
         rkey: int,
         immediate: int,
@@ -451,6 +463,10 @@ class RoceEndpoint(Driven):
                 qp.port = working[qp.number % len(working)]
             self._wake(qp, now)
 
+    def ports_up(self) -> list[bool]:
+        """Which ports are up: enabled, with a link."""
+        return [entry.up for entry in self._ports]
+
     def statistics(self) -> dict[str, Any]:
         """A JSON-serialisable snapshot: endpoint counters, drops by reason, ports, queue pairs."""
         counters = dict(self._counters)  # of queue pairs that are gone; the others' follow
@@ -496,7 +512,7 @@ class RoceEndpoint(Driven):
     def _post(
         self,
         qp: RoceQueuePair,
-        local: bytes | bytearray | memoryview | MemoryRegion,
+        local: bytes | bytearray | memoryview | MemoryRegion | Gather,
         remote_va: int,
         rkey: int,
         immediate: int | None,
@@ -504,6 +520,8 @@ class RoceEndpoint(Driven):
         offset: int,
         length: int | None,
     ) -> None:
+        if isinstance(local, Gather):
+            local = bytes(local[:])
         whole = local.view if isinstance(local, MemoryRegion) else memoryview(local).cast("B")
         end = len(whole) if length is None else offset + length
         if not 0 <= offset <= end <= len(whole):

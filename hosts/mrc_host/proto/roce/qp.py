@@ -114,6 +114,7 @@ class RoceQueuePair:
         "start_psn",
         "state",
         "target_left",
+        "target_length",
         "target_offset",
         "timeout_ns",
         "timer_at",
@@ -176,6 +177,7 @@ class RoceQueuePair:
         self.region: MemoryRegion | None = None  # of the message that is arriving
         self.target_offset = 0
         self.target_left = -1  # bytes the current message still lacks; -1: none is arriving
+        self.target_length = 0
         self.receives: deque[int] = deque()
         self.cnp_at = -(1 << 62)
 
@@ -374,10 +376,12 @@ class RoceQueuePair:
         self.nak_sent = False
         length: int | None = None
         if ends:
-            length = offset + size if starts else self.target_offset + size
+            length = size if starts else self.target_length
             self.msn += 1
             self.region, self.target_left = None, -1
         else:
+            if starts:
+                self.target_length = left
             self.region, self.target_offset, self.target_left = region, offset + size, left - size
         return SYNDROME_ACK if data.ack_req else None, length, data if immediate else None
 

@@ -1,0 +1,211 @@
+"""The agent's side of a host's verbs: a socket for programs, memory that is shared with them, bells.
+
+The socket (SOCK_SEQPACKET, mode 0600) carries requests and their answers, one JSON object a message, with file
+descriptors beside them; only a program of the agent's own user is heard. A program that hangs up, dies, or spoils its
+rings loses all that it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import json
+import mmap
+import os
+import pathlib
+import socket
+import struct
+import sys
+from typing import Any, Final
+
+from mrc_host.agent.control import SOCKET_MODE, Watcher
+from mrc_host.node.host import HostNode
+from mrc_host.node.programs.program import Program
+from mrc_host.node.quota import RefusedError
+from mrc_host.verbs import layout
+
+MAX_REQUEST_BYTES: Final = 1 << 16
+_UCRED: Final = struct.Struct("3i")
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class SharedMemory:
+    """A memory file of fixed size, mapped here; see `programs.shared.Memory`.
+
+    Made and sealed by the agent: a program that could shrink it would end the agent by SIGBUS.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.fd = os.memfd_create("mrc-verbs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.fd, nbytes)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            self.buffer = memoryview(mmap.mmap(self.fd, nbytes))
+        except OSError:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Lets go of it; the bytes go with the last that refers to them."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+            self.buffer = memoryview(b"")
+
+
+class EventBell:
+    """An eventfd that counts down by one for each read; see `programs.shared.Bell`."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+
+    def ring(self, count: int) -> None:
+        """Adds to the counter."""
+        if self.fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self.fd, count)
+
+    def close(self) -> None:
+        """Lets go of it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Resources:
+    """See `programs.shared.Resources`."""
+
+    def memory(self, nbytes: int) -> SharedMemory:
+        """Zeroed memory."""
+        return SharedMemory(nbytes)
+
+    def bell(self) -> EventBell:
+        """A bell."""
+        return EventBell()
+
+
+def silence(fd: int) -> None:
+    """Empties a bell; never blocks, whatever the other end has done to the flags that both share."""
+    with contextlib.suppress(OSError):
+        while os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT):
+            pass
+
+
+class VerbsServer:
+    """Serves programs of one host."""
+
+    def __init__(self, path: pathlib.Path, loop: Watcher, node: HostNode) -> None:
+        self.path = path
+        self.loop = loop
+        self.node = node
+        self._peers: dict[int, tuple[socket.socket, Program[Any] | None]] = {}
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        before = os.umask(0o777 & ~SOCKET_MODE)
+        try:
+            self._listener.bind(str(path))
+        finally:
+            os.umask(before)
+        self._listener.listen(16)
+        self._listener.setblocking(False)
+        loop.watch(self._listener.fileno(), self._accept)
+
+    def _accept(self, now: int) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            peer, _ = self._listener.accept()
+            peer.setblocking(False)
+            _, uid, _ = _UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+            if uid != os.geteuid():
+                peer.close()
+                return
+            self._peers[peer.fileno()] = (peer, None)
+            self.loop.watch(peer.fileno(), functools.partial(self._read, peer.fileno()))
+
+    def _read(self, fd: int, now: int) -> None:
+        if fd not in self._peers:
+            return
+        peer, program = self._peers[fd]
+        try:
+            data = peer.recv(MAX_REQUEST_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(fd, now)
+            return
+        try:
+            request = json.loads(data)
+            if not isinstance(request, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            self._send(fd, {"ok": False, "errno": errno.EINVAL, "error": "a request is one JSON object"}, [], now)
+            return
+        try:
+            if program is None:
+                answer, files = self._greet(fd, peer, request, now)
+            else:
+                answer, files = self.node.program_request(program, request, now)
+        except RefusedError as error:
+            answer, files = {"ok": False, "errno": error.number, "error": f"host {self.node.name}: {error}"}, []
+        else:
+            answer = {"ok": True, **answer}
+        self._send(fd, answer, files, now)
+
+    def _greet(
+        self, fd: int, peer: socket.socket, request: dict[str, Any], now: int
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The first request of a program."""
+        if request.get("op") != "hello" or request.get("version") != layout.VERSION:
+            raise RefusedError(
+                errno.EPROTO,
+                f"the program speaks version {request.get('version')!r} of the verbs, the agent {layout.VERSION}; "
+                "both must be of one mrclab",
+            )
+        program = self.node.connect_program(Resources(), functools.partial(self._eject, fd))
+        self._peers[fd] = (peer, program)
+        self.loop.watch(program.doorbell.fd, lambda now: silence(program.doorbell.fd))
+        answer, files = program.greeting()
+        return {**answer, "host": self.node.name}, files
+
+    def _send(self, fd: int, answer: dict[str, Any], files: list[int], now: int) -> None:
+        if fd not in self._peers:
+            return
+        peer = self._peers[fd][0]
+        try:
+            socket.send_fds(peer, [json.dumps(answer).encode()], files, socket.MSG_DONTWAIT)
+        except OSError:
+            self._drop(fd, now)  # it does not read its answers, or is gone
+
+    def _eject(self, fd: int, why: str, now: int) -> None:
+        """A program broke the rules of its rings."""
+        print(f"host {self.node.name}: a program is disconnected: {why}", file=sys.stderr, flush=True)
+        if fd in self._peers:
+            with contextlib.suppress(OSError):
+                said = {"ok": False, "errno": errno.EIO, "error": f"disconnected: {why}"}
+                self._peers[fd][0].send(json.dumps(said).encode(), socket.MSG_DONTWAIT)
+        self._drop(fd, now)
+
+    def _drop(self, fd: int, now: int) -> None:
+        peer, program = self._peers.pop(fd, (None, None))
+        if peer is None:
+            return
+        self.loop.unwatch(fd)
+        peer.close()
+        if program is not None:
+            self.loop.unwatch(program.doorbell.fd)
+            self.node.disconnect_program(program, now)
+
+    def close(self) -> None:
+        """Hangs up on all programs and removes the socket."""
+        for fd, (peer, program) in list(self._peers.items()):
+            self.loop.unwatch(fd)
+            if program is not None:
+                self.loop.unwatch(program.doorbell.fd)
+            peer.close()
+        self._peers.clear()
+        self.loop.unwatch(self._listener.fileno())
+        self._listener.close()
+        self.path.unlink(missing_ok=True)

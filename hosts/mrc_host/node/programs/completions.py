@@ -1,0 +1,66 @@
+"""Completions of the endpoint, into the rings of the program that posted what completed."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from mrc_host.node.programs.objects import Queue
+from mrc_host.node.programs.program import Program
+from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
+from mrc_host.proto.transport import Pair
+from mrc_host.verbs.layout import EventType, WcFlags, WcOpcode, WcStatus
+
+P = TypeVar("P", bound=Pair)
+_BATCH: Final = 64
+_STATUS: Final = {status: WcStatus[status.name] for status in CompletionStatus}
+_SUCCESS: Final = CompletionStatus.SUCCESS
+
+
+def deliver(program: Program[P], queue: Queue, now: int) -> None:
+    """All that waits in the endpoint's queue.
+
+    Raises:
+        RingCorrupt: the program has spoilt the ring.
+    """
+    while completions := program.of.endpoint.poll(queue.inner, _BATCH):
+        for completion in completions:
+            if not _take(program, queue, completion):
+                overflow(program, queue, now)
+
+
+def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
+    """One completion; False when it found no room."""
+    pair = program.pairs.get(completion.qpn)
+    if pair is None:
+        return True  # of a queue pair that is gone
+    status = _STATUS[completion.status]
+    if completion.kind is CompletionKind.RECV_IMM:
+        pair.receiving -= 1
+        pair.received += 1
+        flags = WcFlags.NONE
+        if completion.status is _SUCCESS:
+            flags = WcFlags.WITH_IMM
+        return queue.push(
+            completion.wr_id, status, WcOpcode.RECV_RDMA_WITH_IMM, completion.qpn, completion.byte_len,
+            completion.immediate or 0, flags, pair.received,
+        )  # fmt: skip
+    posted = pair.posted.popleft()
+    pair.sent += 1
+    for region in posted.regions:
+        region.uses -= 1
+    if completion.status is _SUCCESS and not posted.signaled:
+        return True
+    return queue.push(
+        posted.wr_id, status, WcOpcode.RDMA_WRITE, completion.qpn, completion.byte_len, 0, WcFlags.NONE, pair.sent
+    )
+
+
+def overflow(program: Program[P], queue: Queue, now: int) -> None:
+    """A completion was lost: nothing that uses the queue can be relied on any more."""
+    if queue.overflowed:
+        return
+    queue.overflowed = True
+    for user in list(queue.users):
+        user.why = user.why or f"completion queue {queue.number} has overflowed"
+        program.of.fail(user.qp, now)
+    program.tell(EventType.CQ_ERR, queue.number, text=f"more than {queue.ring.capacity} completions waited")

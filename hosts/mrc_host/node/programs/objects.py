@@ -1,0 +1,151 @@
+"""What a program owns: regions, completion queues and their channels, queue pairs, hints."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from mrc_host.node.programs.shared import Bell, Memory
+from mrc_host.proto.completion import CompletionQueue
+from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.transport import Pair
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.ring import Producer
+
+P = TypeVar("P", bound=Pair)
+
+
+@dataclass(eq=False)
+class Region:
+    """Registered memory. `uses`: work requests under way that read from it."""
+
+    region: MemoryRegion
+    memory: Memory
+    domain: int
+    access: Access
+    uses: int = 0
+
+
+@dataclass(eq=False)
+class Channel:
+    """Where completion queues tell that something has come. `due`: notifications that its bell has not told yet."""
+
+    number: int
+    bell: Bell
+    queues: int = 0
+    due: int = 0
+
+
+class Queue:
+    """A completion queue: the endpoint's, and the ring in which the program finds what came of it.
+
+    `armed`: 0, or 1 (any completion), or 2 (solicited ones and failures) is to be told of once; `events` counts those.
+    """
+
+    __slots__ = ("armed", "channel", "events", "inner", "memory", "number", "overflowed", "ring", "told", "users")
+
+    def __init__(self, inner: CompletionQueue, memory: Memory, capacity: int, channel: Channel | None) -> None:
+        self.inner = inner
+        self.number = inner.number
+        self.memory = memory
+        self.ring = Producer(memory.buffer, capacity, COMPLETION_BYTES)
+        self.channel = channel
+        self.users: list[Any] = []
+        self.armed = 0
+        self.events = 0
+        self.told = 0  # number behind the newest completion that a program armed for solicited ones wants to know of
+        self.overflowed = False
+
+    def push(
+        self,
+        wr_id: int,
+        status: WcStatus,
+        opcode: WcOpcode,
+        number: int,
+        nbytes: int,
+        immediate: int,
+        flags: WcFlags,
+        ended: int,
+    ) -> bool:
+        """Adds a completion; False when there is no place for it.
+
+        Raises:
+            RingCorrupt: the program has written into the head of the ring what cannot be.
+        """
+        ring = self.ring
+        if self.overflowed or not ring.room():
+            return False
+        at = ring.at(ring.tail)
+        COMPLETION.pack_into(
+            ring.buffer, at, wr_id, status, opcode, number, nbytes, immediate, flags, ended & 0xFFFFFFFF
+        )
+        ring.tail += 1
+        ring.publish()
+        loud = bool(status) or flags & WcFlags.SOLICITED
+        if loud:
+            self.told = ring.tail
+        if self.armed and (self.armed == 1 or loud):
+            self.notify()
+        return True
+
+    def arm(self, seen: int, solicited: bool) -> None:
+        """Asks for a notification of the next completion after the first `seen`: at once, if it is there."""
+        self.armed = 2 if solicited else 1
+        # The program counts in 64 bits; what it says it has seen is only compared.
+        if (self.told if solicited else self.ring.tail) > seen:
+            self.notify()
+
+    def notify(self) -> None:
+        """Tells the channel."""
+        self.armed = 0
+        if self.channel is not None:
+            self.events += 1
+            self.ring.note(self.events)
+            self.channel.due += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A work request under way: what its completion must say, and what it reads from."""
+
+    wr_id: int
+    signaled: bool
+    regions: tuple[Region, ...]
+
+
+@dataclass(eq=False)
+class QueuePairOf(Generic[P]):
+    """A queue pair of a program, around the endpoint's.
+
+    `posted`: sends under way, in order; `receiving`: receives under way; `sent` and `received` count those that ended.
+    `document`: the peer's, from RTR on. `why`: what the program did wrong, if that ended the queue pair.
+    """
+
+    qp: P
+    number: int
+    domain: int
+    send: Queue
+    recv: Queue
+    signal_all: bool
+    max_send: int
+    max_recv: int
+    max_sge: int
+    max_inline: int
+    ev_profile: str
+    cc_profile: str
+    posted: deque[Posted] = field(default_factory=deque)
+    receiving: int = 0
+    sent: int = 0
+    received: int = 0
+    hint: int | None = None
+    document: dict[str, Any] | None = None
+    why: str = ""
+
+
+@dataclass(eq=False)
+class Hint:
+    """What a program says of its traffic (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
+
+    attributes: dict[str, int]
+    users: int = 0

@@ -1,0 +1,236 @@
+"""What differs between transports for programs: how queue pairs come about, and which of their attributes there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from mrc_host.node.config import NodeConfig
+from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.quota import RefusedError
+from mrc_host.proto.completion import CompletionQueue
+from mrc_host.proto.config import EvConfig, ReliabilityConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.endpoint import Endpoint
+from mrc_host.proto.events import QpState
+from mrc_host.proto.memory import MemoryRegion
+from mrc_host.proto.reliability.qp import QueuePair
+from mrc_host.proto.roce.endpoint import RoceEndpoint
+from mrc_host.proto.roce.qp import RoceQueuePair
+from mrc_host.proto.transport import Pair, Transport
+from mrc_host.verbs.layout import DeviceCap
+
+P = TypeVar("P", bound=Pair)
+#: Attributes of a queue pair that a program may set, with the state up to which they matter.
+ATTRIBUTES: Final[dict[str, tuple[QpState, ...]]] = {
+    **dict.fromkeys(("max_wimm_dest", "mpr_dest", "trim_nack", "service_time"), (QpState.RESET, QpState.INIT)),
+    "dynamic_mpr": (QpState.RESET, QpState.INIT),
+    **dict.fromkeys(
+        ("max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"), (QpState.RESET, QpState.INIT, QpState.RTR)
+    ),
+}
+
+
+class Pairs(Protocol[P]):
+    """Queue pairs of a transport, as programs use them. Errors are QpError and ConfigError, and RefusedError."""
+
+    transport: str
+
+    @property
+    def endpoint(self) -> Transport[P]:
+        """Of which they are."""
+
+    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+        """Registers memory for a protection domain."""
+
+    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> P:
+        """A queue pair in RESET."""
+
+    def destroy_cq(self, cq: CompletionQueue) -> None:
+        """Forgets a completion queue."""
+
+    def profiles(self, qp: P, ev: str, cc: str) -> None:
+        """Checks that both profiles can be used, and gives them to a queue pair before it has a peer."""
+
+    def accept(self, qp: P, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+        """INIT -> RTR."""
+
+    def ready(self, qp: P, document: Mapping[str, Any], now: int) -> None:
+        """RTR -> RTS."""
+
+    def fail(self, qp: P, now: int) -> None:
+        """Any state -> ERROR."""
+
+    def reset(self, qp: P, now: int) -> None:
+        """Any state -> RESET."""
+
+    def set(self, qp: P, attributes: Mapping[str, Any], now: int) -> None:
+        """Sets attributes of `ATTRIBUTES`."""
+
+    def attributes(self, qp: P) -> dict[str, Any]:
+        """All that can be asked of a queue pair."""
+
+    def evs(self, qp: P) -> list[dict[str, Any]]:
+        """Its EVs."""
+
+    def capabilities(self) -> DeviceCap:
+        """Of the device."""
+
+
+class MrcPairs:
+    """See `Pairs`."""
+
+    transport = "mrc"
+
+    def __init__(self, endpoint: Endpoint, config: NodeConfig, controller: NodeController) -> None:
+        self.endpoint = endpoint
+        self.config = config
+        self.controller = controller
+        self._towards: dict[tuple[int, str], tuple[EvConfig, EvConfig]] = {}
+
+    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+        """See `Pairs`."""
+        return self.endpoint.register_memory(buffer, writable=writable, domain=domain)
+
+    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> QueuePair:
+        """See `Pairs`."""
+        return self.endpoint.create_qp(send, recv, domain=domain)
+
+    def destroy_cq(self, cq: CompletionQueue) -> None:
+        """See `Pairs`."""
+        self.endpoint.destroy_cq(cq)
+
+    def _made(self, ev: str, cc: str, peer: str | None) -> tuple[EvConfig | None, CcConfig | None]:
+        profiles = self.controller.profiles_for(ev, cc)
+        chosen = profiles.ev
+        if peer is not None and profiles.per_peer and chosen is not None:
+            # One profile for all queue pairs to a peer: their EVs are the same.
+            known = self._towards.get((id(chosen), peer))
+            if known is None:
+                known = self._towards[id(chosen), peer] = (chosen, self.config.ev_towards(chosen, peer))
+            chosen = known[1]
+        return chosen, profiles.cc
+
+    def profiles(self, qp: QueuePair, ev: str, cc: str) -> None:
+        """See `Pairs`."""
+        self.endpoint.set_profiles(qp, *self._made(ev, cc, None))
+
+    def accept(self, qp: QueuePair, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+        """See `Pairs`."""
+        try:
+            peer = str(ipaddress.IPv6Address(document.get("address", "")))
+        except ValueError as error:
+            raise RefusedError(errno.EINVAL, f"the peer's document: address: {error}") from None
+        self.endpoint.set_profiles(qp, *self._made(ev, cc, peer))
+        self.endpoint.accept(qp, document, now)
+
+    def ready(self, qp: QueuePair, document: Mapping[str, Any], now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
+
+    def fail(self, qp: QueuePair, now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.modify(qp, QpState.ERROR, now)
+
+    def reset(self, qp: QueuePair, now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.modify(qp, QpState.RESET, now)
+
+    def set(self, qp: QueuePair, attributes: Mapping[str, Any], now: int) -> None:
+        """See `Pairs`."""
+        if set(attributes) == {"mpr_dest"} and qp.state in (QpState.RTR, QpState.RTS):
+            if type(attributes["mpr_dest"]) is not int:
+                raise RefusedError(errno.EINVAL, f"mpr_dest is {attributes['mpr_dest']!r}; it is an integer")
+            self.endpoint.set_mpr(qp, attributes["mpr_dest"])
+            return
+        for name, value in attributes.items():
+            if name not in ATTRIBUTES:
+                raise RefusedError(errno.EINVAL, f"no attribute '{name}'; known: {', '.join(ATTRIBUTES)}")
+            if qp.state not in ATTRIBUTES[name]:
+                states = ", ".join(state.value for state in ATTRIBUTES[name])
+                raise RefusedError(errno.EINVAL, f"{name} is set in {states}; the queue pair is in {qp.state.value}")
+            kind = type(getattr(qp.reliability, name))
+            if type(value) is not kind:
+                raise RefusedError(errno.EINVAL, f"{name} is {value!r}; it is of type {kind.__name__}")
+        # Ranges are those of the configuration.
+        checked: ReliabilityConfig = dataclasses.replace(qp.reliability, **attributes)
+        for name in attributes:
+            setattr(qp.attributes, name, getattr(checked, name))
+
+    def attributes(self, qp: QueuePair) -> dict[str, Any]:
+        """See `Pairs`."""
+        own = {name: getattr(qp.attributes, name) for name in ATTRIBUTES}
+        found = {**own, "path_mtu": qp.attributes.mtu, "sq_psn": qp.sq_psn}
+        if qp.connected:
+            found["dest_qp_num"] = qp.association.remote_number
+            found["remote_address"] = str(ipaddress.IPv6Address(qp.peer.address))
+        return {**found, "error": qp.error.value if qp.error is not None else None}
+
+    def evs(self, qp: QueuePair) -> list[dict[str, Any]]:
+        """See `Pairs`."""
+        return self.endpoint.query_evs(qp)
+
+    def capabilities(self) -> DeviceCap:
+        """See `Pairs`."""
+        return DeviceCap.TRIM_NACK | DeviceCap.DYNAMIC_MPR | DeviceCap.SVC_TIME
+
+
+class RocePairs:
+    """See `Pairs`. The baseline has neither profiles nor attributes, and goes from INIT to RTS in one step."""
+
+    transport = "roce"
+
+    def __init__(self, endpoint: RoceEndpoint) -> None:
+        self.endpoint = endpoint
+
+    def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
+        """See `Pairs`."""
+        return self.endpoint.register_memory(buffer, writable=writable)
+
+    def create(self, send: CompletionQueue, recv: CompletionQueue, domain: int) -> RoceQueuePair:
+        """See `Pairs`."""
+        return self.endpoint.create_qp(send, recv)
+
+    def destroy_cq(self, cq: CompletionQueue) -> None:
+        """See `Pairs`."""
+        self.endpoint.destroy_cq(cq)
+
+    def profiles(self, qp: RoceQueuePair, ev: str, cc: str) -> None:
+        """See `Pairs`."""
+        if (ev, cc) != (DEFAULT, DEFAULT):
+            raise RefusedError(errno.EOPNOTSUPP, "profiles are of MRC; this host's transport is roce")
+
+    def accept(self, qp: RoceQueuePair, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.connect(qp, document, now)
+
+    def ready(self, qp: RoceQueuePair, document: Mapping[str, Any], now: int) -> None:
+        """It is, since `accept`."""
+
+    def fail(self, qp: RoceQueuePair, now: int) -> None:
+        """See `Pairs`."""
+        self.endpoint.fail_qp(qp)
+
+    def reset(self, qp: RoceQueuePair, now: int) -> None:
+        """See `Pairs`."""
+        raise RefusedError(errno.EOPNOTSUPP, "a queue pair of roce is destroyed and made anew, not reset")
+
+    def set(self, qp: RoceQueuePair, attributes: Mapping[str, Any], now: int) -> None:
+        """See `Pairs`."""
+        if attributes:
+            raise RefusedError(errno.EOPNOTSUPP, f"{min(attributes)} is an attribute of MRC; this transport is roce")
+
+    def attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
+        """See `Pairs`."""
+        return {"path_mtu": qp.mtu, "sq_psn": qp.start_psn, "error": None}
+
+    def evs(self, qp: RoceQueuePair) -> list[dict[str, Any]]:
+        """See `Pairs`."""
+        return []
+
+    def capabilities(self) -> DeviceCap:
+        """See `Pairs`."""
+        return DeviceCap.NONE

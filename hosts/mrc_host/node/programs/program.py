@@ -1,0 +1,495 @@
+"""One program: its objects by number, and the requests that come by its socket (`mrc_host.verbs.connection`).
+
+Nothing that a program says or writes is believed: every number is looked up among its own objects, every range checked.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from mrc_host.node.controller import DEFAULT
+from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region
+from mrc_host.node.programs.pairs import Pairs
+from mrc_host.node.programs.shared import Memory, Resources
+from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, integer, wanted
+from mrc_host.proto.events import QpState as ProtoState
+from mrc_host.proto.transport import Pair
+from mrc_host.verbs import layout
+from mrc_host.verbs.layout import Access, EventType, QpState
+from mrc_host.verbs.ring import Consumer, Producer
+
+P = TypeVar("P", bound=Pair)
+Answer = tuple[dict[str, Any], list[int]]
+EVENTS: Final = 1024
+HINTS: Final = ("num_qps_per_peer", "num_send_peers", "num_remote_recv_peers")
+MAX_HINTS: Final = 1 << 16
+STATES: Final = {
+    ProtoState.RESET: QpState.RESET,
+    ProtoState.INIT: QpState.INIT,
+    ProtoState.RTR: QpState.RTR,
+    ProtoState.RTS: QpState.RTS,
+    ProtoState.ERROR: QpState.ERR,
+}
+
+
+class Program(Generic[P]):
+    """See the module's docstring.
+
+    Args:
+        number: of the program on this host.
+        pairs: the transport.
+        limits: what it may have.
+        resources: what makes memory and bells.
+        ports: whether each port of the host is up.
+        address: of the host, as text.
+        domains: gives protection domains numbers that no other program has.
+
+    Raises:
+        OSError: there is no memory for its rings.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        pairs: Pairs[P],
+        limits: Limits,
+        resources: Resources,
+        *,
+        ports: Callable[[], list[bool]],
+        address: str,
+        domains: Callable[[], int],
+        mtu: int,
+    ) -> None:
+        self.number = number
+        self.of = pairs
+        self.limits = limits
+        self.resources = resources
+        self.ports = ports
+        self.address = address
+        self.mtu = mtu
+        self._new_domain = domains
+        self.used = 0  # bytes of memory
+        self.regions: dict[int, Region] = {}  # by L_Key, which is the R_Key
+        self.domains: dict[int, int] = {}  # with the number of objects in each
+        self.channels: dict[int, Channel] = {}
+        self.queues: dict[int, Queue] = {}
+        self.pairs: dict[int, QueuePairOf[P]] = {}
+        self.hints: dict[int, Hint] = {}
+        self._next = 1
+        self.events_lost = 0
+        capacity = layout.power_of_two(limits.submissions)
+        self._memories = [self._memory(layout.ring_bytes(capacity, layout.REQUEST_BYTES))]
+        self._memories.append(self._memory(layout.ring_bytes(EVENTS, layout.EVENT_BYTES)))
+        self.submissions = Consumer(self._memories[0].buffer, capacity, layout.REQUEST_BYTES)
+        self.events = Producer(self._memories[1].buffer, EVENTS, layout.EVENT_BYTES)
+        self.doorbell = resources.bell()
+        self.event_bell = resources.bell()
+        self._requests: dict[str, Callable[[Mapping[str, Any], int], Answer]] = {
+            "query_device": self._query_device,
+            "query_port": self._query_port,
+            "alloc_pd": self._alloc_pd,
+            "dealloc_pd": self._dealloc_pd,
+            "reg_mr": self._reg_mr,
+            "dereg_mr": self._dereg_mr,
+            "create_channel": self._create_channel,
+            "destroy_channel": self._destroy_channel,
+            "create_cq": self._create_cq,
+            "destroy_cq": self._destroy_cq,
+            "create_qp": self._create_qp,
+            "destroy_qp": self._destroy_qp,
+            "modify_qp": self._modify_qp,
+            "query_qp": self._query_qp,
+            "query_evs": self._query_evs,
+            "document": self._document,
+            "create_hint": self._create_hint,
+            "modify_hint": self._modify_hint,
+            "query_hint": self._query_hint,
+            "destroy_hint": self._destroy_hint,
+        }
+
+    def greeting(self) -> Answer:
+        """What a program is told first, with the file descriptors of ring of submissions, ring of events, doorbell and
+        the bell of events."""
+        answer = {
+            "version": layout.VERSION,
+            "submissions": self.submissions.capacity,
+            "events": self.events.capacity,
+            "transport": self.of.transport,
+            "address": self.address,
+        }
+        files = [self._memories[0].fd, self._memories[1].fd, self.doorbell.fd, self.event_bell.fd]
+        return answer, files
+
+    def request(self, request: Mapping[str, Any], now: int) -> Answer:
+        """Carries out a request.
+
+        Raises:
+            RefusedError: it cannot be. QpError and ConfigError of the endpoint mean the same.
+        """
+        name = request.get("op")
+        handler = self._requests.get(name) if isinstance(name, str) else None
+        if handler is None:
+            raise RefusedError(errno.EINVAL, f"no request '{name}'; known: {', '.join(sorted(self._requests))}")
+        return handler(request, now)
+
+    def tell(self, kind: EventType, element: int, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> None:
+        """An asynchronous event; one that finds no room is counted.
+
+        Raises:
+            RingCorrupt: the program has spoilt the ring.
+        """
+        ring = self.events
+        if not ring.room():
+            self.events_lost += 1
+            ring.note(self.events_lost)
+            return
+        at = ring.at(ring.tail)
+        said = text.encode()[: layout.EVENT_TEXT_BYTES]
+        layout.EVENT.pack_into(ring.buffer, at, kind, element, a & 0xFFFFFFFF, b, c, said)
+        ring.tail += 1
+        ring.publish()
+        self.event_bell.ring(1)
+
+    def close(self, now: int) -> None:
+        """Gives back all that the program has, whatever state it is in."""
+        for pair in list(self.pairs.values()):
+            self._drop_pair(pair, now)
+        for queue in self.queues.values():
+            self.of.destroy_cq(queue.inner)
+            queue.memory.close()
+        for region in self.regions.values():
+            self.of.endpoint.deregister_memory(region.region)
+            region.memory.close()
+        for channel in self.channels.values():
+            channel.bell.close()
+        for memory in self._memories:
+            memory.close()
+        self.doorbell.close()
+        self.event_bell.close()
+        for objects in (self.queues, self.regions, self.channels, self.hints, self.domains):
+            objects.clear()
+
+    # -- memory and protection domains ------------------------------------------------------------------------
+
+    def _memory(self, nbytes: int) -> Memory:
+        if self.used + nbytes > self.limits.memory:
+            raise RefusedError(
+                errno.ENOMEM,
+                f"{nbytes} bytes of memory, and {self.used} are in use; this host allows {self.limits.memory} to a "
+                "program (`agents.verbs.memory`)",
+            )
+        try:
+            memory = self.resources.memory(nbytes)
+        except OSError as error:
+            raise RefusedError(error.errno or errno.ENOMEM, f"{nbytes} bytes of memory: {error.strerror}") from error
+        self.used += nbytes
+        return memory
+
+    def _free(self, memory: Memory) -> None:
+        self.used -= len(memory.buffer)
+        memory.close()
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def _alloc_pd(self, request: Mapping[str, Any], now: int) -> Answer:
+        wanted("protection domains", len(self.domains) + 1, self.limits.regions, "regions")
+        number = self._new_domain()
+        self.domains[number] = 0
+        return {"pd": number}, []
+
+    def _domain(self, request: Mapping[str, Any]) -> int:
+        number = integer(request, "pd", 0, layout.WORD)
+        if number not in self.domains:
+            raise RefusedError(errno.EINVAL, f"no protection domain {number} of this program")
+        return number
+
+    def _dealloc_pd(self, request: Mapping[str, Any], now: int) -> Answer:
+        number = self._domain(request)
+        if self.domains[number]:
+            raise RefusedError(
+                errno.EBUSY, f"{self.domains[number]} objects are in the protection domain; they go first"
+            )
+        del self.domains[number]
+        return {}, []
+
+    def _reg_mr(self, request: Mapping[str, Any], now: int) -> Answer:
+        domain = self._domain(request)
+        length = integer(request, "length", 1, 1 << 44)
+        access = Access(integer(request, "access", 0, int(Access.LOCAL_WRITE | Access.REMOTE_WRITE)))
+        if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
+            raise RefusedError(errno.EINVAL, "REMOTE_WRITE needs LOCAL_WRITE, as in ibv_reg_mr")
+        wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
+        memory = self._memory(length)
+        made = self.of.register(memory.buffer, domain, Access.REMOTE_WRITE in access)
+        self.regions[made.rkey] = Region(made, memory, domain, access)
+        self.domains[domain] += 1
+        return {"key": made.rkey, "addr": made.va}, [memory.fd]
+
+    def _dereg_mr(self, request: Mapping[str, Any], now: int) -> Answer:
+        key = integer(request, "key", 0, 0xFFFFFFFF)
+        region = self.regions.get(key)
+        if region is None:
+            raise RefusedError(errno.EINVAL, f"no memory region with the key {key:#010x} of this program")
+        if region.uses:
+            raise RefusedError(errno.EBUSY, f"{region.uses} work requests under way read from the memory region")
+        del self.regions[key]
+        self.domains[region.domain] -= 1
+        self.of.endpoint.deregister_memory(region.region)
+        self._free(region.memory)
+        return {}, []
+
+    # -- completion queues --------------------------------------------------------------------------------------
+
+    def _create_channel(self, request: Mapping[str, Any], now: int) -> Answer:
+        wanted("completion channels", len(self.channels) + 1, self.limits.completion_queues, "completion_queues")
+        try:
+            bell = self.resources.bell()
+        except OSError as error:
+            raise RefusedError(error.errno or errno.EMFILE, f"a completion channel: {error.strerror}") from error
+        channel = Channel(self._number(), bell)
+        self.channels[channel.number] = channel
+        return {"channel": channel.number}, [bell.fd]
+
+    def _destroy_channel(self, request: Mapping[str, Any], now: int) -> Answer:
+        channel = self.channels.get(integer(request, "channel", 0, layout.WORD))
+        if channel is None:
+            raise RefusedError(errno.EINVAL, "no such completion channel of this program")
+        if channel.queues:
+            raise RefusedError(errno.EBUSY, f"{channel.queues} completion queues use the channel; destroy them first")
+        del self.channels[channel.number]
+        channel.bell.close()
+        return {}, []
+
+    def _create_cq(self, request: Mapping[str, Any], now: int) -> Answer:
+        entries = integer(request, "cqe", 1, 1 << 30)
+        wanted("entries of a completion queue", entries, self.limits.completions, "completions")
+        wanted("completion queues", len(self.queues) + 1, self.limits.completion_queues, "completion_queues")
+        channel = None
+        if request.get("channel") is not None:
+            channel = self.channels.get(integer(request, "channel", 0, layout.WORD))
+            if channel is None:
+                raise RefusedError(errno.EINVAL, "no such completion channel of this program")
+        capacity = layout.power_of_two(entries)
+        memory = self._memory(layout.ring_bytes(capacity, layout.COMPLETION_BYTES))
+        queue = Queue(self.of.endpoint.create_cq(1 << 20), memory, capacity, channel)
+        self.queues[queue.number] = queue
+        if channel is not None:
+            channel.queues += 1
+        return {"cq": queue.number, "cqe": capacity}, [memory.fd]
+
+    def _queue(self, request: Mapping[str, Any], name: str) -> Queue:
+        number = integer(request, name, 0, layout.WORD)
+        if number not in self.queues:
+            raise RefusedError(errno.EINVAL, f"no completion queue {number} of this program")
+        return self.queues[number]
+
+    def _destroy_cq(self, request: Mapping[str, Any], now: int) -> Answer:
+        queue = self._queue(request, "cq")
+        if queue.users:
+            raise RefusedError(
+                errno.EBUSY, f"{len(queue.users)} queue pairs use the completion queue; destroy them first"
+            )
+        self.of.destroy_cq(queue.inner)
+        del self.queues[queue.number]
+        if queue.channel is not None:
+            queue.channel.queues -= 1
+        self._free(queue.memory)
+        return {}, []
+
+    # -- queue pairs --------------------------------------------------------------------------------------------
+
+    def _create_qp(self, request: Mapping[str, Any], now: int) -> Answer:
+        domain = self._domain(request)
+        send, recv = self._queue(request, "send_cq"), self._queue(request, "recv_cq")
+        max_send = integer(request, "max_send_wr", 1, 1 << 30)
+        max_recv = integer(request, "max_recv_wr", 0, 1 << 30)
+        max_sge = integer(request, "max_send_sge", 0, layout.MAX_SGE)
+        max_inline = integer(request, "max_inline_data", 0, layout.INLINE_BYTES)
+        wanted("work requests of a send queue", max_send, self.limits.work_requests, "work_requests")
+        wanted("work requests of a receive queue", max_recv, self.limits.work_requests, "work_requests")
+        wanted("queue pairs", len(self.pairs) + 1, self.limits.queue_pairs, "queue_pairs")
+        for queue in (send, recv):
+            if queue.overflowed:
+                raise RefusedError(errno.EINVAL, f"completion queue {queue.number} has overflowed; create another one")
+        made = self.of.create(send.inner, recv.inner, domain)
+        pair = QueuePairOf(
+            made, made.number, domain, send, recv, bool(request.get("sq_sig_all")), max_send, max_recv, max_sge,
+            max_inline, DEFAULT, DEFAULT,
+        )  # fmt: skip
+        self.pairs[pair.number] = pair
+        self.domains[domain] += 1
+        for queue in {send, recv}:
+            queue.users.append(pair)
+        return {"qp_num": pair.number}, []
+
+    def pair(self, request: Mapping[str, Any]) -> QueuePairOf[P]:
+        """The queue pair that a request names."""
+        number = integer(request, "qp", 0, 0xFFFFFF)
+        if number not in self.pairs:
+            raise RefusedError(errno.EINVAL, f"no queue pair {number} of this program")
+        return self.pairs[number]
+
+    def _drop_pair(self, pair: QueuePairOf[P], now: int) -> None:
+        del self.pairs[pair.number]
+        self.domains[pair.domain] -= 1
+        for queue in {pair.send, pair.recv}:
+            queue.users.remove(pair)
+        for posted in pair.posted:
+            for region in posted.regions:
+                region.uses -= 1
+        if pair.hint is not None:
+            self.hints[pair.hint].users -= 1
+        self.of.endpoint.destroy_qp(pair.qp, now)
+
+    def _destroy_qp(self, request: Mapping[str, Any], now: int) -> Answer:
+        self._drop_pair(self.pair(request), now)
+        return {}, []
+
+    def _document(self, request: Mapping[str, Any], now: int) -> Answer:
+        return {"document": self.of.endpoint.local_attributes(self.pair(request).qp)}, []
+
+    def _modify_qp(self, request: Mapping[str, Any], now: int) -> Answer:
+        """Attributes first, then at most one step of the state."""
+        pair = self.pair(request)
+        attributes = request.get("attributes", {})
+        if not isinstance(attributes, dict):
+            raise RefusedError(errno.EINVAL, "attributes is no object")
+        ev, cc = request.get("ev_profile", pair.ev_profile), request.get("cc_profile", pair.cc_profile)
+        if not isinstance(ev, str) or not isinstance(cc, str):
+            raise RefusedError(errno.EINVAL, "profiles are named by texts")
+        if (ev, cc) != (pair.ev_profile, pair.cc_profile):
+            self.of.profiles(pair.qp, ev, cc)
+            pair.ev_profile, pair.cc_profile = ev, cc
+        if "hint" in request:
+            self._assign_hint(pair, request)
+        if attributes:
+            self.of.set(pair.qp, attributes, now)
+        if request.get("state") is not None:
+            self._step(pair, QpState(integer(request, "state", 0, 6)), request.get("document"), now)
+        return {"state": int(STATES[pair.qp.state])}, []
+
+    def _step(self, pair: QueuePairOf[P], state: QpState, document: Any, now: int) -> None:
+        if state is QpState.ERR:
+            self.of.fail(pair.qp, now)
+        elif state is QpState.RESET:
+            self.of.reset(pair.qp, now)
+            pair.document = None
+        elif state is QpState.INIT:
+            if pair.qp.state is not ProtoState.RESET:
+                raise RefusedError(
+                    errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; INIT follows RESET"
+                )
+            self.of.endpoint.local_attributes(pair.qp)
+        elif state is QpState.RTR:
+            if not isinstance(document, dict):
+                raise RefusedError(errno.EINVAL, "the way to RTR needs the peer's document")
+            self.of.accept(pair.qp, pair.ev_profile, pair.cc_profile, document, now)
+            pair.document = document
+        elif pair.document is None:
+            raise RefusedError(errno.EINVAL, f"queue pair {pair.number} is in {pair.qp.state.value}; RTS follows RTR")
+        else:
+            self.of.ready(pair.qp, pair.document, now)
+
+    def _query_qp(self, request: Mapping[str, Any], now: int) -> Answer:
+        pair = self.pair(request)
+        return {
+            "state": int(STATES[pair.qp.state]),
+            "ev_profile": pair.ev_profile,
+            "cc_profile": pair.cc_profile,
+            "hint": pair.hint,
+            "sends_posted": len(pair.posted),
+            "receives_posted": pair.receiving,
+            "why": pair.why,
+            "attributes": self.of.attributes(pair.qp),
+        }, []
+
+    def _query_evs(self, request: Mapping[str, Any], now: int) -> Answer:
+        """A part at a time: a message on the socket is not large."""
+        rows = self.of.evs(self.pair(request).qp)
+        first = integer(request, "first", 0, 1 << 20, 0)
+        part = [[row["ev"], row["plane"], str(row["state"]), row["active"], row["losses"]] for row in rows]
+        return {"evs": part[first : first + 512], "count": len(rows)}, []
+
+    # -- the device ---------------------------------------------------------------------------------------------
+
+    def _query_device(self, request: Mapping[str, Any], now: int) -> Answer:
+        limits = self.limits
+        return {
+            "mrc_protocol_version": layout.PROTOCOL_VERSION,
+            "max_wimm": 32767,
+            "max_wimm_dest": 32767,
+            "max_mpr": 255,
+            "mpr_resolution": 1,
+            "max_qp_hint": MAX_HINTS,
+            "cap": int(self.of.capabilities()),
+            "transport": self.of.transport,
+            "max_mr_size": limits.memory,
+            "max_mr": limits.regions,
+            "max_qp": limits.queue_pairs,
+            "max_qp_wr": limits.work_requests,
+            "max_sge": layout.MAX_SGE,
+            "max_inline_data": layout.INLINE_BYTES,
+            "max_cq": limits.completion_queues,
+            "max_cqe": limits.completions,
+            "max_msg_sz": MAX_MESSAGE_BYTES,
+            "phys_port_cnt": len(self.ports()),
+            "gid": self.address,
+            "memory_used": self.used,
+        }, []
+
+    def _query_port(self, request: Mapping[str, Any], now: int) -> Answer:
+        ports = self.ports()
+        port = integer(request, "port", 1, len(ports))
+        return {"active": ports[port - 1], "active_mtu": self.mtu, "max_msg_sz": MAX_MESSAGE_BYTES}, []
+
+    # -- hints --------------------------------------------------------------------------------------------------
+
+    def _hint(self, request: Mapping[str, Any]) -> Hint:
+        number = integer(request, "hint", 0, layout.WORD)
+        if number not in self.hints:
+            raise RefusedError(errno.EINVAL, f"no queue pair hint {number} of this program")
+        return self.hints[number]
+
+    @staticmethod
+    def _hinted(request: Mapping[str, Any]) -> dict[str, int]:
+        given = request.get("attributes", {})
+        if not isinstance(given, dict) or set(given) - set(HINTS):
+            raise RefusedError(errno.EINVAL, f"attributes of a hint are {', '.join(HINTS)}")
+        return {name: integer(given, name, 0, 1 << 31) for name in given}
+
+    def _create_hint(self, request: Mapping[str, Any], now: int) -> Answer:
+        attributes = dict.fromkeys(HINTS, 0) | self._hinted(request)
+        if len(self.hints) >= MAX_HINTS:
+            raise RefusedError(errno.ENOMEM, f"{MAX_HINTS} queue pair hints are all there are")
+        number = self._number()
+        self.hints[number] = Hint(attributes)
+        return {"hint": number}, []
+
+    def _modify_hint(self, request: Mapping[str, Any], now: int) -> Answer:
+        self._hint(request).attributes.update(self._hinted(request))
+        return {}, []
+
+    def _query_hint(self, request: Mapping[str, Any], now: int) -> Answer:
+        hint = self._hint(request)
+        return {"attributes": hint.attributes, "users": hint.users}, []
+
+    def _destroy_hint(self, request: Mapping[str, Any], now: int) -> Answer:
+        hint = self._hint(request)
+        if hint.users:
+            raise RefusedError(errno.EBUSY, f"{hint.users} queue pairs name the hint")
+        del self.hints[request["hint"]]
+        return {}, []
+
+    def _assign_hint(self, pair: QueuePairOf[P], request: Mapping[str, Any]) -> None:
+        new = None if request["hint"] is None else self._hint(request)
+        if pair.qp.state not in (ProtoState.RESET, ProtoState.INIT):
+            raise RefusedError(errno.EINVAL, f"a hint is given in RESET or INIT, not in {pair.qp.state.value}")
+        if pair.hint is not None:
+            self.hints[pair.hint].users -= 1
+        pair.hint = request["hint"]
+        if new is not None:
+            new.users += 1

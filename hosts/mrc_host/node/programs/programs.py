@@ -1,0 +1,242 @@
+"""All programs on a host: who they are, when they are served, and what of the endpoint's events is whose.
+
+A program that breaks the rules of its rings loses its connection, and with it all it has; nothing else notices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from mrc_host.node.programs.completions import deliver
+from mrc_host.node.programs.objects import QueuePairOf
+from mrc_host.node.programs.pairs import Pairs
+from mrc_host.node.programs.program import Answer, Program
+from mrc_host.node.programs.shared import Resources
+from mrc_host.node.programs.submissions import serve
+from mrc_host.node.quota import Limits, RefusedError
+from mrc_host.proto.events import (
+    CompletionsReady,
+    ErrorReason,
+    EvChanged,
+    Event,
+    EvState,
+    PortChanged,
+    QpError,
+    QpState,
+    QpStateChanged,
+)
+from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.transport import Pair
+from mrc_host.verbs.layout import EventType
+from mrc_host.verbs.ring import RingCorrupt
+
+P = TypeVar("P", bound=Pair)
+#: Work requests that are taken from one program before the next one has its turn.
+BUDGET: Final = 256
+EINVAL: Final = 22
+EMFILE: Final = 24
+_EV_EVENTS: Final = {
+    EvState.GOOD: EventType.EV_GOOD,
+    EvState.SKIP: EventType.EV_GOOD,
+    EvState.ASSUMED_BAD: EventType.EV_ASSUMED_BAD,
+    EvState.DENIED: EventType.EV_DENIED,
+}
+
+
+class Programs(Generic[P]):
+    """See the module's docstring.
+
+    Args:
+        pairs: the transport.
+        limits: what programs may have.
+        ports: whether each port of the host is up.
+        address: of the host, as text.
+        mtu: of the path.
+        fault: told of an error of ours, with where and when.
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs[P],
+        limits: Limits,
+        *,
+        ports: Callable[[], list[bool]],
+        address: str,
+        mtu: int,
+        fault: Callable[[str, Exception, int], None],
+    ) -> None:
+        self.pairs = pairs
+        self.limits = limits
+        self.ports = ports
+        self.address = address
+        self.mtu = mtu
+        self.fault = fault
+        self.connected: dict[int, tuple[Program[P], Callable[[str, int], None]]] = {}
+        self._now = 0
+        self.ejected = 0  # programs that broke a rule
+        self._numbers = itertools.count(1)
+        self._domains = itertools.count(1)
+
+    # -- programs come and go ---------------------------------------------------------------------------------
+
+    def connect(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[P]:
+        """A new program. `hang_up(why, now)` is to close its connection, by which `disconnect` comes about.
+
+        Raises:
+            RefusedError: there are too many.
+        """
+        if len(self.connected) >= self.limits.programs:
+            raise RefusedError(
+                EMFILE,
+                f"{len(self.connected)} programs are connected; this host allows no more (`agents.verbs.programs`)",
+            )
+        program = Program(
+            next(self._numbers),
+            self.pairs,
+            self.limits,
+            resources,
+            ports=self.ports,
+            address=self.address,
+            domains=lambda: next(self._domains),
+            mtu=self.mtu,
+        )
+        self.connected[program.number] = (program, hang_up)
+        return program
+
+    def disconnect(self, program: Program[P], now: int) -> None:
+        """A program is gone, in whatever way: all that it had goes, too."""
+        if self.connected.pop(program.number, None) is not None:
+            program.close(now)
+
+    def request(self, program: Program[P], request: Mapping[str, Any], now: int) -> Answer:
+        """A request of a program; what it has posted before counts first.
+
+        Raises:
+            RefusedError: it is refused.
+        """
+        self._serve(program, now, 1 << 16)
+        if program.number not in self.connected:
+            raise RefusedError(EINVAL, "the program has spoilt its rings and lost its connection")
+        try:
+            return program.request(request, now)
+        except (QpError, ConfigError, ValueError, KeyError, TypeError) as error:
+            raise RefusedError(EINVAL, str(error)) from error
+
+    def _eject(self, program: Program[P], why: str, now: int) -> None:
+        self.ejected += 1
+        if program.number in self.connected:
+            self.connected[program.number][1](why, now)
+
+    # -- serving ------------------------------------------------------------------------------------------------
+
+    def posted(self) -> bool:
+        """Whether a program has posted something that has not been taken yet."""
+        for program, _ in self.connected.values():
+            ring = program.submissions
+            if ring.words[0] != ring.head:
+                return True
+        return False
+
+    def serve(self, now: int, /) -> None:
+        """Takes what programs have posted; of each no more at once than is fair."""
+        if not self.posted():
+            return
+        self.pairs.endpoint.handle_timer(now)  # what is posted counts from now on
+        for program, _ in list(self.connected.values()):
+            self._serve(program, now, BUDGET)
+
+    def _serve(self, program: Program[P], now: int, budget: int) -> None:
+        try:
+            serve(program, now, budget)
+        except RingCorrupt as error:
+            self._eject(program, f"its ring of work requests: {error}", now)
+        except Exception as error:  # noqa: BLE001 - an error of ours is contained where it arose
+            self.fault("a program's work requests", error, now)
+            self._eject(program, f"internal fault: {error}", now)
+
+    def tell(self) -> None:
+        """Rings the bells of the completion channels that something has come for."""
+        for program, _ in self.connected.values():
+            for channel in program.channels.values():
+                if channel.due:
+                    channel.bell.ring(channel.due)
+                    channel.due = 0
+
+    # -- events of the endpoint -----------------------------------------------------------------------------------
+
+    def completions(self, number: int, now: int) -> None:
+        """Something has completed into a queue that may be a program's."""
+        for program, _ in list(self.connected.values()):
+            queue = program.queues.get(number)
+            if queue is not None:
+                try:
+                    deliver(program, queue, now)
+                except RingCorrupt as error:
+                    self._eject(program, f"a ring of completions: {error}", now)
+                except Exception as error:  # noqa: BLE001
+                    self.fault("a program's completions", error, now)
+                    self._eject(program, f"internal fault: {error}", now)
+                return
+
+    def owner(self, number: int) -> tuple[Program[P], QueuePairOf[P]] | None:
+        """Whose a queue pair is."""
+        for program, _ in self.connected.values():
+            pair = program.pairs.get(number)
+            if pair is not None:
+                return program, pair
+        return None
+
+    def event(self, event: Event, now: int) -> None:
+        """Tells the programs that an event concerns."""
+        self._now = now
+        if isinstance(event, CompletionsReady):
+            return
+        if isinstance(event, PortChanged):
+            if event.peer is None:
+                kind = EventType.PORT_ACTIVE if event.up else EventType.PORT_ERR
+            else:
+                kind = EventType.PEER_PORT_ACTIVE if event.up else EventType.PEER_PORT_ERR
+            for program, _ in list(self.connected.values()):
+                self._tell(program, kind, event.port + 1)
+        elif isinstance(event, QpStateChanged):
+            found = self.owner(event.qpn)
+            if found is None or event.new is not QpState.ERROR:
+                return
+            program, pair = found
+            if event.reason is ErrorReason.REQUESTED and not pair.why:
+                return
+            reason = event.reason.value if event.reason is not None else ""
+            pair.why = pair.why or reason
+            self._tell(program, EventType.QP_FATAL, event.qpn, text=pair.why)
+        elif isinstance(event, EvChanged):
+            found = self.owner(event.qpn)
+            if found is not None:
+                kind = _EV_EVENTS[event.new]
+                self._tell(found[0], kind, event.qpn, event.ev, event.plane, event.losses, event.cause)
+
+    def _tell(
+        self, program: Program[P], kind: EventType, element: int, a: int = 0, b: int = 0, c: int = 0, text: str = ""
+    ) -> None:
+        try:
+            program.tell(kind, element, a, b, c, text)
+        except RingCorrupt as error:
+            self._eject(program, f"its ring of events: {error}", self._now)
+
+    def document(self) -> dict[str, Any]:
+        """Of all programs, as JSON."""
+        return {
+            "programs": [
+                {
+                    "number": program.number,
+                    "memory": program.used,
+                    "regions": len(program.regions),
+                    "queue_pairs": len(program.pairs),
+                    "completion_queues": len(program.queues),
+                    "events_lost": program.events_lost,
+                }
+                for program, _ in self.connected.values()
+            ],
+            "ejected": self.ejected,
+        }

@@ -1,0 +1,45 @@
+"""What a program shares with its agent: memory and bells, as the agent's process makes them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Memory(Protocol):
+    """Memory that both see. `fd` is what the program maps it by; it can neither shrink nor grow."""
+
+    buffer: memoryview
+    fd: int
+
+    def close(self) -> None:
+        """Lets go of it; what still refers to `buffer` keeps the bytes."""
+
+
+class Bell(Protocol):
+    """A counter that the program can wait for by a file descriptor."""
+
+    fd: int
+
+    def ring(self, count: int) -> None:
+        """Adds to the counter; never blocks."""
+
+    def close(self) -> None:
+        """Lets go of it."""
+
+
+class Resources(Protocol):
+    """Makes both."""
+
+    def memory(self, nbytes: int) -> Memory:
+        """Zeroed memory.
+
+        Raises:
+            OSError: there is none.
+        """
+
+    def bell(self) -> Bell:
+        """A bell.
+
+        Raises:
+            OSError: there is none.
+        """

@@ -1,0 +1,68 @@
+"""How much of a host its programs may take, and how they are told that something is refused."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mrc_host.proto.limits import check_range
+
+#: What a work request takes at most, bytes, as `ibv_port_attr.max_msg_sz`.
+MAX_MESSAGE_BYTES: Final = 1 << 31
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of each program, but for `programs`, which is of the host. `memory` in bytes, with all rings; `work_requests` and
+    `completions` of one queue."""
+
+    programs: int = 16
+    memory: int = 1 << 30
+    regions: int = 1024
+    queue_pairs: int = 1024
+    completion_queues: int = 256
+    completions: int = 1 << 16
+    work_requests: int = 4096
+    submissions: int = 4096
+
+    def __post_init__(self) -> None:
+        check_range("verbs.programs", self.programs, 0, 1024)
+        check_range("verbs.memory", self.memory, 1 << 20, 1 << 44)
+        check_range("verbs.regions", self.regions, 1, 1 << 20)
+        check_range("verbs.queue_pairs", self.queue_pairs, 1, 1 << 16)
+        check_range("verbs.completion_queues", self.completion_queues, 1, 1 << 16)
+        check_range("verbs.completions", self.completions, 1, 1 << 22)
+        check_range("verbs.work_requests", self.work_requests, 1, 1 << 16)
+        check_range("verbs.submissions", self.submissions, 16, 1 << 16)
+
+
+class RefusedError(Exception):
+    """A request that is not carried out; `number` is an errno."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+def integer(request: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
+    """An argument of a request.
+
+    Raises:
+        RefusedError: it is missing, no integer, or out of range.
+    """
+    value = request.get(name, default)
+    if type(value) is not int or not low <= value <= high:
+        raise RefusedError(errno.EINVAL, f"{name} is {value!r}; it is an integer from {low} to {high}")
+    return value
+
+
+def wanted(name: str, value: int, limit: int, key: str) -> None:
+    """Checks an amount against a limit.
+
+    Raises:
+        RefusedError: it is beyond; the text names the key of the configuration.
+    """
+    if value > limit:
+        raise RefusedError(errno.ENOMEM, f"{value} {name}; this host allows {limit} (`agents.verbs.{key}`)")

@@ -1,0 +1,58 @@
+"""Verbs: the interface for programs on a host. The host's agent is their NIC; docs/verbs.md tells how to use it.
+
+Importing this loads nothing of the protocol.
+"""
+
+from mrc_host.verbs.completion import CompletionChannel, CompletionQueue, WorkCompletion, status_text
+from mrc_host.verbs.connection import DeviceLostError, VerbsError
+from mrc_host.verbs.device import (
+    AsyncEvent,
+    Context,
+    DeviceAttributes,
+    PortAttributes,
+    Version,
+    Versions,
+    open_device,
+    query_version,
+)
+from mrc_host.verbs.layout import Access, DeviceCap, EventType, QpState, SendFlags, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.memory import MemoryRegion, ProtectionDomain, RemoteMemory, Sge
+from mrc_host.verbs.queue_pair import Ev, QpAttributes, QpCap, QpHint, QueuePair, SendRequest
+from mrc_host.verbs.rendezvous import Rendezvous, exchange
+
+__all__ = [
+    "Access",
+    "AsyncEvent",
+    "CompletionChannel",
+    "CompletionQueue",
+    "Context",
+    "DeviceAttributes",
+    "DeviceCap",
+    "DeviceLostError",
+    "Ev",
+    "EventType",
+    "MemoryRegion",
+    "PortAttributes",
+    "ProtectionDomain",
+    "QpAttributes",
+    "QpCap",
+    "QpHint",
+    "QpState",
+    "QueuePair",
+    "RemoteMemory",
+    "Rendezvous",
+    "SendFlags",
+    "SendRequest",
+    "Sge",
+    "VerbsError",
+    "Version",
+    "Versions",
+    "WcFlags",
+    "WcOpcode",
+    "WcStatus",
+    "WorkCompletion",
+    "exchange",
+    "open_device",
+    "query_version",
+    "status_text",
+]

@@ -1,0 +1,146 @@
+"""A program's connection to the agent of its host: requests, their answers, the file descriptors beside them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import pathlib
+import select
+import socket
+import threading
+from typing import Any, Final
+
+from mrc_host.verbs import layout
+
+ENVIRONMENT: Final = "MRC_DEVICE"
+TIMEOUT_S: Final = 30.0
+_ANSWER_BYTES: Final = 1 << 20
+_MAX_FILES: Final = 8
+_SOCKET_SUFFIX: Final = ".verbs"
+
+
+class VerbsError(OSError):
+    """Something that is refused, with an errno as the C library would set it."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(number, text)
+
+    def __str__(self) -> str:
+        return f"{self.strerror} [{errno.errorcode.get(self.errno or 0, self.errno)}]"
+
+
+class DeviceLostError(VerbsError):
+    """The agent is gone, or has hung up on this program."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.ENODEV, text)
+
+
+def verbs_socket(control: pathlib.Path) -> pathlib.Path:
+    """The socket for programs of a host's agent, beside its control socket."""
+    return control.with_suffix(_SOCKET_SUFFIX)
+
+
+def device_path(name: str | None) -> pathlib.Path:
+    """The socket of a device: a path, or the name of a host of the lab that the program runs in; without a name that of
+    the environment, which `mrclab exec` sets.
+
+    Raises:
+        VerbsError: there is nothing to go by.
+    """
+    own = os.environ.get(ENVIRONMENT, "")
+    if name is None:
+        if not own:
+            raise VerbsError(
+                errno.ENODEV,
+                f"which device? `mrclab exec HOST -- ...` sets {ENVIRONMENT}; else name the socket of a host's agent",
+            )
+        return pathlib.Path(own)
+    if "/" in name:
+        return pathlib.Path(name)
+    return pathlib.Path(own or ".").parent / f"{name}{_SOCKET_SUFFIX}"
+
+
+class Connection:
+    """See the module's docstring. One request at a time; threads wait for each other."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(TIMEOUT_S)
+        try:
+            self._socket.connect(str(path))
+        except OSError as error:
+            self._socket.close()
+            raise VerbsError(
+                error.errno or errno.ENODEV,
+                f"device {path}: no agent answers ({error.strerror}); is the lab up, and the program in a host of it?",
+            ) from None
+
+    def fileno(self) -> int:
+        """Readable when the agent is gone."""
+        return self._socket.fileno()
+
+    def lost(self) -> bool:
+        """Whether the agent is gone; asks the kernel."""
+        if self._socket.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        with self._lock:
+            return bool(poll.poll(0))
+
+    def request(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Asks for something; the answer.
+
+        Raises:
+            VerbsError: refused.
+            DeviceLostError: there is no agent any more.
+        """
+        answer, files = self.request_files(name, **arguments)
+        for fd in files:
+            os.close(fd)
+        return answer
+
+    def request_files(self, name: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
+        """As `request`, with file descriptors, which are the caller's."""
+        with self._lock:
+            if self._socket.fileno() < 0:
+                raise DeviceLostError(f"device {self.path}: the context is closed")
+            try:
+                self._socket.send(json.dumps({"op": name, **arguments}).encode())
+                data, files, _, _ = socket.recv_fds(self._socket, _ANSWER_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
+            except TimeoutError:
+                self._socket.close()
+                raise DeviceLostError(f"device {self.path}: the agent does not answer in {TIMEOUT_S:.0f} s") from None
+            except OSError as error:
+                raise DeviceLostError(f"device {self.path}: the agent is gone ({error.strerror})") from None
+        if not data:
+            raise DeviceLostError(f"device {self.path}: the agent is gone")
+        answer: dict[str, Any] = json.loads(data)
+        if not answer.pop("ok"):
+            for fd in files:
+                os.close(fd)
+            raise VerbsError(answer["errno"], answer["error"])
+        return answer, files
+
+    def close(self) -> None:
+        """Hangs up."""
+        self._socket.close()
+
+
+def map_file(fd: int, nbytes: int) -> memoryview:
+    """Maps shared memory, and closes the file descriptor; the view keeps the mapping."""
+    try:
+        return memoryview(mmap.mmap(fd, nbytes))
+    finally:
+        os.close(fd)
+
+
+def check_version(answer: dict[str, Any]) -> None:
+    """Raises VerbsError when the agent is of another version."""
+    if answer["version"] != layout.VERSION:
+        raise VerbsError(errno.EPROTO, f"the agent speaks version {answer['version']}, not {layout.VERSION}")

@@ -1,0 +1,339 @@
+"""Devices and contexts: a host's agent, opened by a program."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mrc_host.verbs import layout
+from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, check_version, device_path, map_file
+from mrc_host.verbs.layout import DeviceCap, EventType
+from mrc_host.verbs.ring import Consumer, Producer
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_ROOM_WAIT_S: Final = 20e-6
+_ROOM_TIMEOUT_S: Final = 30.0
+
+
+class Version(NamedTuple):
+    """As `MRC_API_VER`."""
+
+    major: int
+    minor: int
+    subminor: int
+
+
+class Versions(NamedTuple):
+    """What `query_version` says: of the interface that this follows, and of the provider, which is this package."""
+
+    current: Version
+    last_supported: Version
+    vendor: Version
+    last_supported_vendor: Version
+
+
+def query_version() -> Versions:
+    """The versions of the interface."""
+    api = Version(*layout.API_VERSION)
+    own = Version(layout.VERSION, 0, 0)
+    return Versions(api, Version(1, 0, 0), own, own)
+
+
+@dataclass(frozen=True)
+class DeviceAttributes:
+    """What a device can do (`mrc_device_attr`, and of `ibv_device_attr` what there is of it). MPR in units of 128 PSNs,
+    sizes in bytes."""
+
+    mrc_protocol_version: int
+    max_wimm: int
+    max_wimm_dest: int
+    max_mpr: int
+    mpr_resolution: int
+    max_qp_hint: int
+    cap: DeviceCap
+    transport: str
+    max_mr_size: int
+    max_mr: int
+    max_qp: int
+    max_qp_wr: int
+    max_sge: int
+    max_inline_data: int
+    max_cq: int
+    max_cqe: int
+    max_msg_sz: int
+    phys_port_cnt: int
+    gid: str
+    memory_used: int
+
+
+@dataclass(frozen=True)
+class PortAttributes:
+    """A port: whether it is up, and sizes in bytes."""
+
+    active: bool
+    active_mtu: int
+    max_msg_sz: int
+
+
+@dataclass(frozen=True)
+class AsyncEvent:
+    """Something that happened outside of any work request; to be acknowledged by `ack`.
+
+    `element`: the number of a queue pair, a completion queue, or a port (from 1), by the type. Of an EV: its value, its
+    plane and the losses seen on it; `text` says why, where there is something to say.
+    """
+
+    type: EventType
+    element: int
+    ev: int
+    plane: int
+    losses: int
+    text: str
+    context: Context
+
+    def ack(self) -> None:
+        """Acknowledges it: what it concerns may be destroyed."""
+        self.context.ack_async_event(self)
+
+
+class Context:
+    """An open device: the parent of everything else. Use it as a context manager, or call `close`.
+
+    Threads may share it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        try:
+            answer, files = connection.request_files("hello", version=layout.VERSION, pid=os.getpid())
+            check_version(answer)
+        except BaseException:
+            connection.close()
+            raise
+        submissions, events, self._doorbell, self._event_bell = files
+        self.host: str = answer["host"]
+        self.address: str = answer["address"]
+        self.transport: str = answer["transport"]
+        capacity = answer["submissions"]
+        self._submissions = Producer(
+            map_file(submissions, layout.ring_bytes(capacity, layout.REQUEST_BYTES)), capacity, layout.REQUEST_BYTES
+        )
+        capacity = answer["events"]
+        self._events = Consumer(
+            map_file(events, layout.ring_bytes(capacity, layout.EVENT_BYTES)), capacity, layout.EVENT_BYTES
+        )
+        self._lock = threading.RLock()
+        self._held = 0  # batches under way: their end rings
+        self._posted = False
+        self._unacked: dict[tuple[bool, int], int] = {}  # by (of a queue pair, number)
+        #: Queue pairs by number; their counters are brought up to date by completions.
+        self.queue_pairs: dict[int, Any] = {}
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def request(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Asks the agent for something. Raises VerbsError."""
+        return self._connection.request(name, **arguments)
+
+    def request_files(self, name: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
+        """As `request`, with the file descriptors that come with the answer."""
+        return self._connection.request_files(name, **arguments)
+
+    def query_device(self) -> DeviceAttributes:
+        """What the device can do."""
+        answer = self.request("query_device")
+        return DeviceAttributes(**{**answer, "cap": DeviceCap(answer["cap"])})
+
+    def query_port(self, port: int) -> PortAttributes:
+        """A port, numbered from 1."""
+        return PortAttributes(**self.request("query_port", port=port))
+
+    def query_gid(self) -> str:
+        """The IPv6 address of the host on its fabric."""
+        return self.address
+
+    # -- submissions -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """What is posted in here wakes the agent once, at the end; other threads wait."""
+        with self._lock:
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+                if not self._held and self._posted:
+                    self._ring()
+
+    def _ring(self) -> None:
+        self._posted = False
+        self._submissions.publish()
+        os.eventfd_write(self._doorbell, 1)
+
+    def place(self) -> int:
+        """Where the next entry goes; under the lock, and followed by `submit`. Waits while the ring is full."""
+        ring = self._submissions
+        if ring.room():
+            return ring.at(ring.tail)
+        self._ring()
+        deadline = time.monotonic() + _ROOM_TIMEOUT_S
+        while not ring.room():
+            self.check()
+            if time.monotonic() > deadline:
+                raise VerbsError(errno.EAGAIN, f"device {self.host}: the agent takes no work requests")
+            time.sleep(_ROOM_WAIT_S)
+        return ring.at(ring.tail)
+
+    def submit(self) -> None:
+        """The entry at `place` is complete."""
+        self._submissions.tail += 1
+        if self._held:
+            self._posted = True
+        else:
+            self._ring()
+
+    def request_notify(self, queue: int, seen: int, solicited_only: bool) -> None:
+        """See `CompletionQueue.req_notify`."""
+        flags = layout.SendFlags.SOLICITED if solicited_only else 0
+        with self._lock:
+            at = self.place()
+            layout.REQUEST.pack_into(
+                self._submissions.buffer, at, layout.RingOpcode.NOTIFY, flags, 0, queue, seen, 0, 0, 0, 0
+            )
+            self.submit()
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by whoever posts."""
+        return self._lock
+
+    @property
+    def entries(self) -> memoryview:
+        """The memory of the ring of submissions."""
+        return self._submissions.buffer
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    @property
+    def async_fd(self) -> int:
+        """Readable while events wait."""
+        return self._event_bell
+
+    @property
+    def events_lost(self) -> int:
+        """Events for which there was no room, since the beginning."""
+        return self._events.words[layout.NOTED]
+
+    def get_async_event(self, timeout: float | None = None) -> AsyncEvent | None:
+        """The oldest event that has not been taken; None when none comes within `timeout` seconds (None: for ever).
+
+        Raises:
+            DeviceLostError: the agent is gone.
+        """
+        if not self.wait(self._event_bell, timeout):
+            return None
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event_bell)
+        with self._lock:
+            ring = self._events
+            if not ring.pending():
+                return None
+            kind, element, ev, plane, losses, text = layout.EVENT.unpack_from(ring.buffer, ring.at(ring.head))
+            ring.head += 1
+            ring.release()
+            said = text.rstrip(b"\0").decode(errors="replace")
+            event = AsyncEvent(EventType(kind), element, ev, plane, losses, said, self)
+            key = _concerned(event)
+            if key is not None:
+                self._unacked[key] = self._unacked.get(key, 0) + 1
+            return event
+
+    def ack_async_event(self, event: AsyncEvent) -> None:
+        """Acknowledges an event."""
+        key = _concerned(event)
+        if key is None:
+            return
+        with self._lock:
+            left = self._unacked.get(key, 0) - 1
+            if left < 0:
+                raise VerbsError(errno.EINVAL, "the event has been acknowledged before")
+            if left:
+                self._unacked[key] = left
+            else:
+                del self._unacked[key]
+
+    def check_acked(self, queue_pair: bool, number: int) -> None:
+        """Raises VerbsError while events of an object are not acknowledged."""
+        left = self._unacked.get((queue_pair, number), 0)
+        if left:
+            what = "queue pair" if queue_pair else "completion queue"
+            raise VerbsError(errno.EBUSY, f"{left} events of {what} {number} are not acknowledged; `AsyncEvent.ack`")
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises DeviceLostError when the agent is gone."""
+        if self._connection.lost():
+            raise DeviceLostError(f"device {self.host}: the agent is gone, or has hung up on this program")
+
+    def wait(self, fd: int, timeout: float | None) -> bool:
+        """Waits until a file descriptor of this context is readable; False after `timeout` seconds.
+
+        Raises:
+            DeviceLostError: the agent is gone.
+        """
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if self._connection.fileno() < 0:
+            raise DeviceLostError(f"device {self.host}: the context is closed")
+        poll.register(self._connection.fileno(), select.POLLIN)
+        ready = dict(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
+        if fd in ready:
+            return True
+        if ready:
+            self.check()
+        return False
+
+    def close(self) -> None:
+        """Gives everything back: the agent destroys whatever is left of this context."""
+        if self._doorbell >= 0:
+            self._connection.close()
+            os.close(self._doorbell)
+            os.close(self._event_bell)
+            self._doorbell = self._event_bell = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _concerned(event: AsyncEvent) -> tuple[bool, int] | None:
+    if event.type is EventType.CQ_ERR:
+        return False, event.element
+    if event.type in (EventType.QP_FATAL, EventType.EV_GOOD, EventType.EV_ASSUMED_BAD, EventType.EV_DENIED):
+        return True, event.element
+    return None
+
+
+def open_device(name: str | None = None) -> Context:
+    """Opens the device of the host that this program runs in, or of `name`: a host, or the path of an agent's socket.
+
+    Raises:
+        VerbsError: there is none, or it is not this user's.
+    """
+    return Context(Connection(device_path(name)))

@@ -1,0 +1,141 @@
+"""What a program and the agent share: names with their numbers, and how rings and their entries lie in memory.
+
+A ring is a head of `HEAD_BYTES` and `capacity` entries (a power of two), all in the machine's byte order. The words of
+the head are 64-bit counters that only grow; entry number n lies at n modulo the capacity. Each word has one writer.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import Final
+
+#: Of what follows in this file and of the messages on the socket. Both ends must have the same.
+VERSION: Final = 1
+#: The interface that names and states are of (`mrc_api_ver.h`): major, minor, subminor.
+API_VERSION: Final = (1, 0, 1)
+PROTOCOL_VERSION: Final = 1
+
+HEAD_BYTES: Final = 128
+#: Words of a ring's head. The producer writes TAIL and NOTED, the consumer HEAD.
+TAIL: Final = 0
+NOTED: Final = 1
+HEAD: Final = 8
+
+MAX_SGE: Final = 8
+INLINE_BYTES: Final = 128
+#: opcode, flags, elements, queue pair or queue, wr_id, remote address, R_Key, immediate, inline bytes.
+REQUEST: Final = struct.Struct("=BBHIQQIII")
+ELEMENTS_AT: Final = 64
+#: address, length, L_Key.
+ELEMENT: Final = struct.Struct("=QII")
+REQUEST_BYTES: Final = ELEMENTS_AT + max(INLINE_BYTES, MAX_SGE * ELEMENT.size)
+
+#: wr_id, status, opcode, queue pair, byte length, immediate, flags, requests of that queue that have ended so far.
+COMPLETION: Final = struct.Struct("=QHHIIIII")
+COMPLETION_BYTES: Final = 32
+#: type, element, then by type (EV: value, plane, losses), and a text.
+EVENT: Final = struct.Struct("=IIIII108s")
+EVENT_BYTES: Final = 128
+EVENT_TEXT_BYTES: Final = 108
+
+WORD: Final = (1 << 64) - 1
+
+
+class RingOpcode(IntEnum):
+    """What an entry of the ring of submissions asks for."""
+
+    WRITE = 1
+    WRITE_IMM = 2
+    RECV = 3  # `elements` receives
+    NOTIFY = 4  # of a completion queue; wr_id: how many completions the program has seen come
+
+
+class SendFlags(IntFlag):
+    """Of one work request, with the numbers of `ibv_send_flags`."""
+
+    NONE = 0
+    SIGNALED = 2
+    SOLICITED = 4
+    INLINE = 8
+
+
+class Access(IntFlag):
+    """Of a memory region, with the numbers of `ibv_access_flags`."""
+
+    LOCAL_WRITE = 1
+    REMOTE_WRITE = 2
+
+
+class WcOpcode(IntEnum):
+    """What completed, with the numbers of `ibv_wc_opcode`."""
+
+    RDMA_WRITE = 1
+    RECV_RDMA_WITH_IMM = 129
+
+
+class WcStatus(IntEnum):
+    """How a work request ended, with the numbers of `ibv_wc_status`."""
+
+    SUCCESS = 0
+    LOC_LEN_ERR = 1
+    LOC_QP_OP_ERR = 2
+    LOC_PROT_ERR = 4
+    WR_FLUSH_ERR = 5
+    REM_INV_REQ_ERR = 9
+    REM_ACCESS_ERR = 10
+    REM_OP_ERR = 11
+    RETRY_EXC_ERR = 12
+    FATAL_ERR = 18
+
+
+class WcFlags(IntFlag):
+    """Of a completion, with the numbers of `ibv_wc_flags`; `SOLICITED` is ours."""
+
+    NONE = 0
+    WITH_IMM = 2
+    SOLICITED = 1 << 16
+
+
+class QpState(IntEnum):
+    """States of a queue pair, with the numbers of `ibv_qp_state`."""
+
+    RESET = 0
+    INIT = 1
+    RTR = 2
+    RTS = 3
+    ERR = 6
+
+
+class EventType(IntEnum):
+    """Asynchronous events: those of `ibv_event_type` with its numbers, and those of EVs."""
+
+    CQ_ERR = 0
+    QP_FATAL = 1
+    DEVICE_FATAL = 8
+    PORT_ACTIVE = 9
+    PORT_ERR = 10
+    EV_GOOD = 64
+    EV_ASSUMED_BAD = 65
+    EV_DENIED = 66
+    PEER_PORT_ACTIVE = 72
+    PEER_PORT_ERR = 73
+
+
+class DeviceCap(IntFlag):
+    """What a device can do, with the numbers of `mrc_device_cap`."""
+
+    NONE = 0
+    TRIM_NACK = 1
+    DYNAMIC_MPR = 2
+    SVC_TIME = 4
+
+
+def ring_bytes(capacity: int, entry_bytes: int) -> int:
+    """How much memory a ring takes."""
+    return HEAD_BYTES + capacity * entry_bytes
+
+
+def power_of_two(least: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(least - 1, 0).bit_length()

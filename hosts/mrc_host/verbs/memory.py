@@ -1,0 +1,92 @@
+"""Protection domains, memory regions, and the pieces of them that work requests name."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from mrc_host.verbs.connection import VerbsError, map_file
+from mrc_host.verbs.device import Context
+from mrc_host.verbs.layout import Access
+
+DEFAULT_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+
+
+class Sge(NamedTuple):
+    """A scatter-gather element: `length` bytes at `addr`, in the memory region of `lkey`."""
+
+    addr: int
+    length: int
+    lkey: int
+
+
+class RemoteMemory(NamedTuple):
+    """What a peer must know of a memory region to write to it."""
+
+    addr: int
+    rkey: int
+    length: int
+
+
+class ProtectionDomain:
+    """Keeps what belongs together: queue pairs reach the memory regions of their own domain only."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.number: int = context.request("alloc_pd")["pd"]
+
+    def destroy(self) -> None:
+        """Gives it back. Raises VerbsError while it has queue pairs or regions."""
+        self.context.request("dealloc_pd", pd=self.number)
+
+
+class MemoryRegion:
+    """Memory that the device can read and write: `buffer` is a view of its bytes.
+
+    The memory is shared with the agent, so nothing is copied through a socket: `numpy.frombuffer(region.buffer)` and
+    `torch.frombuffer(region.buffer, ...)` are the same bytes. It starts zeroed, and lives as long as something
+    refers to it, even when the region is destroyed.
+
+    Args:
+        domain: its protection domain.
+        length: bytes.
+        access: REMOTE_WRITE lets peers write into it.
+    """
+
+    def __init__(self, domain: ProtectionDomain, length: int, access: Access = DEFAULT_ACCESS) -> None:
+        self.domain = domain
+        self.length = length
+        self.access = access
+        answer, files = domain.context.request_files("reg_mr", pd=domain.number, length=length, access=int(access))
+        self.buffer: memoryview = map_file(files[0], length)
+        self.addr: int = answer["addr"]
+        self.lkey: int = answer["key"]
+        self.rkey: int = answer["key"]
+
+    @property
+    def remote(self) -> RemoteMemory:
+        """What a peer must know; JSON-serialisable as a list."""
+        return RemoteMemory(self.addr, self.rkey, self.length)
+
+    def sge(self, offset: int = 0, length: int | None = None) -> Sge:
+        """A piece: `length` bytes from `offset`, by default up to the end.
+
+        Raises:
+            VerbsError: it leaves the region.
+        """
+        size = self.length - offset if length is None else length
+        if offset < 0 or size < 0 or offset + size > self.length:
+            raise VerbsError(errno.EINVAL, f"bytes {offset} to {offset + size} leave a region of {self.length} bytes")
+        return Sge(self.addr + offset, size, self.lkey)
+
+    def read(self, length: int, offset: int = 0) -> bytes:
+        """A copy of some bytes."""
+        return bytes(self.buffer[offset : offset + length])
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        """Copies bytes into it."""
+        self.buffer[offset : offset + len(data)] = data
+
+    def destroy(self) -> None:
+        """Deregisters it. Raises VerbsError while work requests under way read from it."""
+        self.domain.context.request("dereg_mr", key=self.lkey)

@@ -1,0 +1,345 @@
+"""Queue pairs, what is posted to them, and hints about their traffic."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mrc_host.verbs import layout
+from mrc_host.verbs.completion import CompletionQueue
+from mrc_host.verbs.connection import VerbsError
+from mrc_host.verbs.device import Context
+from mrc_host.verbs.layout import QpState, RingOpcode, SendFlags, WcOpcode
+from mrc_host.verbs.memory import ProtectionDomain, Sge
+
+_SIGNALED = SendFlags.SIGNALED
+_RECV = int(WcOpcode.RECV_RDMA_WITH_IMM)
+_MASK = 0xFFFFFFFF
+Local = Sge | Sequence[Sge] | bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class QpCap:
+    """How much a queue pair can hold (`ibv_qp_cap`): requests under way, elements of a list, bytes inline."""
+
+    max_send_wr: int = 128
+    max_recv_wr: int = 128
+    max_send_sge: int = layout.MAX_SGE
+    max_inline_data: int = layout.INLINE_BYTES
+
+
+@dataclass(frozen=True)
+class SendRequest:
+    """A write to be posted (`ibv_send_wr`): `local` is one element, several, or, inline, bytes.
+
+    `imm_data` not None makes it a write with immediate.
+    """
+
+    local: Local
+    remote_addr: int
+    rkey: int
+    wr_id: int = 0
+    imm_data: int | None = None
+    flags: SendFlags = SendFlags.SIGNALED
+
+
+@dataclass(frozen=True)
+class QpAttributes:
+    """What `query` tells of a queue pair (`mrc_qp_attr`, and of `ibv_qp_attr` what there is of it).
+
+    `values` has all attributes by name: those that `modify` takes, `path_mtu`, `sq_psn`, `dest_qp_num`,
+    `remote_address`, and `error`, why it is in ERR.
+    """
+
+    state: QpState
+    ev_profile: str
+    cc_profile: str
+    hint: int | None
+    sends_posted: int
+    receives_posted: int
+    why: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Ev(NamedTuple):
+    """An EV of a queue pair: its value, plane, state, whether it is in the active set, losses inferred on it."""
+
+    ev: int
+    plane: int
+    state: str
+    active: bool
+    losses: int
+
+
+class QpHint:
+    """What a program says of the traffic that it expects of some queue pairs (`mrc_qp_hint_attr`)."""
+
+    def __init__(
+        self, context: Context, *, num_qps_per_peer: int = 0, num_send_peers: int = 0, num_remote_recv_peers: int = 0
+    ) -> None:
+        self.context = context
+        attributes = {
+            "num_qps_per_peer": num_qps_per_peer,
+            "num_send_peers": num_send_peers,
+            "num_remote_recv_peers": num_remote_recv_peers,
+        }
+        self.number: int = context.request("create_hint", attributes=attributes)["hint"]
+
+    def modify(self, **attributes: int) -> None:
+        """Changes some of them."""
+        self.context.request("modify_hint", hint=self.number, attributes=attributes)
+
+    def query(self) -> dict[str, int]:
+        """All of them."""
+        found: dict[str, int] = self.context.request("query_hint", hint=self.number)["attributes"]
+        return found
+
+    def destroy(self) -> None:
+        """Gives it back. Raises VerbsError while queue pairs name it."""
+        self.context.request("destroy_hint", hint=self.number)
+
+
+class QueuePair:
+    """One end of a connection.
+
+    It starts in RESET; `connect` takes it to RTS with the peer's `document`, or `modify` step by step.
+
+    Args:
+        domain: whose memory it works on, and its peer may write to.
+        send_cq: where writes report.
+        recv_cq: where receives report; by default the same.
+        cap: how much it can hold.
+        sq_sig_all: each write reports; else those with SendFlags.SIGNALED, and those that fail.
+        user: whatever the program likes; `qp_context` of the C library.
+    """
+
+    def __init__(
+        self,
+        domain: ProtectionDomain,
+        send_cq: CompletionQueue,
+        recv_cq: CompletionQueue | None = None,
+        *,
+        cap: QpCap | None = None,
+        sq_sig_all: bool = False,
+        user: Any = None,
+    ) -> None:
+        self.domain = domain
+        self.context = domain.context
+        self.send_cq = send_cq
+        self.recv_cq = recv_cq or send_cq
+        self.cap = cap or QpCap()
+        self.sq_sig_all = sq_sig_all
+        self.user = user
+        answer = self.context.request(
+            "create_qp",
+            pd=domain.number,
+            send_cq=send_cq.number,
+            recv_cq=self.recv_cq.number,
+            sq_sig_all=sq_sig_all,
+            max_send_wr=self.cap.max_send_wr,
+            max_recv_wr=self.cap.max_recv_wr,
+            max_send_sge=self.cap.max_send_sge,
+            max_inline_data=self.cap.max_inline_data,
+        )
+        self.qp_num: int = answer["qp_num"]
+        self.state = QpState.RESET
+        self._sent = self._sent_ended = 0
+        self._received = self._received_ended = 0
+        self.context.queue_pairs[self.qp_num] = self
+
+    # -- states and attributes ----------------------------------------------------------------------------------
+
+    def document(self) -> dict[str, Any]:
+        """What the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
+        found: dict[str, Any] = self.context.request("document", qp=self.qp_num)["document"]
+        if self.state is QpState.RESET:
+            self.state = QpState.INIT
+        return found
+
+    def connect(self, document: Mapping[str, Any]) -> None:
+        """INIT to RTS, with the peer's document."""
+        self.modify(QpState.RTR, document=document)
+        self.modify(QpState.RTS)
+
+    def modify(
+        self,
+        state: QpState | None = None,
+        *,
+        document: Mapping[str, Any] | None = None,
+        ev_profile: str | None = None,
+        cc_profile: str | None = None,
+        hint: QpHint | None = None,
+        **attributes: Any,
+    ) -> None:
+        """Sets attributes, and then takes one step of the state (RESET, INIT, RTR, RTS; ERR from everywhere).
+
+        Profiles, `hint`, `max_wimm_dest`, `mpr_dest`, `dynamic_mpr`, `trim_nack` and `service_time` are set before RTR,
+        which takes the peer's `document`; `max_wimm`, `mpr`, `timeout`, `linear_cnt` and `exp_cnt` before RTS.
+
+        Raises:
+            VerbsError: an attribute or a step that is not allowed.
+        """
+        wanted: dict[str, Any] = {"qp": self.qp_num, "attributes": attributes}
+        if state is not None:
+            wanted["state"] = int(state)
+        if document is not None:
+            wanted["document"] = dict(document)
+        if ev_profile is not None:
+            wanted["ev_profile"] = ev_profile
+        if cc_profile is not None:
+            wanted["cc_profile"] = cc_profile
+        if hint is not None:
+            wanted["hint"] = hint.number
+        self.state = QpState(self.context.request("modify_qp", **wanted)["state"])
+
+    def query(self) -> QpAttributes:
+        """State and attributes, as the device has them."""
+        answer = self.context.request("query_qp", qp=self.qp_num)
+        self.state = QpState(answer["state"])
+        return QpAttributes(
+            self.state,
+            answer["ev_profile"],
+            answer["cc_profile"],
+            answer["hint"],
+            answer["sends_posted"],
+            answer["receives_posted"],
+            answer["why"],
+            answer["attributes"],
+        )
+
+    def query_evs(self) -> list[Ev]:
+        """Its EVs, with their states."""
+        found: list[Ev] = []
+        while True:
+            answer = self.context.request("query_evs", qp=self.qp_num, first=len(found))
+            found += [Ev(*row) for row in answer["evs"]]
+            if len(found) >= answer["count"] or not answer["evs"]:
+                return found
+
+    # -- work requests --------------------------------------------------------------------------------------------
+
+    def post_write(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        *,
+        wr_id: int = 0,
+        flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """Writes bytes to the peer's memory. `local` is not to be changed before the write has completed.
+
+        Raises:
+            VerbsError: the queue pair is not in RTS, its send queue is full (ENOMEM), or the request cannot be.
+        """
+        with self.context.lock:
+            self._post(local, remote_addr, rkey, wr_id, None, flags)
+
+    def post_write_imm(
+        self,
+        local: Local,
+        remote_addr: int,
+        rkey: int,
+        imm_data: int,
+        *,
+        wr_id: int = 0,
+        flags: SendFlags = SendFlags.SIGNALED,
+    ) -> None:
+        """As `post_write`, and delivers 32 bits to a receive that the peer has posted, when all has arrived."""
+        with self.context.lock:
+            self._post(local, remote_addr, rkey, wr_id, imm_data, flags)
+
+    def post_send(self, requests: Iterable[SendRequest]) -> None:
+        """Posts several writes, with one wake-up of the device.
+
+        Raises:
+            VerbsError: as `post_write`; the requests before the one that is refused are posted.
+        """
+        with self.context.batch():
+            for each in requests:
+                self._post(each.local, each.remote_addr, each.rkey, each.wr_id, each.imm_data, each.flags)
+
+    def _post(
+        self, local: Local, remote_addr: int, rkey: int, wr_id: int, imm_data: int | None, flags: SendFlags
+    ) -> None:
+        if self.state is not QpState.RTS:
+            raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} is in {self.state.name}; writes need RTS")
+        if (self._sent - self._sent_ended) & _MASK >= self.cap.max_send_wr:
+            raise VerbsError(
+                errno.ENOMEM,
+                f"queue pair {self.qp_num}: {self.cap.max_send_wr} sends under way; take completions first, and have "
+                "some signaled",
+            )
+        context = self.context
+        entries, at = context.entries, context.place()
+        where = at + layout.ELEMENTS_AT
+        inline = elements = 0
+        try:
+            if flags & SendFlags.INLINE:
+                if not isinstance(local, bytes | bytearray | memoryview):
+                    raise VerbsError(errno.EINVAL, "inline takes bytes, not elements")
+                inline = len(local)
+                if inline > self.cap.max_inline_data:
+                    raise VerbsError(errno.EINVAL, f"{inline} bytes inline; at most {self.cap.max_inline_data}")
+                entries[where : where + inline] = local
+            elif isinstance(local, Sge):
+                layout.ELEMENT.pack_into(entries, where, *local)
+                elements = 1
+            elif isinstance(local, bytes | bytearray | memoryview):
+                raise VerbsError(errno.EINVAL, "bytes are sent with SendFlags.INLINE; else name a piece of a region")
+            else:
+                elements = len(local)
+                if elements > self.cap.max_send_sge:
+                    raise VerbsError(errno.EINVAL, f"{elements} elements; at most {self.cap.max_send_sge}")
+                for each in local:
+                    layout.ELEMENT.pack_into(entries, where, each.addr, each.length, each.lkey)
+                    where += layout.ELEMENT.size
+            layout.REQUEST.pack_into(
+                entries, at, RingOpcode.WRITE if imm_data is None else RingOpcode.WRITE_IMM, flags, elements,
+                self.qp_num, wr_id, remote_addr, rkey, imm_data or 0, inline,
+            )  # fmt: skip
+        except (struct.error, TypeError, ValueError) as error:
+            raise VerbsError(errno.EINVAL, f"a number of the work request is out of range: {error}") from None
+        self._sent += 1
+        context.submit()
+
+    def post_recv(self, wr_id: int = 0, count: int = 1) -> None:
+        """Posts `count` receives, each for one immediate.
+
+        Raises:
+            VerbsError: the queue pair is in RESET, or its receive queue is full (ENOMEM).
+        """
+        if self.state is QpState.RESET:
+            raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} is in RESET; receives need INIT")
+        if not 1 <= count <= 0xFFFF:
+            raise VerbsError(errno.EINVAL, f"{count} receives; 1 to 65535 at once")
+        with self.context.lock:
+            if ((self._received - self._received_ended) & _MASK) + count > self.cap.max_recv_wr:
+                raise VerbsError(
+                    errno.ENOMEM, f"queue pair {self.qp_num}: no more than {self.cap.max_recv_wr} receives at once"
+                )
+            at = self.context.place()
+            try:
+                layout.REQUEST.pack_into(
+                    self.context.entries, at, RingOpcode.RECV, 0, count, self.qp_num, wr_id, 0, 0, 0, 0
+                )
+            except struct.error as error:
+                raise VerbsError(errno.EINVAL, f"wr_id is out of range: {error}") from None
+            self._received += count
+            self.context.submit()
+
+    def ended(self, opcode: int, count: int) -> None:
+        """Called for each completion: how many requests of that kind have ended so far (modulo 2^32)."""
+        if opcode == _RECV:
+            self._received_ended = count
+        else:
+            self._sent_ended = count
+
+    def destroy(self) -> None:
+        """Gives it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
+        self.context.check_acked(True, self.qp_num)
+        self.context.request("destroy_qp", qp=self.qp_num)
+        del self.context.queue_pairs[self.qp_num]

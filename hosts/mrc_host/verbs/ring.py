@@ -1,0 +1,79 @@
+"""The two ends of a ring in shared memory: one producer, one consumer, no lock.
+
+Entries become visible with the counter that is written after them, by one store of 64 bits. That orders them on
+machines that keep the order of stores (x86-64); elsewhere nothing but what lies between two steps of Python does.
+Whoever consumes what somebody else wrote must not trust it: `Consumer.pending` says when a counter cannot be true.
+"""
+
+from __future__ import annotations
+
+from mrc_host.verbs.layout import HEAD, HEAD_BYTES, NOTED, TAIL
+
+
+class RingCorrupt(Exception):
+    """The other end has written a counter that cannot be."""
+
+
+class _End:
+    """`buffer` holds the whole ring; `words` its counters."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        self.buffer = buffer
+        self.words = buffer[:HEAD_BYTES].cast("Q")
+        self.capacity = capacity
+        self.entry_bytes = entry_bytes
+        self._mask = capacity - 1
+
+    def at(self, number: int) -> int:
+        """Where entry `number` lies in the buffer."""
+        return HEAD_BYTES + (number & self._mask) * self.entry_bytes
+
+
+class Producer(_End):
+    """Writes entries at `at(tail)`, counts them, and publishes. `tail` is its own; of the memory it reads HEAD only."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        super().__init__(buffer, capacity, entry_bytes)
+        self.tail = 0
+
+    def room(self) -> int:
+        """How many entries fit.
+
+        Raises:
+            RingCorrupt: the consumer claims to have read what was not written, or to have given something back.
+        """
+        used = self.tail - self.words[HEAD]
+        if not 0 <= used <= self.capacity:
+            raise RingCorrupt(f"{used} of {self.capacity} entries in use")
+        return self.capacity - used
+
+    def publish(self) -> None:
+        """Makes the entries before `tail` visible."""
+        self.words[TAIL] = self.tail
+
+    def note(self, count: int) -> None:
+        """A second counter of the producer: of notifications, or of what was lost."""
+        self.words[NOTED] = count
+
+
+class Consumer(_End):
+    """Reads entries at `at(head)` and gives their places back. `head` is its own; of the memory it reads TAIL only."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        super().__init__(buffer, capacity, entry_bytes)
+        self.head = 0
+
+    def pending(self) -> int:
+        """How many entries wait.
+
+        Raises:
+            RingCorrupt: more than there are places, or fewer than none.
+        """
+        count = self.words[TAIL] - self.head
+        if not 0 <= count <= self.capacity:
+            raise RingCorrupt(f"{count} entries in {self.capacity} places")
+        return count
+
+    def release(self) -> None:
+        """Gives the places before `head` back."""
+        self.words[HEAD] = self.head

@@ -1,0 +1,227 @@
+"""Hosts with their agents' loop and sockets, on links in memory: no namespaces, no rights, the real rings and clock.
+
+`python -m support.verbs.bed FOLDER [JSON]` is such an agent as a process of its own, which can be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from mrc_host import verbs
+from mrc_host.agent.control import ControlServer
+from mrc_host.agent.verbs import VerbsServer, silence
+from mrc_host.drivers.raw import RawDriver, Station
+from mrc_host.node.config import load
+from mrc_host.node.host import HostNode
+from mrc_host.verbs.connection import verbs_socket
+
+PORTS = 2
+PACKETS = 4096
+#: Short retries: a silent peer is given up after some tenths of a second, on a machine that others use as well.
+RELIABILITY = {"timeout": 14, "linear_cnt": 2, "exp_cnt": 3}
+
+
+class WireEnd:
+    """One end of a link in memory, as a station sees a port's ring."""
+
+    interface = "lo"
+    tx_errors = 0
+
+    def __init__(self) -> None:
+        self.other: WireEnd = self
+        self.frames: deque[tuple[int, bytes]] = deque()
+        self.signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.cut = False
+        self.dropped = 0
+
+    def fileno(self) -> int:
+        return self.signal
+
+    def readable(self) -> bool:
+        return bool(self.frames)
+
+    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+        silence(self.signal)
+        count = min(limit, len(self.frames))
+        for _ in range(count):
+            stamp, packet = self.frames.popleft()
+            taken.append((stamp, port, packet))
+        return count
+
+    def send(self, packets: Iterable[bytes]) -> int:
+        other, count = self.other, 0
+        for packet in packets:
+            count += 1
+            if self.cut or len(other.frames) >= PACKETS:
+                self.dropped += 1
+            else:
+                other.frames.append((time.time_ns(), packet))
+        os.eventfd_write(other.signal, 1)
+        return count
+
+    def kernel_drops(self) -> int:
+        return self.dropped
+
+    def close(self) -> None:
+        os.close(self.signal)
+
+
+def document(index: int, **changes: Any) -> dict[str, Any]:
+    settings = {
+        "reliability": RELIABILITY,
+        "ev": {"count": 32, "active": 16, "probe_interval_ns": 20_000_000, "probe_timeout_ns": 100_000_000},
+        "cc": {"line_rate_bps": 10**10, "base_rtt_ns": 3_000_000},
+        **changes.pop("settings", {}),
+    }
+    return {
+        "name": f"h{index}",
+        "address": f"fd00::{index + 1:x}",
+        "ports": PORTS,
+        "rate_bps": [5 * 10**9] * PORTS,
+        "settings": settings,
+    } | changes
+
+
+class Bed:
+    """Two hosts, port to port; `loop` serves them until `stop`."""
+
+    def __init__(self, folder: pathlib.Path, **changes: Any) -> None:
+        self.folder = folder
+        self.nodes = [
+            HostNode(load(document(index, **json.loads(json.dumps(changes)))), random.Random(index + 7))
+            for index in range(2)
+        ]
+        ends = [[WireEnd() for _ in range(PORTS)] for _ in self.nodes]
+        for first, second in zip(*ends, strict=True):
+            first.other, second.other = second, first
+        self.ends = ends
+        self.stations = [
+            Station(node, rings, node.config.rate_bps, node.packet_bytes)
+            for node, rings in zip(self.nodes, ends, strict=True)
+        ]
+        self.driver = RawDriver(self.stations)
+        self.servers: list[Any] = []
+        for node, station in zip(self.nodes, self.stations, strict=True):
+            control = folder / f"{node.name}.sock"
+            self.servers.append(ControlServer(control, self.driver, node.command))
+            self.servers.append(VerbsServer(verbs_socket(control), self.driver, node))
+            station.posted = node.programs.posted
+
+    def path(self, index: int) -> str:
+        return str(self.folder / f"h{index}.verbs")
+
+    def run(self) -> None:
+        try:
+            self.driver.run()
+        finally:
+            for server in reversed(self.servers):
+                server.close()
+            self.driver.close()
+
+
+@contextlib.contextmanager
+def bed(folder: pathlib.Path, **changes: Any) -> Iterator[Bed]:
+    """A bed whose loop runs in a thread."""
+    made = Bed(folder, **changes)
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        yield made
+        assert thread.is_alive(), "the agents' loop has died"
+        assert [node.faults for node in made.nodes] == [0, 0]
+    finally:
+        made.driver.stop()
+        thread.join(30)
+
+
+@contextlib.contextmanager
+def process(folder: pathlib.Path, **changes: Any) -> Iterator[subprocess.Popen[str]]:
+    """A bed in a process of its own, once it serves."""
+    command = [sys.executable, "-m", "support.verbs.bed", str(folder), json.dumps(changes)]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as agent:
+        try:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == "ready\n"
+            yield agent
+        finally:
+            if agent.poll() is None:
+                agent.terminate()
+            agent.wait(30)
+
+
+@dataclasses.dataclass
+class End:
+    """A program's usual objects on one host."""
+
+    context: verbs.Context
+    domain: verbs.ProtectionDomain
+    channel: verbs.CompletionChannel
+    cq: verbs.CompletionQueue
+    region: verbs.MemoryRegion
+    qp: verbs.QueuePair
+    peer: verbs.RemoteMemory = dataclasses.field(default_factory=lambda: verbs.RemoteMemory(0, 0, 0))
+
+    def wait(self, count: int = 1, seconds: float = 30.0) -> list[verbs.WorkCompletion]:
+        """So many completions."""
+        found: list[verbs.WorkCompletion] = []
+        deadline = time.monotonic() + seconds
+        while len(found) < count:
+            got = self.cq.wait(max(deadline - time.monotonic(), 0))
+            assert got, f"{len(found)} of {count} completions after {seconds} s"
+            found += got
+        return found
+
+
+def open_end(path: str, size: int = 1 << 16, **options: Any) -> End:
+    context = verbs.open_device(path)
+    domain = verbs.ProtectionDomain(context)
+    channel = verbs.CompletionChannel(context)
+    cq = verbs.CompletionQueue(context, 1024, channel)
+    region = verbs.MemoryRegion(domain, size)
+    return End(context, domain, channel, cq, region, verbs.QueuePair(domain, cq, **options))
+
+
+def join(first: End, second: End) -> None:
+    """Connects their queue pairs."""
+    documents = [json.loads(json.dumps(end.qp.document())) for end in (first, second)]
+    first.qp.connect(documents[1])
+    second.qp.connect(documents[0])
+    first.peer, second.peer = second.region.remote, first.region.remote
+
+
+@contextlib.contextmanager
+def ends(made: Bed, **options: Any) -> Iterator[tuple[End, End]]:
+    """Two connected ends, one on each host."""
+    pair = open_end(made.path(0), **options), open_end(made.path(1), **options)
+    try:
+        join(*pair)
+        yield pair
+    finally:
+        for end in pair:
+            end.context.close()
+
+
+def main() -> None:
+    made = Bed(pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: made.driver.stop())
+    print("ready", flush=True)
+    made.run()
+
+
+if __name__ == "__main__":
+    main()
