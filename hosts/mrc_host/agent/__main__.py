@@ -13,6 +13,7 @@ import gc
 import json
 import pathlib
 import random
+import resource
 import signal
 import sys
 import time
@@ -117,6 +118,9 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
 
 def main(argv: list[str]) -> int:
     """Entry point; returns the exit code."""
+    # Memory and bells of programs are files.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     if not argv or len(argv) % 2:
         print("usage: python -m mrc_host.agent CONFIG.json SOCKET [CONFIG.json SOCKET]...", file=sys.stderr)
         return 2

@@ -53,7 +53,7 @@ class ControlServer:
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, now: int) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # nobody there any more, or no file descriptor left for it
             peer, _ = self._listener.accept()
             self._buffers[peer.fileno()] = (peer, bytearray())
             self.loop.watch(peer.fileno(), functools.partial(self._read, peer.fileno()))

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import functools
 import json
-import mmap
 import os
 import pathlib
 import socket
@@ -25,6 +24,7 @@ from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Program
 from mrc_host.node.quota import RefusedError
 from mrc_host.verbs import layout
+from mrc_host.verbs.connection import map_shared
 
 MAX_REQUEST_BYTES: Final = 1 << 16
 _UCRED: Final = struct.Struct("3i")
@@ -42,7 +42,7 @@ class SharedMemory:
         try:
             os.ftruncate(self.fd, nbytes)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-            self.buffer = memoryview(mmap.mmap(self.fd, nbytes))
+            self.buffer = map_shared(self.fd, nbytes)
         except OSError:
             os.close(self.fd)
             raise
@@ -113,7 +113,7 @@ class VerbsServer:
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, now: int) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):
+        with contextlib.suppress(OSError):  # nobody there any more, or no file descriptor left for it
             peer, _ = self._listener.accept()
             peer.setblocking(False)
             _, uid, _ = _UCRED.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))

@@ -40,6 +40,7 @@ class CompletionChannel:
         self.number: int = answer["channel"]
         self.fd: int = files[0]
         self.queues: list[CompletionQueue] = []
+        context.channels.append(self)
 
     def fileno(self) -> int:
         """For `select` and its kin."""
@@ -66,8 +67,14 @@ class CompletionChannel:
     def destroy(self) -> None:
         """Gives it back. Raises VerbsError while completion queues use it."""
         self.context.request("destroy_channel", channel=self.number)
-        os.close(self.fd)
-        self.fd = -1
+        self.context.channels.remove(self)
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file descriptor; the context does that when it is closed."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
 
 class CompletionQueue:

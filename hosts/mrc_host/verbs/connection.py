@@ -9,6 +9,7 @@ import os
 import pathlib
 import select
 import socket
+import sys
 import threading
 from typing import Any, Final
 
@@ -132,10 +133,17 @@ class Connection:
         self._socket.close()
 
 
+def map_shared(fd: int, nbytes: int) -> memoryview:
+    """Maps shared memory; the view keeps the mapping, which has a file descriptor of its own before Python 3.13."""
+    if sys.version_info >= (3, 13):
+        return memoryview(mmap.mmap(fd, nbytes, trackfd=False))
+    return memoryview(mmap.mmap(fd, nbytes))
+
+
 def map_file(fd: int, nbytes: int) -> memoryview:
     """Maps shared memory, and closes the file descriptor; the view keeps the mapping."""
     try:
-        return memoryview(mmap.mmap(fd, nbytes))
+        return map_shared(fd, nbytes)
     finally:
         os.close(fd)
 

@@ -138,6 +138,8 @@ class Context:
         self._unacked: dict[tuple[bool, int], int] = {}  # by (of a queue pair, number)
         #: Queue pairs by number; their counters are brought up to date by completions.
         self.queue_pairs: dict[int, Any] = {}
+        #: Completion channels, whose file descriptors go with the context.
+        self.channels: list[Any] = []
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -311,6 +313,9 @@ class Context:
             self._connection.close()
             os.close(self._doorbell)
             os.close(self._event_bell)
+            for channel in self.channels:
+                channel.close()
+            self.channels.clear()
             self._doorbell = self._event_bell = -1
 
     def __enter__(self) -> Self:

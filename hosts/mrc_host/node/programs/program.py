@@ -170,6 +170,7 @@ class Program(Generic[P]):
         self.event_bell.close()
         for objects in (self.queues, self.regions, self.channels, self.hints, self.domains):
             objects.clear()
+        self._requests.clear()  # which refer to this: with them gone the memory goes at once
 
     # -- memory and protection domains ------------------------------------------------------------------------
 
