@@ -236,10 +236,24 @@ class NicSpec(Model):
     rx_usecs: Annotated[int, Field(ge=0, le=100_000)] = 1000
 
 
+class VerbsSpec(Model):
+    """What programs on a host may have (docs/verbs.md): `programs` is of the host, the others of each program;
+    `completions` and `work_requests` of one queue."""
+
+    programs: Annotated[int, Field(ge=0, le=1024)] = 16
+    memory: Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1 << 20, le=1 << 44)] = 1 << 30
+    regions: Annotated[int, Field(ge=1, le=1 << 20)] = 1024
+    queue_pairs: Annotated[int, Field(ge=1, le=1 << 16)] = 1024
+    completion_queues: Annotated[int, Field(ge=1, le=1 << 16)] = 256
+    completions: Annotated[int, Field(ge=1, le=1 << 22)] = 1 << 16
+    work_requests: Annotated[int, Field(ge=1, le=1 << 16)] = 4096
+
+
 class AgentsSpec(Model):
     """Agents of the real clock: processes that carry the hosts. `auto`: one per core; `per-host`; or so many."""
 
     processes: Annotated[int, Field(ge=1)] | Literal["auto", "per-host"] = "auto"
+    verbs: VerbsSpec = VerbsSpec()
 
     def groups(self, hosts: int, cores: int) -> int:
         """How many processes that makes."""

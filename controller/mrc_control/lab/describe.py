@@ -330,6 +330,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         "probe_timeout_ns": max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
         "moderation_ns": lab.nic.rx_usecs * 1000 if clock == "real" else 0,
         "policies": {kind: given for kind, given in lab.policies.named.items() if kind != "localiser"},
+        "verbs": lab.agents.verbs.model_dump(),
     }
 
 

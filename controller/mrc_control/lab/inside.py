@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 from mrc_control.lab import namespaces
 from mrc_control.lab.death import SHELL
-from mrc_control.lab.record import State
+from mrc_control.lab.record import LAB_FOLDER, LabFolder, State
 from mrc_control.lab.rundir import RunError
+from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 
 
 def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:
@@ -30,7 +32,9 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
         for death in state.deaths:
             if death.role == f"{host}{SHELL}":
                 raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
-        words = ["mnexec", "-a", str(state.hosts[host]["pid"]), *words]
+        # `mrc_host.verbs` finds the host's agent by it.
+        device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
+        words = ["mnexec", "-a", str(state.hosts[host]["pid"]), "env", device, *words]
     return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
 
 

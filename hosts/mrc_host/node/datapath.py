@@ -16,6 +16,16 @@ MAGIC_END: Final = BODY_AT + len(MAGIC)
 MAC_CONTROL: Final = 0x01
 
 
+class Applications(Protocol):
+    """Programs on the host, as the data path sees them."""
+
+    def serve(self, now: int, /) -> None:
+        """Takes what they have posted."""
+
+    def tell(self) -> None:
+        """Wakes those up for whom something has come."""
+
+
 class Datapath(Drivable):
     """Packets, timers and events between a driver and the parts of a node.
 

@@ -11,15 +11,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, check_version, device_path, map_file
 from mrc_host.verbs.layout import DeviceCap, EventType
 from mrc_host.verbs.ring import Consumer, Producer
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _ROOM_WAIT_S: Final = 20e-6
 _ROOM_TIMEOUT_S: Final = 30.0

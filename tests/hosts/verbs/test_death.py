@@ -213,9 +213,9 @@ def test_two_programs_on_one_host(hosts: Bed) -> None:
             first.qp.post_write(first.region.sge(0, 3), *first.peer[:2])
             assert first.wait()[0].status is WcStatus.SUCCESS
             assert second.region.read(3) == text
-        with pytest.raises(VerbsError, match="no queue pair .* of this program"):
+        with pytest.raises(VerbsError, match=r"no queue pair .* of this program"):
             a.context.request("destroy_qp", qp=c.qp.qp_num)
-        with pytest.raises(VerbsError, match="no memory region with the key .* of this program"):
+        with pytest.raises(VerbsError, match=r"no memory region with the key .* of this program"):
             a.context.request("dereg_mr", key=c.region.lkey)
 
 

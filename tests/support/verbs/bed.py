@@ -109,7 +109,7 @@ class Bed:
             first.other, second.other = second, first
         self.ends = ends
         self.stations = [
-            Station(node, rings, node.config.rate_bps, node.packet_bytes)
+            Station(node.datapath, rings, node.config.rate_bps, node.packet_bytes)
             for node, rings in zip(self.nodes, ends, strict=True)
         ]
         self.driver = RawDriver(self.stations)
