@@ -67,6 +67,7 @@ class Driven:
 
     def ports_up(self) -> list[bool]:
         """Which ports are up: enabled, with a link."""
+        raise NotImplementedError
 
     def create_cq(self, depth: int = 65536) -> CompletionQueue:
         """A completion queue."""

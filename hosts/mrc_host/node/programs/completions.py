@@ -22,7 +22,7 @@ def deliver(program: Program[P], queue: Queue, now: int) -> None:
     Raises:
         RingCorrupt: the program has spoilt the ring.
     """
-    while completions := program.of.endpoint.poll(queue.inner, _BATCH):
+    while completions := program.of.driven.poll(queue.inner, _BATCH):
         for completion in completions:
             if not _take(program, queue, completion):
                 overflow(program, queue, now)

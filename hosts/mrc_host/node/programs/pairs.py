@@ -20,7 +20,7 @@ from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
-from mrc_host.proto.transport import Pair, Transport
+from mrc_host.proto.transport import Driven, Pair, Transport
 from mrc_host.verbs.layout import DeviceCap
 
 P = TypeVar("P", bound=Pair)
@@ -42,6 +42,10 @@ class Pairs(Protocol[P]):
     @property
     def endpoint(self) -> Transport[P]:
         """Of which they are."""
+
+    @property
+    def driven(self) -> Driven:
+        """The same endpoint, as what needs no queue pair sees it."""
 
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
         """Registers memory for a protection domain."""
@@ -86,7 +90,7 @@ class MrcPairs:
     transport = "mrc"
 
     def __init__(self, endpoint: Endpoint, config: NodeConfig, controller: NodeController) -> None:
-        self.endpoint = endpoint
+        self.endpoint = self.driven = endpoint
         self.config = config
         self.controller = controller
         self._towards: dict[tuple[int, str], tuple[EvConfig, EvConfig]] = {}
@@ -184,7 +188,7 @@ class RocePairs:
     transport = "roce"
 
     def __init__(self, endpoint: RoceEndpoint) -> None:
-        self.endpoint = endpoint
+        self.endpoint = self.driven = endpoint
 
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
         """See `Pairs`."""

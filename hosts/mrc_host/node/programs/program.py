@@ -276,7 +276,7 @@ class Program(Generic[P]):
                 raise RefusedError(errno.EINVAL, "no such completion channel of this program")
         capacity = layout.power_of_two(entries)
         memory = self._memory(layout.ring_bytes(capacity, layout.COMPLETION_BYTES))
-        queue = Queue(self.of.endpoint.create_cq(1 << 20), memory, capacity, channel)
+        queue = Queue(self.of.driven.create_cq(1 << 20), memory, capacity, channel)
         self.queues[queue.number] = queue
         if channel is not None:
             channel.queues += 1

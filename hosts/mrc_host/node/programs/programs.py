@@ -143,7 +143,7 @@ class Programs(Generic[P]):
         """Takes what programs have posted; of each no more at once than is fair."""
         if not self.posted():
             return
-        self.pairs.endpoint.handle_timer(now)  # what is posted counts from now on
+        self.pairs.driven.handle_timer(now)  # what is posted counts from now on
         for program, _ in list(self.connected.values()):
             self._serve(program, now, BUDGET)
 
