@@ -36,7 +36,7 @@ def outside() -> dict[str, pathlib.Path]:
     """Pages from outside docs/, by their place on the site."""
     found = {name: ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")}
     for folder in ("workshop", "experiments"):
-        for path in sorted(ROOT.glob(f"{folder}/**/README.md")):
+        for path in sorted(ROOT.glob(f"{folder}/README.md")) + sorted(ROOT.glob(f"{folder}/[!T]*/README.md")):
             relative = path.relative_to(ROOT)
             found[str(relative.with_name("index.md"))] = path
     return found

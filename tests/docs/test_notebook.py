@@ -1,0 +1,81 @@
+"""The workshop's notebook runs from top to bottom, and shows what its text says."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+from support import cli, docs
+
+FILE = pathlib.Path(__file__).parents[2] / "workshop" / "notebook.ipynb"
+NOTEBOOK: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def cells(kind: str) -> list[str]:
+    return ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == kind]
+
+
+def printed_by_jupyter(folder: pathlib.Path) -> str:
+    """What the cells print in a kernel of Jupyter."""
+    import nbclient
+    import nbformat
+
+    notebook = nbformat.read(FILE, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    return "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+
+
+def printed_here(folder: pathlib.Path) -> str:
+    """The same without Jupyter."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    said = io.StringIO()
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(said), contextlib.chdir(folder):
+        for cell in cells("code"):
+            exec(compile(cell, str(FILE), "exec"), names)
+    return said.getvalue()
+
+
+@pytest.mark.slow
+def test_it_runs_and_shows_it(tmp_path: pathlib.Path) -> None:
+    jupyter = all(importlib.util.find_spec(name) for name in ("nbclient", "ipykernel"))
+    printed = (printed_by_jupyter if jupyter else printed_here)(tmp_path)
+    assert "at least two flows share an uplink: 0.906" in printed
+    assert "uplinks that carry nothing, on average: 1.266" in printed
+    flows = re.findall(r"seed \d: uplinks \[([^]]*)\] of their mean, slowest flow ([\d.]+) Mb/s", printed)
+    sprayed = re.findall(r"(\d+) EVs: uplinks \[([^]]*)\] of their mean, slowest flow ([\d.]+) Mb/s", printed)
+    assert len(flows) == 3
+    assert [evs for evs, _, _ in sprayed] == ["4", "16", "64"]
+    # One EV is one path: some uplink has at least two flows, and another none.
+    assert any(max(map(float, loads.split())) > 1.9 and min(map(float, loads.split())) < 0.1 for loads, _ in flows)
+    last = [float(load) for load in sprayed[-1][1].split()]
+    assert max(last) < 1.35
+    assert min(last) > 0.65
+    assert float(sprayed[-1][2]) > 1.5 * min(float(rate) for _, rate in flows)
+
+
+def test_it_is_kept_without_results() -> None:
+    """What a run leaves in it is not committed: it would go stale, and differ on every machine."""
+    code = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
+    assert NOTEBOOK["nbformat"] == 4
+
+
+def test_its_commands_can_be_typed(tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "notebook.md"
+    page.write_text("\n\n".join(cells("markdown")))
+    found = docs.commands(page)
+    assert len(found) >= 2
+    wrong = [cli.problem(words, loosely=command.inline) for command in found for words in command.parts]
+    assert [each for each in wrong if each and "workshop" not in each] == []
