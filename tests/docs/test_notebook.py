@@ -60,8 +60,8 @@ def test_it_runs_and_shows_it(tmp_path: pathlib.Path) -> None:
     # One EV is one path: some uplink has at least two flows, and another none.
     assert any(max(map(float, loads.split())) > 1.9 and min(map(float, loads.split())) < 0.1 for loads, _ in flows)
     last = [float(load) for load in sprayed[-1][1].split()]
-    assert max(last) < 1.35
-    assert min(last) > 0.65
+    assert max(last) < 1.5
+    assert min(last) > 0.5
     assert float(sprayed[-1][2]) > 1.5 * min(float(rate) for _, rate in flows)
 
 
