@@ -29,7 +29,9 @@ sys.path.insert(0, str(HERE))
 import reference  # noqa: E402 - beside this file, which mkdocs loads by its path
 
 LOG = logging.getLogger("mkdocs.plugins.mrclab")
-LINK = re.compile(r"(?<!!)(!?\[[^\]]*\]\()([^)\s]+)(\))")
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
+# Code is left alone, but not a link whose text is code.
+CODE_OR_LINK = re.compile(rf"{LINK.pattern}|^ *```.*?^ *```|`[^`\n]+`", re.M | re.S)
 
 
 def outside() -> dict[str, pathlib.Path]:
@@ -138,13 +140,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         there = os.path.relpath(place, pathlib.PurePosixPath(page.file.src_uri).parent)
         return f"{match[1]}{there}{''.join(anchor)}{match[3]}"
 
-    return _outside_code(LINK, link, markdown)
-
-
-def _outside_code(pattern: re.Pattern[str], replace: Any, markdown: str) -> str:
-    """Replaces where the text is no code."""
-    parts = re.split(r"(^```.*?^```|`[^`\n]+`)", markdown, flags=re.M | re.S)
-    return "".join(part if index % 2 else pattern.sub(replace, part) for index, part in enumerate(parts))
+    return CODE_OR_LINK.sub(lambda match: match[0] if match[2] is None else link(match), markdown)
 
 
 # --- charts -----------------------------------------------------------------------------------------------------
