@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -29,6 +30,7 @@ from mrc_control.cli import app
 from mrc_control.faults.kinds import KINDS
 from mrc_control.runs.compare import Comparison
 from mrc_control.runs.experiment import Experiment
+from mrc_control.workshop.exercise import known, load
 from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema
 from mrc_topo.units import format_rate, format_size, format_time
@@ -305,6 +307,29 @@ def _bounds(annotation: Any, metadata: list[Any]) -> Iterator[Any]:
             yield from _bounds(each, [])
 
 
+# --- the workshop -----------------------------------------------------------------------------------------------
+
+
+def exercises() -> str:
+    """What there is to learn, how long it takes, and what the checks say of typical mistakes."""
+    lines = ["# The exercises", "", "Made from the files of the exercises.", ""]
+    rows, mistakes = [], []
+    for number, folder in sorted(known().items()):
+        said = load(folder).content
+        link = f"[{said.title}](../../workshop/{folder.name}/README.md)"
+        files = ", ".join(code(each) for each in said.edit)
+        rows.append([str(number), link, cell(said.learn), f"{said.language}: {files}", str(said.minutes)])
+        if not (folder / "wrong.yaml").is_file():
+            continue
+        wrong = yaml.safe_load((folder / "wrong.yaml").read_text(encoding="utf-8"))
+        mistakes += [f"### {number}: {said.title}", ""]
+        cases = [["the starter as it is", wrong["starter"]], *([each["name"], each["says"]] for each in wrong["wrong"])]
+        mistakes += table(["mistake", "what the check says of it"], [[cell(name), cell(text)] for name, text in cases])
+    lines += table(["#", "exercise", "what one can do afterwards", "edits", "minutes"], rows)
+    lines += ["## Typical mistakes", "", "A test makes each of them and compares what is said.", "", *mistakes]
+    return "\n".join(lines)
+
+
 # --- Python -----------------------------------------------------------------------------------------------------
 
 API = {
@@ -365,6 +390,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "cli": ("Commands", cli),
     "lab-file": ("Lab file", lab_file),
     "experiment-file": ("Experiment file", experiment_file),
+    "exercises": ("The exercises", exercises),
 }
 """Name, title, and what makes it."""
 

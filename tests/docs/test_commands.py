@@ -33,6 +33,7 @@ PAGES = [
 EXERCISES = sorted(ROOT.glob("workshop/**/*.md"))
 
 REAL = "needs a lab on the real clock"
+WALKED = "the READMEs of the exercises are walked through"
 ELSEWHERE: list[tuple[str, str, str]] = [
     # A pattern of whole commands; why they are not run here; where they are ("": nowhere).
     (r"(\w+=\S+ )*make .*", "sets up, tests or measures everything", ".ci/run"),
@@ -41,6 +42,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         r"mrclab (up|down|list|status|cleanup|exec|sh|capture|deny|allow|fail|restore)( .*)?",
         REAL,
         "tests/lab/test_cli.py",
+    ),
+    (
+        r"mrclab workshop (start|check|hint|solution|reset|new|verify|grade|leaderboard).*",
+        WALKED,
+        "tests/workshop/test_readmes.py",
     ),
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
@@ -139,6 +145,7 @@ def test_command_runs(command: docs.Command, scratch: pathlib.Path, monkeypatch:
     monkeypatch.chdir(scratch)
     monkeypatch.setenv("PATH", f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("MRCLAB_RUN", str(scratch / "run"))
+    monkeypatch.setenv("MRCLAB_WORKSHOP", str(scratch / "workshop.json"))
     monkeypatch.setenv("COLUMNS", "80")
     code, printed, said = (in_a_shell if is_lab(command) else within)(command.text)
     assert code == 0, f"{place_of(command)}: {command.text}: exit code {code}\n{(said or printed)[-2000:]}"
