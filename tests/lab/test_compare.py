@@ -78,6 +78,10 @@ def small(**changes: object) -> dict[str, object]:
         ({"conditions": [{"name": "x", "evidence": {"lost": 1}}]}, "evidence of what"),
         ({"conditions": [{"name": "x", "impair": {"loss": 0.5}, "evidence": {}}]}, "evidence needs lost or slower"),
         ({"variants": []}, "variants"),
+        (
+            {"variants": [{"name": "a", "lab": {"hosts": 3}}]},
+            "'hosts' is the same for all variants; one may have its own queues",
+        ),
         ({"speed": 3}, "speed"),
     ],
 )
@@ -87,7 +91,7 @@ def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str
     with pytest.raises(ExperimentError, match=hint) as caught:
         compare.load_comparison(str(tmp_path))
     assert str(caught.value).startswith(str(path))
-    with pytest.raises(ExperimentError, match="known: mrc-vs-roce"):
+    with pytest.raises(ExperimentError, match=r"known: .*mrc-vs-roce"):
         compare.load_comparison("nothing")
 
 
@@ -134,6 +138,50 @@ def test_a_comparison_whose_impairment_is_only_booked_is_missed(monkeypatch: pyt
     (judged,) = compare.judge(comparison, compare.compare(comparison))
     assert not judged.passed
     assert judged.what == "evidence of bad, a: packets lost"
+
+
+def test_a_variant_has_its_own_lab() -> None:
+    variants = [
+        {"name": "a"},
+        {"name": "b", "transport": "roce", "lab": {"queues": {"pfc": {"xoff": "8KiB"}, "trim": None}}},
+        {"name": "c", "transport": "roce", "lab": {"queues": {"credits": {}}, "routing": {"adaptive": {}}}},
+        {"name": "d", "transport": "roce", "lab": {"roce": {"repair": "reorder"}, "queues": {"ecn": None}}},
+    ]
+    comparison = Comparison.model_validate(small(variants=variants, lab="tiny", expect=[]))
+    plain, pfc, credits, roce = (compare.variant_topology(comparison, each).lab for each in comparison.variants)
+    assert plain == load_lab("tiny").lab
+    # What is not named stays as the lab has it.
+    assert (pfc.queues.pfc is not None, pfc.queues.trim, pfc.queues.limit) == (True, None, plain.queues.limit)
+    assert credits.queues.credits is not None
+    assert credits.routing.adaptive is not None
+    assert (roce.roce.repair, roce.queues.ecn, roce.ev) == ("reorder", None, plain.ev)
+    assert len({pfc.name, credits.name, plain.name}) == 3
+
+
+def test_a_variant_that_cannot_be_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "session_for", lambda *_: pytest.fail("it has begun"))
+    bad = {"name": "b", "transport": "roce", "lab": {"queues": {"pfc": {}, "credits": {}}}}
+    comparison = Comparison.model_validate(small(variants=[{"name": "a"}, bad], expect=[]))
+    with pytest.raises(ExperimentError, match=r"comparison x: variant b: tiny with its `lab`.*pfc and credits both"):
+        compare.compare(comparison)
+
+
+def test_variants_on_labs_of_their_own_run_side_by_side() -> None:
+    workload = {"name": "incast", "params": {"message_bytes": 40_000, "iterations": 2, "target": 0}}
+    lossless = {"queues": {"limit": "16KiB", "trim": None, "ecn": None, "credits": {"buffer": "8KiB"}}}
+    lossy = {"queues": {"limit": "16KiB", "trim": None, "ecn": None}}
+    off = {"roce": {"congestion_control": False}}
+    variants = [
+        {"name": "lossy", "transport": "roce", "lab": lossy | off},
+        {"name": "ib-like", "transport": "roce", "lab": lossless | off},
+    ]
+    expect = [{"faster": "ib-like", "than": "lossy", "at": "good", "by": 1.5}]
+    comparison = Comparison.model_validate(
+        small(workload=workload, variants=variants, conditions=[{"name": "good"}], expect=expect)
+    )
+    cells = compare.compare(comparison)
+    (judged,) = compare.judge(comparison, cells)
+    assert judged.passed, cells
 
 
 def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

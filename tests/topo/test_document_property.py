@@ -24,8 +24,14 @@ def labs(draw: st.DrawFn) -> dict[str, Any]:
         document[key] = draw(documents(parts[key], {}))
     links = sorted(Topology(lab).links)
     document["overrides"] = draw(st.dictionaries(st.sampled_from(links), documents(Override, {}), max_size=2))
+    # Credits are of all links or of none, and hold a full packet.
+    credits = draw(st.none() | st.builds(dict, buffer=st.integers(1 << 15, 1 << 31 - 1)))
+    for queues in (document["queues"], *(each.get("queue") for each in document["overrides"].values())):
+        if queues is not None:
+            queues |= {"credits": credits} | ({} if credits is None else {"pfc": None})
     document["description"] = draw(st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20))
-    for key in sorted(draw(st.sets(st.sampled_from(["links", "queues", "cc", "reliability", "overrides", "clock"])))):
+    gone = ["links", "cc", "reliability", "overrides", "clock", *(["queues"] if credits is None else [])]
+    for key in sorted(draw(st.sets(st.sampled_from(gone)))):
         del document[key]
     return document
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,15 @@ def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
         return f"{folder / file}:{name}"
 
     return policies.model_copy(update={kind: place(given) for kind, given in policies.named.items()})
+
+
+def merged(document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A lab's document with changes: mappings are merged, everything else is replaced."""
+    made = dict(document)
+    for key, value in changes.items():
+        old = made.get(key)
+        made[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return made
 
 
 def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:

@@ -6,12 +6,15 @@ conditions in order; what counts is the time of one iteration of the workload, o
 
 from __future__ import annotations
 
+import contextlib
 import math
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import Field, model_validator
 
 from mrc_control.faults.action import Action, FailureError
@@ -29,7 +32,8 @@ from mrc_control.session import fidelity
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_topo.document import Model
-from mrc_topo.labfile import load_lab
+from mrc_topo.labfile import LabError, load_lab, merged, parse_lab
+from mrc_topo.topology import Topology
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
 
@@ -42,13 +46,28 @@ NO_VIRTUAL_TCP = (
 )
 
 
+#: What a variant may have otherwise than the comparison's lab: how it is used, not what it consists of.
+OWN_KEYS = ("queues", "routing", "roce", "cc", "reliability", "ev")
+
+
 class Variant(Model):
-    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all."""
+    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all.
+    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away."""
 
     name: Title
     transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
     over: Literal["one_plane", "ecmp"] | None = None
+    lab: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _lab(self) -> Self:
+        for key in self.lab:
+            if key not in OWN_KEYS:
+                raise ValueError(
+                    f"lab: '{key}' is the same for all variants; one may have its own {', '.join(OWN_KEYS)}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _over(self) -> Self:
@@ -206,20 +225,61 @@ def seconds_per_iteration(result: RunResult) -> float:
 
 
 def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
-    """Runs every variant under every condition; by (variant, condition)."""
-    topology = load_lab(comparison.lab)
+    """Runs every variant under every condition; by (variant, condition).
+
+    Raises:
+        ExperimentError: a variant that its lab cannot be, or cannot run; before any has begun.
+    """
     for variant in comparison.variants:
         where = f"comparison {comparison.name}: {variant.name}"
+        topology = variant_topology(comparison, variant)
         check_workload(comparison.workload, topology, _carried_by(variant), (), where)
         if variant.transport == "iperf3" and not tcp.have_iperf3():
             raise ExperimentError(f"{where}: {tcp.IPERF3}")
     cells = {}
     for variant in comparison.variants:
-        with session_for(comparison.lab, comparison.clock, _carried_by(variant), progress) as session:
+        with (
+            _lab_file(comparison, variant) as lab,
+            session_for(lab, comparison.clock, _carried_by(variant), progress) as session,
+        ):
             for condition in comparison.conditions:
                 progress(f"{variant.name}, {condition.name}")
                 cells[variant.name, condition.name] = _run(session, comparison, variant, condition)
     return cells
+
+
+def _variant_document(comparison: Comparison, variant: Variant) -> dict[str, Any]:
+    document = load_lab(comparison.lab).lab.model_dump(mode="json", exclude_unset=True)
+    # A name of its own: on the real clock a lab that is up under the file's is another.
+    document["name"] = f"{document['name'][:40]}-{comparison.variants.index(variant) + 1}"
+    return merged(document, variant.lab)
+
+
+def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
+    """The lab of a variant.
+
+    Raises:
+        ExperimentError: what it has otherwise cannot be; names the variant and the key.
+    """
+    if not variant.lab:
+        return load_lab(comparison.lab)
+    text = yaml.safe_dump(_variant_document(comparison, variant))
+    try:
+        return parse_lab(text, f"comparison {comparison.name}: variant {variant.name}: {comparison.lab} with its `lab`")
+    except LabError as error:
+        raise ExperimentError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
+    """Where the lab of a variant is."""
+    if not variant.lab:
+        yield comparison.lab
+        return
+    with tempfile.TemporaryDirectory(prefix="mrclab-compare-") as folder:
+        path = pathlib.Path(folder, "lab.yaml")
+        path.write_text(yaml.safe_dump(_variant_document(comparison, variant)))
+        yield str(path)
 
 
 def _carried_by(variant: Variant) -> str:
@@ -229,9 +289,9 @@ def _carried_by(variant: Variant) -> str:
 
 def ideals(comparison: Comparison) -> dict[str, float | None]:
     """Of every variant, what an iteration takes at least (`ideal_seconds`)."""
-    topology = load_lab(comparison.lab)
     found = {}
     for variant in comparison.variants:
+        topology = variant_topology(comparison, variant)
         spec = comparison.workload.spec()
         spec.qps_per_peer = variant.qps_per_peer
         tcps = variant.transport in TCP
