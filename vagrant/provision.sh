@@ -10,8 +10,9 @@ checkout=${MRCLAB_CHECKOUT:-/mrclab}
 user=${MRCLAB_USER:-vagrant}
 export DEBIAN_FRONTEND=noninteractive
 
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends make sudo git ca-certificates bash-completion
+# A box that has just come up may be at updates of its own.
+apt-get update -qq -o DPkg::Lock::Timeout=300
+apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends make sudo git ca-certificates bash-completion
 
 reference=
 if [ "${1:-}" = --reference ]; then

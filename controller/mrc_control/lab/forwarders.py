@@ -12,15 +12,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, get_args
 
 from mrc_control.lab.rundir import RunError
 from mrc_topo.modes import RoutingMode
 from mrc_topo.schema import Compiler, Forwarder, Lab, QueueSpec
 from mrc_topo.topology import Topology
 
-FORWARDERS = ("p4lite", "bmv2", "kernel")
-COMPILERS = ("p4lite", "p4c")
+FORWARDERS: tuple[Forwarder, ...] = get_args(Forwarder)
+COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
 HELP = "docs/reference-parts.md tells where it comes from"
 #: The kernel routes by addresses and uSIDs, and hashes flows over uplinks; it reads no EV.
 KERNEL_MODES = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP)
@@ -55,7 +55,7 @@ def chosen(topology: Topology, switch: str | None = None, compiler: str | None =
     for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
         if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
             raise PartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
-    changes: dict[str, Any] = {"switch": cast(Forwarder, switch), "compiler": cast(Compiler, compiler)}
+    changes: dict[str, Any] = {"switch": switch, "compiler": compiler}
     if switch == "kernel":
         if topology.lab.program is not None:
             raise PartMissing(f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'")

@@ -28,6 +28,11 @@ SETTINGS = {
 }
 
 
+def _usid_prefix(entry: rules.TableEntry) -> str:
+    """The 48 bits that a table of uSIDs matches, as an IPv6 prefix."""
+    return f"{addressing.text((entry.match[0].value << 80).to_bytes(16, 'big'))}/48"
+
+
 def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> list[str]:
     """The routes of a switch for `ip -6 -batch`; `interfaces` by port number."""
     lines = []
@@ -36,12 +41,11 @@ def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> li
     some = next(iter(interfaces.values()))
     for entry in rules.switch_entries(topology, switch):
         if entry.table == rules.LOCAL_USID:
-            prefix = f"{addressing.text((entry.match[0].value << 80).to_bytes(16, 'big'))}/48"
             end = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
-            lines.append(f"route add {prefix} {end} dev {some}")
+            lines.append(f"route add {_usid_prefix(entry)} {end} dev {some}")
         elif entry.table == rules.USID_ROUTES:
-            prefix = f"{addressing.text((entry.match[0].value << 80).to_bytes(16, 'big'))}/48"
-            lines.append(f"route add {prefix} via {NEIGHBOUR} dev {interfaces[entry.params['port']]} onlink")
+            port = interfaces[entry.params["port"]]
+            lines.append(f"route add {_usid_prefix(entry)} via {NEIGHBOUR} dev {port} onlink")
         elif entry.table == rules.HOST_ROUTES:
             match = entry.match[0]
             prefix = f"{addressing.text(match.value.to_bytes(16, 'big'))}/{match.prefix_length}"
