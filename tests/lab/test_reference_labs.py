@@ -84,7 +84,8 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 8000
             assert healthy(session)
             # Two hosts of different T0s, so that the failures are in their way; the other T1 carries them.
-            pair = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=10.0)
+            pair = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=13.0)
+            port = f"h2:{topology.lab.planes - 1}"
             schedule = [
                 Step(at=1.0, fail="p0-t0.0--p0-t1.0", kind="link_down", evidence=SEEN),
                 Step(at=3.0, restore="p0-t0.0--p0-t1.0"),
@@ -92,6 +93,8 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
                 Step(at=6.0, restore="p0-t1.1"),
                 Step(at=7.0, fail="p0-t1.0", kind="reboot", evidence=SEEN),
                 Step(at=9.0, restore="p0-t1.0"),
+                Step(at=10.0, fail=port, kind="port_down", evidence=Evidence(ports_down=1)),
+                Step(at=12.0, restore=port),
             ]
             run(session, pair, schedule)
             assert healthy(session)

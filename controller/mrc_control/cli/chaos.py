@@ -85,10 +85,17 @@ def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tup
         clock = "real" if (up if lab is None else lab in up) and file is None else "virtual"
     if clock == "real" and (lab in up or (lab is None and up)):
         state = RunDir(the_lab(lab)).read()
-        if state.switch != "p4lite":
-            raise ExperimentError(f"chaos is for labs of p4lite; the switches of lab '{state.name}' are {state.switch}")
+        _need_p4lite("chaos", state.name, state.switch)
         return clock, state.lab_file, state.transport
     return clock, "tiny" if lab is None else lab, "mrc"
+
+
+def _need_p4lite(where: str, lab: str, switch: str) -> None:
+    if switch != "p4lite":
+        raise ExperimentError(
+            f"{where}: the rules look into the switches of p4lite, and lab '{lab}' has switch {switch}; take a lab "
+            "with `switch: p4lite` (--lab), or leave --lab out and say --clock virtual"
+        )
 
 
 def _check(schedule: Schedule, clock: str, where: str) -> None:
@@ -98,8 +105,7 @@ def _check(schedule: Schedule, clock: str, where: str) -> None:
         ExperimentError: one cannot; nothing was started.
     """
     topology = load_lab(schedule.lab)
-    if topology.lab.switch != "p4lite":
-        raise ExperimentError(f"{where}: chaos is for labs of p4lite; lab '{topology.lab.name}' has others")
+    _need_p4lite(where, topology.lab.name, topology.lab.switch)
     hosts, switches = ({each.name for each in kind} for kind in (topology.hosts, topology.switches))
     for index, step in enumerate(schedule.steps):
         place = f"{where}: steps.{index}: {step.describe()}"

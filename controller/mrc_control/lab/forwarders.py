@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from mrc_control.lab.program import silence
 from mrc_control.lab.rundir import RunError
 from mrc_topo.modes import RoutingMode
 from mrc_topo.schema import Compiler, Forwarder, Lab, QueueSpec
@@ -150,15 +151,18 @@ def p4c() -> pathlib.Path:
 def check_bmv2() -> pathlib.Path:
     """As `bmv2`, and that it starts and is not too old."""
     path = bmv2()
+    started = f"BMv2 does not start: {path} --version"
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=TRY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PartMissing(f"BMv2 does not start: {path}: {error}; {HELP}") from error
+        raise PartMissing(f"{started}: {silence(error)}; {HELP}") from error
     said = [*done.stdout.split(), *done.stderr.strip().splitlines()[-1:]]
     version = re.match(r"(\d+)\.(\d+)", said[0]) if said else None
-    if done.returncode or version is None:
+    if done.returncode:
         word = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise PartMissing(f"BMv2 does not start: {path} --version: {word[0]}; {HELP}")
+        raise PartMissing(f"{started}: {word[0]}; {HELP}")
+    if version is None:
+        raise PartMissing(f"{started}: it says no version; {HELP}")
     if (int(version[1]), int(version[2])) < BMV2_LEAST:
         least = ".".join(map(str, BMV2_LEAST))
         raise PartMissing(f"BMv2 is too old: {path} is version {said[0]}, and {least} is needed; {HELP}")

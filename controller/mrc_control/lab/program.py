@@ -138,6 +138,13 @@ def sources_of(source: pathlib.Path) -> dict[str, str]:
     return found
 
 
+def silence(error: OSError | subprocess.TimeoutExpired) -> str:
+    """Why a program that was started has said nothing."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:g} s"
+    return error.strerror or str(error)
+
+
 def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
     """The program as p4c makes it.
 
@@ -150,14 +157,21 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
         include = [] if source == SOURCE else [f"-I{each}" for each in _include_dirs(source)]
         command = [paths[0], *include, "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S)
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if line.strip()]
-                errors = [line for line in lines if "error" in line] or lines[-1:] or [f"exit code {done.returncode}"]
-                raise ProgramError(f"{binary}: {errors[0].strip()}")
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S, errors="replace")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _refused(binary, source, silence(error)) from error
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            errors = [line for line in lines if "error" in line] or lines[-1:] or [f"exit code {done.returncode}"]
+            raise _refused(binary, source, errors[0].strip())
+        try:
             return FabricProgram.load(output)
-        except (OSError, UnicodeDecodeError, subprocess.TimeoutExpired) as error:
-            raise ProgramError(f"{binary}: {error}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise _refused(binary, source, "it wrote no program") from error
+
+
+def _refused(binary: pathlib.Path, source: pathlib.Path, why: str) -> ProgramError:
+    return ProgramError(f"p4c does not compile {source.name}: {binary}: {why}; `--compiler p4lite` does without it")
 
 
 def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
