@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from mrc_control.lab.program import silence
 from mrc_control.lab.rundir import RunError
 from mrc_topo.modes import RoutingMode
 from mrc_topo.schema import Compiler, Forwarder, Lab, QueueSpec
@@ -128,6 +127,13 @@ def _found(program: str, variable: str, what: str, environment: Mapping[str, str
         where = f"{variable}={named} is no program" if named else f"{program} is not in PATH, and {variable} is not set"
         raise PartMissing(f"{what} is missing: {where}; {HELP}")
     return pathlib.Path(path).absolute()
+
+
+def silence(error: OSError | subprocess.TimeoutExpired) -> str:
+    """Why a program that was started has said nothing."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:g} s"
+    return error.strerror or str(error)
 
 
 def bmv2() -> pathlib.Path:

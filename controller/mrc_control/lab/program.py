@@ -138,13 +138,6 @@ def sources_of(source: pathlib.Path) -> dict[str, str]:
     return found
 
 
-def silence(error: OSError | subprocess.TimeoutExpired) -> str:
-    """Why a program that was started has said nothing."""
-    if isinstance(error, subprocess.TimeoutExpired):
-        return f"no answer within {error.timeout:g} s"
-    return error.strerror or str(error)
-
-
 def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
     """The program as p4c makes it.
 
@@ -159,7 +152,7 @@ def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S, errors="replace")
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise _refused(binary, source, silence(error)) from error
+            raise _refused(binary, source, forwarders.silence(error)) from error
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             errors = [line for line in lines if "error" in line] or lines[-1:] or [f"exit code {done.returncode}"]
