@@ -1,0 +1,101 @@
+"""The pages made from the program have all of it, and what they show can be written like that."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from mrc_control.cli import app
+from mrc_control.faults.kinds import KINDS
+from mrc_control.runs.experiment import Experiment
+from mrc_host.workloads import WORKLOADS
+from mrc_topo import schema, units
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def load() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+reference = load()
+PARSERS = {"rate": units.parse_rate_bps, "time": units.parse_time_ns, "size": units.parse_size_bytes}
+
+
+def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for info in model.model_fields.values():
+        for inner in reference._inner(info.annotation):
+            yield from models(inner)
+
+
+def test_every_verb_and_option_is_there() -> None:
+    page = reference.cli()
+    for path, command in reference._verbs(typer.main.get_command(app), "mrclab"):
+        section = page.partition(f"### {path}\n")[2].partition("\n#")[0]
+        assert section, path
+        for each in command.params:
+            names = each.opts if each.param_type_name == "option" else [each.metavar or each.name.upper()]
+            assert all(f"`{name}" in section or f", {name}" in section for name in names), (path, names)
+
+
+@pytest.mark.parametrize(("name", "model"), [("lab_file", schema.Lab), ("experiment_file", Experiment)])
+def test_every_key_is_there(name: str, model: type[BaseModel]) -> None:
+    page = getattr(reference, name)()
+    for each in models(model):
+        assert all(f"| `{key}` |" in page for key in each.model_fields), each
+
+
+def test_every_workload_and_failure_is_there() -> None:
+    page = reference.experiment_file()
+    assert all(f"### {name}\n" in page for name in WORKLOADS)
+    assert all(f"| `{name}` | " in page for name in KINDS)
+
+
+def test_defaults_can_be_written_like_that() -> None:
+    seen = 0
+    for model in models(schema.Lab):
+        for key, info in model.model_fields.items():
+            default = info.get_default(call_default_factory=True)
+            if (unit := reference._unit(info)) and isinstance(default, int):
+                assert PARSERS[unit[0]](reference._default(info)) == default, key
+                seen += 1
+    assert seen >= 15
+
+
+@given(st.sampled_from(sorted(PARSERS)), st.integers(0, 10**13))
+def test_numbers_are_read_as_they_are_shown(unit: str, value: int) -> None:
+    assert PARSERS[unit](reference.written(value, *reference.UNITS_WRITTEN[unit])) == value
+
+
+@pytest.mark.parametrize("title", sorted(reference.API))
+def test_python_pages_name_modules(title: str) -> None:
+    modules = re.findall(r"^::: (\S+)$", reference.api(title), re.M)
+    assert modules
+    for module in modules:
+        assert importlib.util.find_spec(module) is not None, module
+
+
+def test_what_a_page_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above fail where something is left out."""
+    whole: Any = reference.lab_file
+    monkeypatch.setattr(reference, "lab_file", lambda: whole().replace("| `probe_interval` |", "| |"))
+    with pytest.raises(AssertionError):
+        test_every_key_is_there("lab_file", schema.Lab)
