@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results import analysis, verdict
+from mrc_control.results import analysis, report, verdict
 from mrc_control.results.expectation import Expectation
 from mrc_topo.labfile import load_lab
 
@@ -205,3 +205,31 @@ def test_a_wrong_byte_or_a_dead_queue_pair_fails_the_run(key: str, value: int, m
     for progress in made["progress"].values():
         progress[key] = value
     assert missed in [what for what, passed in checks(made).items() if not passed]
+
+
+def standing(column: str) -> dict[str, Any]:
+    """Ten samples of three ports: one waits for half of the time, one once, one never."""
+    rows = []
+    for number in range(11):
+        stood = {"p0-t0.0:1": number * 50_000_000, "p0-t0.0:2": 20_000_000 if number > 5 else 0, "p0-t1.0:1": 0}
+        ports = {port: {"tx_bytes": 0, "depth_bytes": 0, column: ns} for port, ns in stood.items()}
+        rows.append({"t_ns": START + number * 100_000_000, "ports": ports})
+    return document(lambda t: FULL_BPS, [], 1.0) | {"fabric": rows}
+
+
+@pytest.mark.parametrize("column", ["paused_ns", "credit_stall_ns"])
+def test_ports_that_stood_still_have_a_chart(column: str) -> None:
+    found = analysis.stalls(standing(column), column)
+    assert list(found) == ["p0-t0.0:1", "p0-t0.0:2"]
+    seconds, shares = found["p0-t0.0:1"]
+    assert seconds == pytest.approx([0.1 * number for number in range(1, 11)])
+    assert shares == pytest.approx([0.5] * 10)
+    assert found["p0-t0.0:2"][1].sum() == pytest.approx(0.2)
+    made = "".join(report._stalls(standing(column)))
+    assert report.STALLS[column][0] in made
+    assert "p0-t1.0:1" not in made
+
+
+def test_without_pauses_there_is_no_chart() -> None:
+    assert report._stalls(standing("other_ns")) == []
+    assert report._stalls(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []}) == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mrc_control.figures import failures, shared, transports
+from mrc_control.figures import failures, shared, spreading, transports
 from mrc_control.figures.model import Figure
 from mrc_control.runs.experiment import ExperimentError
 from mrc_topo.document import printable
 
-FIGURES = {each.name: each for each in (*failures.FIGURES, *transports.FIGURES, *shared.FIGURES)}
+FIGURES = {each.name: each for each in (*failures.FIGURES, *transports.FIGURES, *shared.FIGURES, *spreading.FIGURES)}
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:

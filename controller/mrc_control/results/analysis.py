@@ -106,6 +106,25 @@ def levels(document: Mapping[str, Any], hosts: Sequence[str], key: str, name: st
     return total
 
 
+def stalls(document: Mapping[str, Any], column: str) -> dict[str, tuple[Curve, Curve]]:
+    """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
+    since the sample before; the port that stood longest first."""
+    fabric = fabric_of(document)
+    names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
+    if not names or len(fabric) < 2:
+        return {}
+    times, *totals = fabric.take([TIME, *names])
+    spans = np.maximum(np.diff(times), 1)
+    seconds = (times[1:] - document["started_ns"]) / 1e9
+    found = {
+        name.removeprefix("ports.").removesuffix(f".{column}"): (seconds, np.diff(total) / spans)
+        for name, total in zip(names, totals, strict=True)
+        if total[-1] > total[0]
+    }
+    longest = sorted(found, key=lambda port: (-float((found[port][1] * spans).sum()), port))
+    return {port: found[port] for port in longest}
+
+
 def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recovery]:
     """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
     (or the start) or the one after: there is nothing to compare with."""

@@ -32,6 +32,19 @@ EV_COLOURS = {"GOOD": "#059669", "SKIP": "#d97706", "ASSUMED_BAD": "#dc2626", "D
 
 #: Of a curve; more than a screen is wide would only make the file large.
 POINTS = 2000
+#: Why a port of a switch stands still, by its counter in the samples.
+STALLS = {
+    "paused_ns": (
+        "Ports paused by priority flow control",
+        "How long each port of a switch obeyed pauses of the data's priority.",
+    ),
+    "credit_stall_ns": (
+        "Ports without credits",
+        "How long each port of a switch had data to send and no credit of its peer for it.",
+    ),
+}
+#: Curves in such a chart.
+STALLED_PORTS = 16
 #: Above so many, what was done to the fabric is lines without words.
 LABELLED = 60
 
@@ -60,6 +73,7 @@ def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, ti
         "<h2>Queues</h2>",
         "<p class=note>Bytes that wait in the data queues of a plane's switches: the sum over its ports.</p>",
         _plot("queues", _queues(document, topology), document, "KiB"),
+        *_stalls(document),
         "<h2>Window and round-trip time</h2>",
         _plot("cwnd", _levels(document, edges, "cwnd", 1 / 1024), document, "KiB (mean over hosts)"),
         _plot("rtt", _levels(document, edges, "rtt_ns", 1e-6), document, "ms (mean over hosts)"),
@@ -234,6 +248,23 @@ def _queues(document: Mapping[str, Any], topology: Topology) -> list[Any]:
         _line(f"plane {plane}", times, depths[plane], PALETTE[plane % len(PALETTE)])
         for plane in range(topology.lab.planes)
     ]
+
+
+def _stalls(document: Mapping[str, Any]) -> list[str]:
+    """A chart for each reason for which a port that could send had to wait; none where no port had to."""
+    parts = []
+    for column, (head, note) in STALLS.items():
+        ports = analysis.stalls(document, column)
+        if not ports:
+            continue
+        shown = list(ports.items())[:STALLED_PORTS]
+        lines = [
+            _line(port, seconds, 100 * share, PALETTE[number % len(PALETTE)])
+            for number, (port, (seconds, share)) in enumerate(shown)
+        ]
+        rest = f" Of {len(ports)} ports the {len(shown)} that stood longest." if len(ports) > len(shown) else ""
+        parts += [f"<h2>{head}</h2>", f"<p class=note>{note}{rest}</p>", _plot(column, lines, document, "% of time")]
+    return parts
 
 
 def _levels(document: Mapping[str, Any], edges: analysis.Curve, key: str, scale: float) -> list[Any]:
