@@ -30,14 +30,14 @@ def watched(results: Results) -> Iterator[Point]:
 
 
 #: Where only the first flow's packets go up: to the T1 that the second flow is forced onto, and to the other.
-SHARED, FREE = "p0-t0.0:2", "p0-t0.0:3"
+SHARED, FREE = "p0-t0.0:3", "p0-t0.0:4"
 FIRST, SECOND = "h2", "h3"
 
 
 def _forced(size: Size) -> list[Cell]:
     step = 1.5 if size == "quick" else 5.0
     link = {"rate": "20Mbps", "delay": "1ms"}
-    queues = {"limit": "256KiB", "ecn": {"kmin": "16KiB", "kmax": "64KiB"}, "trim": {"threshold": "192KiB"}}
+    queues = {"limit": "256KiB", "ecn": {"kmin": "3KiB", "kmax": "9KiB"}, "trim": {"threshold": "192KiB"}}
     room = lab(1, 2, racks=3, links={"host": link, "fabric": link}, queues=queues)
     room |= {"ev": {"size": 2, "active": 2, "min_active": 1}}
     shown = {"dropped": 1, "evs_lost": 1}
@@ -90,9 +90,11 @@ def _storm(size: Size) -> list[Cell]:
     plain |= {"ev": {"size": 64, "active": 32}}
     others = tuple(f"h{number}" for number in range(8) if f"h{number}" not in (STUCK, PARTNER))
     params = {"message_bytes": 65536, "window": 4, "shift": 4}
-    workload = {"name": "permutation", "params": params, "duration": 3 * step}
+    workload: dict[str, Any] = {"name": "permutation", "params": params, "duration": 3 * step}
     made = []
     for name, transport in VARIANTS:
+        # As many paths as it takes for a host not to miss the stuck one's by the luck of a hash.
+        workload = {**workload, "qps_per_peer": 4 if transport == "roce" else 1}
         shown = {"pause_frames": 1} | ({"paused": step / 2} if transport == "roce" else {})
         schedule = [
             {"at": step, "fail": f"{STUCK}:0", "kind": "pause_storm", "loss": 0.0, "evidence": shown},
@@ -132,23 +134,20 @@ def _storm_points(results: Results) -> Iterator[Point]:
 
 
 def _flap(size: Size) -> list[Cell]:
-    down, count = 0.6, 2 if size == "quick" else 6
-    schedule: list[dict[str, Any]] = []
-    for number in range(count):
-        at = 0.8 + 2 * down * number
-        # The second time nobody may be left who sends there.
-        shown = {"dropped": 1} if number == 0 else {"carried": 0.5}
-        schedule.append({"at": at, "fail": FLAPPING, "loss": 0.0, "evidence": shown})
-        schedule.append({"at": at + down, "restore": FLAPPING, "loss": 0.0})
+    down = 0.6 if size == "quick" else 3.0
+    schedule = [
+        {"at": 0.8, "fail": FLAPPING, "loss": 0.0, "evidence": {"dropped": 1}},
+        {"at": 0.8 + down, "restore": FLAPPING, "loss": 0.0},
+    ]
     params = {"message_bytes": 262144, "window": 4, "shift": 4}
-    workload = {"name": "permutation", "params": params, "duration": 0.8 + 2 * down * count}
+    workload = {"name": "permutation", "params": params, "duration": 1.6 + down}
     made = []
     for name, transport in VARIANTS:
-        room = lab(1, 4, per_rack=4, reliability={"timeout": 14})
+        room = lab(1, 6, per_rack=4, reliability={"timeout": 14})
         if transport == "roce":
             room["queues"] = lossless(room["queues"])
         document = {"transport": transport, "workload": workload, "schedule": schedule}
-        made.append(Cell(name, room, document, cost=4 * count, may_fail=transport == "roce"))
+        made.append(Cell(name, room, document, cost=4 * down, may_fail=transport == "roce"))
     return made
 
 
@@ -162,7 +161,9 @@ def _flap_judged(results: Results) -> list[Measure]:
         Measure("queue pairs of RoCE in error", roce["qp_errors"], 1, math.inf),
         Measure("queue pairs of MRC in error", mrc["qp_errors"] if steps else math.nan, 0, 0),
         Measure("longest glitch under MRC", most([each["glitch_s"] for each in steps]), 0.0, 0.5, "s"),
-        Measure("lowest settled goodput under MRC", least([each["settled"] for each in steps]), 0.9, 1.1),
+        Measure(
+            "lowest settled goodput under MRC, over before", least([each["settled"] for each in steps]), 5 / 6, 1.1
+        ),
     ]
 
 
@@ -178,14 +179,15 @@ FIGURES = [
         "A second flow is forced onto one of two paths",
         "a QP with two EVs of one plane, and a second flow that is forced onto one of them (Fig. 14)",
         "3 racks, 2 T1s, 20 Mb/s; both flows end in the same rack; an uplink of the second one's T0 fails, so that it "
-        "has one path left",
+        "has one path left. ECN marks far below NSCC's target delay; changed after a first result: with marks from "
+        "16 KiB on, NSCC slowed the second flow down before the first one had many",
         "the first flow moves to its other path; both stay near line rate",
         _forced,
         _forced_judged,
         watched,
         TIME,
-        differs="an ECN mark makes a QP pass over an EV once (SKIP_ONCE), so at most two packets of three move: with "
-        "two EVs the first flow keeps a third of its packets on the path that the second one needs all of",
+        differs="an ECN mark makes a QP pass over an EV once (SKIP_ONCE), so of two EVs the other one gets at most two "
+        "packets of three: the first flow keeps a third on the path of which the second one needs all",
     ),
     Figure(
         "storm",
@@ -193,7 +195,7 @@ FIGURES = [
         "a NIC that is stuck asks for pauses without end; with PFC what waits for it fills the fabric (section on why "
         "RoCE is not enough)",
         "one plane of 2 racks of 4 hosts, 20 Mb/s, xoff 16 KiB; each host sends to one of the other rack; RoCE with "
-        "PFC and DCQCN, MRC in its lossy class",
+        "4 QPs, PFC and DCQCN, MRC in its lossy class",
         "hosts that have nothing to do with the stuck one lose at least half of their goodput under RoCE, and nothing "
         "under MRC",
         _storm,
@@ -205,9 +207,9 @@ FIGURES = [
         "flap",
         "A link flaps: a RoCE job ends, an MRC job goes on",
         "a link between T0 and T1 flaps, and with it the job that is pinned to it (section on why RoCE is not enough)",
-        "one plane of 4 T1s, permutation of 8 hosts; a link is down for 0.6 s twice; RoCE gives up after 8 timeouts "
-        "of 17 ms",
-        "queue pairs of RoCE fail, none of MRC does; goodput of MRC stays",
+        "one plane of 6 T1s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts of 17 ms",
+        "queue pairs of RoCE fail, none of MRC does, whose goodput stays above the 5/6 of its T0's uplinks that are "
+        "left",
         _flap,
         _flap_judged,
         _goodput,
