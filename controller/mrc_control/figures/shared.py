@@ -9,7 +9,7 @@ from typing import Any
 
 from mrc_control.figures.failures import lab
 from mrc_control.figures.model import Axes, Cell, Figure, Measure, Point, Result, Results, Size, least, most, ratio
-from mrc_control.figures.transports import long_links, lossless
+from mrc_control.figures.transports import INFINIBAND, infiniband, long_links, lossless
 
 SENDERS = 7
 #: What only a lossless fabric needs: room for what every port may have sent.
@@ -34,9 +34,11 @@ def _incast(size: Size) -> list[Cell]:
     )
     params = {"message_bytes": 65536, "target": 0, "victim": [8, 1], "sources": [2, 3, 4, 5, 6, 7, 9]}
     workload = {"name": "incast", "params": params, "duration": length}
+    rooms = [(name, transport, _rack_lab(queues)) for name, transport, queues in variants]
+    rooms.append((INFINIBAND, "roce", infiniband(_rack_lab(LOSSLESS), "16KiB")))
     return [
-        Cell(name, _rack_lab(queues), {"transport": transport, "workload": workload}, cost=10 * length)
-        for name, transport, queues in variants
+        Cell(name, room, {"transport": transport, "workload": workload}, cost=3 * length)
+        for name, transport, room in rooms
     ]
 
 
@@ -58,6 +60,7 @@ def _incast_judged(results: Results) -> list[Measure]:
         Measure("the victim under MRC, of line rate", victims[0], 0.7, 1.0),
         Measure("the victim under RoCE with PFC only, of line rate", victims[2], 0.0, 0.6),
         Measure("the victim under RoCE with PFC and DCQCN over MRC's", ratio(victims[1], victims[0]), 0.0, 0.9),
+        Measure("the victim under InfiniBand-like over MRC's", ratio(victims[3], victims[0]), 0.0, 0.9),
         Measure("Jain's index of the seven under MRC", _jain(to_target[0]), 0.9, 1.0),
         Measure("their sum under MRC, of line rate", sum(to_target[0]), 0.7, 1.0),
         Measure("senders under MRC", len(to_target[0]), SENDERS, SENDERS),
@@ -230,7 +233,8 @@ FIGURES = [
         "Seven to one, and a victim in the same rack",
         "7 to 1 incast and a victim flow to another host of the rack, which meets it in queues before that rack "
         "(head-of-line blocking); DCQCN, PFC only, MRC (Fig. 18, 21)",
-        "one plane of 5 T0s and 4 T1s, 20 Mb/s; xoff 16 KiB per port, DCQCN with its usual parameters",
+        "one plane of 5 T0s and 4 T1s, 20 Mb/s; xoff 16 KiB per port, DCQCN with its usual parameters; "
+        "InfiniBand-like: credits for 16 KiB per port, adaptive routing, no congestion control",
         "the victim keeps its rate only under MRC; the seven share fairly",
         _incast,
         _incast_judged,
