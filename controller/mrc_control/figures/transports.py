@@ -63,7 +63,7 @@ def _sum_of_streams(results: Results, name: str) -> list[float]:
 def _collective(workload: str, what: str) -> Any:
     def cells(size: Size) -> list[Cell]:
         hosts = 16 if size == "quick" else 64
-        sizes = [4 << 20] if size == "quick" else [4 << 20, 16 << 20, 64 << 20]
+        sizes = [4 << 20] if size == "quick" else [4 << 20, 16 << 20]  # 64 MiB at 64 ranks take 20 GiB of memory
         made = []
         lab = long_links(hosts)
         # What loses packets is no InfiniBand, whose links repeat them.
@@ -303,7 +303,7 @@ def _of_collective(name: str, made: Any, differs: str = "") -> Figure:
         name,
         f"{what[0].upper()}{what[1:]} with and without loss",
         f"{what} of 16 and 64 NICs by MRC with 1 QP, RoCE with 1 and 16, at 0, 0.1 and 1 % loss (Fig. {name})",
-        "16 ranks (64 with --full) of two ports of 50 Mb/s, 4 MiB (up to 64 MiB with --full); RoCE with PFC, ECN and "
+        "16 ranks (64 with --full) of two ports of 50 Mb/s, 4 MiB (16 MiB, too, with --full); RoCE with PFC, ECN and "
         "DCQCN, InfiniBand-like (without loss only: its links repeat) with credits and adaptive routing; one plane for "
         "each QP, and the shortest ACK timeout that pauses do not reach (268 ms; MRC: 67). Changed after a first "
         "result: RoCE had no PFC, and MRC's timeout, which fired behind queues without loss",
@@ -350,7 +350,8 @@ FIGURES = [
         "eight hosts of a rack each to one of another, as many T1s (Fig. 20)",
         "16 hosts of one port of 20 Mb/s, 8 T1s, both ways at once; RoCE by ECMP, with PFC and DCQCN; InfiniBand-like: "
         "credits, and adaptive routing per packet; links of 4 ms, so that a round trip holds 35 packets as in the "
-        "paper's fabric. Changed after a first result: with links of 0.1 ms a window held 8 packets, which do not fill a path of four hops, and MRC had 0.73 of line rate",
+        "paper's fabric. Changed after a first result: with links of 0.1 ms a window held 8 packets, which do not fill "
+        "a path of four hops, and MRC had 0.73 of line rate",
         "with RoCE 1 QP some streams get a half or a third or less; with MRC all are near line rate: at least 90 % of "
         "what headers and SACKs leave of it",
         _permutation,
