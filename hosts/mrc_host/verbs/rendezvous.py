@@ -21,9 +21,13 @@ _RETRY_S: Final = 0.02
 
 
 class Rendezvous:
-    """A stream of JSON objects between two programs; close it, or use it as a context manager."""
+    """A stream of JSON objects between two programs; close it, or use it as a context manager.
 
-    def __init__(self, stream: socket.socket) -> None:
+    `first`: this program came first, and the other to it.
+    """
+
+    def __init__(self, stream: socket.socket, first: bool) -> None:
+        self.first = first
         self._stream = stream
         self._file = stream.makefile("rwb")
 
@@ -38,11 +42,12 @@ class Rendezvous:
         deadline = time.monotonic() + timeout
         while True:
             found = _connect(place)
+            first = found is None
             if found is None:
                 found = _wait(place, deadline)
             if found is not None:
                 found.settimeout(timeout)
-                return cls(found)
+                return cls(found, first)
             if time.monotonic() >= deadline:
                 raise VerbsError(errno.ETIMEDOUT, f"nobody came to {place} within {timeout:.0f} s")
             time.sleep(_RETRY_S)
