@@ -95,7 +95,7 @@ class Job(Generic[P_co]):
         for index, qp in enumerate(qps):
             first = min(index * share, length)
             part = min(share, length - first)
-            where: dict[str, int] = {"local_offset": offset + first, "length": part}
+            where: dict[str, Any] = {"local_offset": offset + first, "length": part}
             target = va + remote_offset + first
             if imm is None:
                 endpoint.post_write(qp, self.view, target, rkey, wr_id, **where)

@@ -28,7 +28,8 @@ class CompletionKind(Enum):
 
 
 class Completion(NamedTuple):
-    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length."""
+    """One entry of a completion queue. `immediate` is set for RECV_IMM, `byte_len` is the message's length,
+    `solicited` its requestor's wish that a program which waits be told."""
 
     wr_id: int
     qpn: int
@@ -36,6 +37,7 @@ class Completion(NamedTuple):
     status: CompletionStatus
     byte_len: int
     immediate: int | None
+    solicited: bool = False
 
 
 class CqUser(Protocol):

@@ -468,11 +468,13 @@ class Endpoint(Driven):
         *,
         local_offset: int = 0,
         length: int | None = None,
+        solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer."""
+        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer, which it may ask to be
+        told of (`solicited`, BTH.SE)."""
         check_range("immediate", immediate, 0, 0xFFFFFFFF)
         view = bytes_of(local, local_offset, length)
-        qp.post(WriteRequest(wr_id, view, remote_va, rkey, immediate), self.context.now)
+        qp.post(WriteRequest(wr_id, view, remote_va, rkey, immediate, solicited), self.context.now)
 
     def post_recv(self, qp: QueuePair, wr_id: int, count: int = 1) -> None:
         """Post `count` receives, each for one immediate."""

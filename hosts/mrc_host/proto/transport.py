@@ -123,8 +123,9 @@ class Transport(Protocol[P_contra]):
         *,
         local_offset: int = 0,
         length: int | None = None,
+        solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate."""
+        """Like `post_write`, and delivers a 32-bit immediate, which may be `solicited`."""
 
     def post_recv(self, qp: P_contra, wr_id: int, count: int = 1) -> None:
         """Post `count` receives, each for one immediate."""

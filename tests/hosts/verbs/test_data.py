@@ -20,6 +20,13 @@ def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield made
 
 
+@pytest.fixture
+def mrc(hosts: Bed) -> Bed:
+    if hosts.nodes[0].config.transport != "mrc":
+        pytest.skip("of MRC only")
+    return hosts
+
+
 def test_a_write_arrives_and_reports(hosts: Bed) -> None:
     with ends(hosts) as (a, b):
         data = random.Random(1).randbytes(20_001)
@@ -124,6 +131,23 @@ def test_a_channel_tells_once_per_request_and_wants_its_acks(hosts: Bed) -> None
         with pytest.raises(VerbsError, match="more than were taken"):
             b.cq.ack_events()
         assert [each.imm_data for each in b.wait(2)] == [0, 1]
+
+
+def test_only_what_is_solicited_wakes_who_asks_for_that(mrc: Bed) -> None:
+    with ends(mrc) as (a, b):
+        b.qp.post_recv(0, 10)
+        b.cq.req_notify(solicited_only=True)
+        for number, flags in enumerate([SendFlags.SIGNALED, SendFlags.SIGNALED | SendFlags.SOLICITED]):
+            assert b.channel.get_cq_event(0) is None
+            a.qp.post_write_imm(a.region.sge(0, 9000), *a.peer[:2], number, flags=flags)
+            a.wait()
+        assert b.channel.get_cq_event(30) is b.cq
+        b.cq.ack_events()
+        assert [each.wc_flags for each in b.cq.poll()] == [WcFlags.WITH_IMM, WcFlags.WITH_IMM | WcFlags.SOLICITED]
+        b.cq.req_notify(solicited_only=True)
+        b.qp.modify(verbs.QpState.ERR)
+        assert b.channel.get_cq_event(30) is b.cq, "a failure is told, too"
+        b.cq.ack_events()
 
 
 def test_memory_is_the_same_bytes_for_numpy(hosts: Bed) -> None:

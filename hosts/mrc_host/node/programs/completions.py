@@ -39,7 +39,7 @@ def _take(program: Program[P], queue: Queue, completion: Completion) -> bool:
         pair.received += 1
         flags = WcFlags.NONE
         if completion.status is _SUCCESS:
-            flags = WcFlags.WITH_IMM
+            flags = WcFlags.WITH_IMM | WcFlags.SOLICITED if completion.solicited else WcFlags.WITH_IMM
         return queue.push(
             completion.wr_id, status, WcOpcode.RECV_RDMA_WITH_IMM, completion.qpn, completion.byte_len,
             completion.immediate or 0, flags, pair.received,

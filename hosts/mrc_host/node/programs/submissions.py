@@ -137,7 +137,7 @@ def _write(
     if opcode == _WRITE:
         endpoint.post_write(pair.qp, source, address, key, wr_id)
     else:
-        endpoint.post_write_imm(pair.qp, source, address, key, immediate, wr_id)
+        endpoint.post_write_imm(pair.qp, source, address, key, immediate, wr_id, solicited=bool(flags & _SOLICITED))
 
 
 def _receive(program: Program[P], pair: QueuePairOf[P], wr_id: int, count: int) -> None:

@@ -209,6 +209,7 @@ class Requestor(Sender):
             association.peer.addresses, value, tc, opcode, association.remote_number, psn & PSN_MASK, flags,
             request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
             request.va + offset, request.rkey, request.length, request.view[offset:end], request.immediate,
+            1 if request.solicited and end == request.length else 0,
         )  # fmt: skip
         if context.trace is not None:
             context.trace(

@@ -15,7 +15,7 @@ from mrc_host.proto.paths.association import Association
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
-from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, Data, Probe
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
 
 ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
@@ -52,6 +52,7 @@ class MessageEnd(NamedTuple):
     length: int
     size: int  # payload bytes of this packet
     immediate: int | None
+    solicited: bool
 
 
 class Responder:
@@ -176,7 +177,9 @@ class Responder:
             if opcode & 1:  # LAST_IMM and ONLY_IMM
                 immediate = data.immediate
                 self.stashed += 1
-            self.ends[psn] = MessageEnd(data.msn, data.rqmsn, data.va, data.rkey, data.dma_length, size, immediate)
+            self.ends[psn] = MessageEnd(
+                data.msn, data.rqmsn, data.va, data.rkey, data.dma_length, size, immediate, data.flags & FLAG_SE != 0
+            )
         elif opcode < _MIDDLE:
             self.starts[psn] = MessageStart(data.msn, data.va, data.rkey, data.dma_length)
 
@@ -316,7 +319,10 @@ class Responder:
     def _complete(self, wr_id: int, status: CompletionStatus, end: MessageEnd | None, now: int) -> None:
         association = self.association
         length, immediate = (end.length, end.immediate) if end is not None else (0, None)
-        completion = Completion(wr_id, association.number, CompletionKind.RECV_IMM, status, length, immediate)
+        completion = Completion(
+            wr_id, association.number, CompletionKind.RECV_IMM, status, length, immediate,
+            end is not None and end.solicited,
+        )  # fmt: skip
         association.context.complete(self.cq, completion)
         if association.context.trace is not None:
             association.context.trace(now, "wr:completed", qpn=association.number, wr_id=wr_id, status=status.value)

@@ -18,10 +18,12 @@ class WriteRequest:
 
     __slots__ = (
         "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "posted_ns", "rkey",
-        "rqmsn", "va", "view", "wr_id",
+        "rqmsn", "solicited", "va", "view", "wr_id",
     )  # fmt: skip
 
-    def __init__(self, wr_id: int, view: Source, va: int, rkey: int, immediate: int | None) -> None:
+    def __init__(
+        self, wr_id: int, view: Source, va: int, rkey: int, immediate: int | None, solicited: bool = False
+    ) -> None:
         self.wr_id = wr_id
         self.view = view
         self.length = len(view)
@@ -29,6 +31,7 @@ class WriteRequest:
         self.rkey = rkey
         self.is_imm = immediate is not None
         self.immediate = immediate or 0
+        self.solicited = solicited
         self.last_opcode = int(Opcode.WRITE_LAST_IMM if self.is_imm else Opcode.WRITE_LAST)
         self.only_opcode = int(Opcode.WRITE_ONLY_IMM if self.is_imm else Opcode.WRITE_ONLY)
         self.first = self.last = self.msn = self.rqmsn = 0

@@ -419,8 +419,9 @@ class RoceEndpoint(Driven):
         *,
         local_offset: int = 0,
         length: int | None = None,
+        solicited: bool = False,
     ) -> None:
-        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer."""
+        """Like `post_write`, and delivers a 32-bit immediate to one posted receive of the peer, never solicited."""
         self._post(qp, local, remote_va, rkey, immediate, wr_id, local_offset, length)
 
     def post_recv(self, qp: RoceQueuePair, wr_id: int, count: int = 1) -> None:

@@ -24,11 +24,13 @@ from mrc_host.proto.wire.fast import (
     DSCP_AT,
     ECN_AT,
     ENCODERS,
+    FLAGS_AT,
     HEAD_BYTES,
     LOW_24,
     PAD,
     PAD_AT,
     PAD_BITS,
+    SE_BITS,
     SHORTEST_BYTES,
     TVER,
     Encoders,
@@ -44,7 +46,7 @@ from mrc_host.proto.wire.fields import (
     NackReason,
 )
 from mrc_host.proto.wire.icrc import crc32
-from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
+from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
 from mrc_host.proto.wire.packet import Drop, WireError
 
 __all__ = ["ENCODERS", "SMALL", "Codec"]
@@ -165,6 +167,8 @@ class Codec(Encoders):
                 raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
             if bits:
                 end -= bits >> PAD_AT & PAD
+                if bits & SE_BITS:
+                    flags_psn |= FLAG_SE << FLAGS_AT
             if total <= SMALL:
                 view = memoryview(packet)
         try:
@@ -198,7 +202,10 @@ class Codec(Encoders):
             "opcode": bth.opcode,
             "dest_qp": bth.dest_qp,
             "psn": bth.psn,
-            "flags": bth.ack_req * FLAG_ACK_REQ | bth.rtx * FLAG_RTX | bth.ts * FLAG_TS,
+            "flags": bth.ack_req * FLAG_ACK_REQ
+            | bth.rtx * FLAG_RTX
+            | bth.ts * FLAG_TS
+            | (bth.se * FLAG_SE if bth.opcode in _WRITES and not whole.trimmed else 0),
             "packet_entropy": whole.entropy,
             "ce": ip.ecn == Ecn.CE,
             "dscp": ip.dscp,

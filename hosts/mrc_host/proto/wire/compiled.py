@@ -340,6 +340,8 @@ DSCP_AT: Final = ECN_AT + Ipv6.header.by_name["ecn"].width
 PAD_AT: Final = _AT["pad"]
 PAD: Final = Bth.header.by_name["pad"].mask
 PAD_BITS: Final = PAD << PAD_AT
+SE_BITS: Final = 1 << _AT["se"]
+FLAGS_AT: Final = _AT["flags"]
 TVER: Final = Bth.header.by_name["tver"].mask
 LOW_24: Final = (1 << _AT["resv8a"]) - 1
 
@@ -347,6 +349,7 @@ LOW_24: Final = (1 << _AT["resv8a"]) - 1
 _CONSTANTS: Final = {
     "HEAD_BYTES": HEAD_BYTES, "SHORTEST_BYTES": SHORTEST_BYTES, "ECN_AT": ECN_AT, "DSCP_AT": DSCP_AT, "PAD_AT": PAD_AT,
     "PAD": PAD, "PAD_BITS": PAD_BITS, "TVER": TVER, "LOW_24": LOW_24,
+    "SE_BITS": SE_BITS, "FLAGS_AT": FLAGS_AT,
 }  # fmt: skip
 
 # What a decoder is given of the head: `word` is the first one of the IP header, `flags_psn` the last one of BTH; `ecn`

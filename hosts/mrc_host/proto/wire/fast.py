@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         def parse(self, packet: bytes | memoryview, end: int, *head: Any) -> Message:
             """`head`: what was read of the headers up to BTH."""
 
-    HEAD_BYTES = SHORTEST_BYTES = ECN_AT = DSCP_AT = PAD_AT = PAD = PAD_BITS = TVER = LOW_24 = 0
+    HEAD_BYTES = SHORTEST_BYTES = ECN_AT = DSCP_AT = PAD_AT = PAD = PAD_BITS = TVER = LOW_24 = SE_BITS = FLAGS_AT = 0
     DECODERS: dict[int, Decoder]
     ENCODERS: dict[int, Callable[..., bytes]]
     parse_trimmed: Callable[..., Data]

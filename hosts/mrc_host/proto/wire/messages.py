@@ -24,6 +24,8 @@ def _flag(name: str) -> int:
 FLAG_ACK_REQ: Final = _flag("ack_req")
 FLAG_RTX: Final = _flag("rtx")
 FLAG_TS: Final = _flag("ts")
+#: BTH.SE, which is in another byte; behind the others where a message says what it came with.
+FLAG_SE: Final = 1 << 8
 NO_TIMESTAMP: Final = -1
 
 
@@ -35,7 +37,7 @@ class Data:
     opcode: int
     dest_qp: int
     psn: int
-    flags: int  # FLAG_ACK_REQ | FLAG_RTX | FLAG_TS
+    flags: int  # FLAG_ACK_REQ | FLAG_RTX | FLAG_TS | FLAG_SE
     entropy: int
     ce: bool
     dscp: int

@@ -35,6 +35,7 @@ class Signatures(Sealing):
         dma_length: int,
         payload: Buffer,
         immediate: int = 0,
+        se: int = 0,
     ) -> bytes:
         """One WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
         raise NotImplementedError
