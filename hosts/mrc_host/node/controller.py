@@ -12,24 +12,29 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
 from mrc_host.node.stacks import Profiles
-from mrc_host.proto.config import EvConfig, EvFormat
-from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.config import EvConfig, EvFormat, EvMode
+from mrc_host.proto.congestion.base import CcConfig, algorithms
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import EvState
+from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
 
 DEFAULT: Final = "default"
 MAX_PROBES: Final = 4096
+MAX_EVENTS: Final = 1 << 16
+MAX_EVENT_QUEUES: Final = 64
+MAX_EVS: Final = 4096  # of a profile
+EVENT_STATES: Final = frozenset({"GOOD", "ASSUMED_BAD", "DENIED"})
 
 
 class ProfileState(Enum):
@@ -84,6 +89,26 @@ class _Batch:
     waiting: int = 0
 
 
+class Holder(NamedTuple):
+    """A queue pair as a controller sees it: towards whom, and the names of its profiles."""
+
+    peer: str
+    qp: QueuePair
+    ev: str
+    cc: str
+
+
+@dataclass
+class _EventQueue:
+    """Changes of EVs that nobody has asked for yet; `lost` counts those that found no room since the last that did."""
+
+    depth: int
+    states: frozenset[str]
+    profiles: frozenset[str] | None
+    events: deque[dict[str, Any]] = field(default_factory=deque)
+    lost: int = 0
+
+
 class NodeController:
     """The verbs of one host. Errors are ValueError and KeyError; the node turns them into answers.
 
@@ -91,7 +116,8 @@ class NodeController:
         endpoint: whose EVs and profiles these are.
         ports: how many it has.
         jobs: those of the node, by name, as they come and go.
-        await_probe: calls the second argument with (RTT in ns or None, time) when the EV probe of a token has ended.
+        await_probe: calls the second argument with (RTT in ns or None, port of the
+            answer, time) when the EV probe of a token has ended.
     """
 
     def __init__(
@@ -99,13 +125,16 @@ class NodeController:
         endpoint: Endpoint,
         ports: int,
         jobs: Mapping[str, Job[Pair]],
-        await_probe: Callable[[int, Callable[[int | None, int], None]], None],
+        await_probe: Callable[[int, Callable[[int | None, int | None, int], None]], None],
     ) -> None:
         self.endpoint = endpoint
         self.ports = ports
         self.jobs = jobs
         self.await_probe = await_probe
         self.profiles: dict[tuple[str, str], Profile] = {}
+        #: Queue pairs that are not of jobs.
+        self.holders: list[Callable[[], Iterable[Holder]]] = []
+        self._event_queues: dict[int, _EventQueue] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
         config = endpoint.config
@@ -127,6 +156,10 @@ class NodeController:
             "ev_replace": self.ev_replace,
             "ev_probe": self.ev_probe,
             "ev_probe_result": self.ev_probe_result,
+            "ev_events_create": self.ev_events_create,
+            "ev_events_poll": self.ev_events_poll,
+            "ev_events_destroy": self.ev_events_destroy,
+            "device": self.device,
         }
 
     # -- profiles -----------------------------------------------------------------------------------------
@@ -142,8 +175,19 @@ class NodeController:
         if profile.kind == "format":
             users = [each for each in self.profiles.values() if each.settings.get("format") == profile.name]
             return sum(self._users(each) for each in users if each.kind == "ev")
-        jobs = [job for job in self.jobs.values() if (profile.kind, profile.name) in job.profiles]
-        return sum(len(qps) for job in jobs for qps in job.qps.values())
+        which = 2 if profile.kind == "ev" else 3
+        return sum(holder[which] == profile.name for holder in self._all())
+
+    def _all(self) -> Iterator[Holder]:
+        """Every queue pair, of jobs and of others."""
+        for job in self.jobs.values():
+            names = dict(job.profiles)
+            for rank, qps in job.qps.items():
+                for qp in qps:
+                    if isinstance(qp, QueuePair):
+                        yield Holder(job.names[rank], qp, names.get("ev", DEFAULT), names.get("cc", DEFAULT))
+        for others in self.holders:
+            yield from others()
 
     def _make(self, profile: Profile) -> EvConfig | CcConfig | EvFormat:
         """The configuration that the settings describe, over the host's own.
@@ -200,11 +244,9 @@ class NodeController:
 
     def _refresh(self, profile: Profile, settings: Mapping[str, Any]) -> None:
         """Hands changes of an ONLINE profile to the QPs that use it."""
-        for job in self.jobs.values():
-            if (profile.kind, profile.name) not in job.profiles:
-                continue
-            for qp in (qp for qps in job.qps.values() for qp in qps if isinstance(qp, QueuePair)):
-                self.endpoint.modify_ev_profile(qp, **settings)
+        for holder in self._all():
+            if holder.ev == profile.name:
+                self.endpoint.modify_ev_profile(holder.qp, **settings)
 
     def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
         """One step of a profile's life."""
@@ -257,13 +299,7 @@ class NodeController:
     # -- EVs ----------------------------------------------------------------------------------------------
 
     def _qps(self, peer: str | None) -> list[tuple[str, QueuePair]]:
-        found = [
-            (job.names[rank], qp)
-            for job in self.jobs.values()
-            for rank, qps in job.qps.items()
-            for qp in qps
-            if isinstance(qp, QueuePair) and peer in (None, job.names[rank])
-        ]
+        found = [(each.peer, each.qp) for each in self._all() if peer in (None, each.peer)]
         if peer is not None and not found:
             raise ValueError(f"no queue pair to '{peer}'")
         return found
@@ -291,18 +327,21 @@ class NodeController:
                     changed += 1
         return {"changed": changed}
 
-    def ev_replace(self, now: int, old: int, new: int, peer: str) -> dict[str, Any]:
-        """Puts another EV of the same plane in the place of one, for the QPs to a peer."""
+    def ev_replace(self, now: int, old: int, new: int, peer: str | None = None) -> dict[str, Any]:
+        """Puts another EV of the same plane in the place of one: for the QPs to a peer, or all copies of it."""
         changed = 0
         for _, qp in self._qps(peer):
             if any(each["ev"] == old for each in self.endpoint.query_evs(qp)):
                 self.endpoint.replace_ev(qp, old, new, now)
                 changed += 1
         if not changed:
-            raise ValueError(f"no queue pair to '{peer}' has EV {old:#010x}")
+            whose = "" if peer is None else f" to '{peer}'"
+            raise ValueError(f"no queue pair{whose} has EV {old:#010x}")
         return {"changed": changed}
 
-    def ev_probe(self, now: int, address: str, evs: list[list[int]], timeout_ns: int | None = None) -> dict[str, Any]:
+    def ev_probe(
+        self, now: int, address: str, evs: list[list[int]], timeout_ns: int | None = None, dscp: int | None = None
+    ) -> dict[str, Any]:
         """Probes EVs towards an address: `evs` is a list of [EV, plane]. Ask for the answers by `batch`."""
         if len(evs) > MAX_PROBES:
             raise ValueError(f"{len(evs)} probes; at most {MAX_PROBES} in one batch")
@@ -311,10 +350,10 @@ class NodeController:
         number = self._next_batch
         self._next_batch += 1
         batch = self._batches[number] = _Batch()
-        for ev, plane in probes:
-            token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns)
+        for request, (ev, plane) in enumerate(probes):
+            token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns, dscp)
             batch.waiting += 1
-            self.await_probe(token, self._answer(batch, ev, plane))
+            self.await_probe(token, self._answer(batch, ev, plane, request))
         return {"batch": number}
 
     def _checked_probe(self, probe: list[int], destination: bytes) -> tuple[int, int]:
@@ -334,10 +373,10 @@ class NodeController:
         return ev, plane
 
     @staticmethod
-    def _answer(batch: _Batch, ev: int, plane: int) -> Callable[[int | None, int], None]:
-        def take(rtt_ns: int | None, now: int) -> None:
+    def _answer(batch: _Batch, ev: int, plane: int, request: int) -> Callable[[int | None, int | None, int], None]:
+        def take(rtt_ns: int | None, port: int | None, now: int) -> None:
             batch.waiting -= 1
-            batch.results.append({"ev": ev, "plane": plane, "rtt_ns": rtt_ns})
+            batch.results.append({"ev": ev, "plane": plane, "rtt_ns": rtt_ns, "port": port, "request": request})
 
         return take
 
@@ -349,3 +388,65 @@ class NodeController:
         if not found.waiting:
             del self._batches[batch]
         return {"waiting": found.waiting, "results": found.results}
+
+    # -- events of EVs ------------------------------------------------------------------------------------
+
+    def ev_events_create(
+        self, now: int, depth: int, states: Iterable[str] = ("ASSUMED_BAD", "GOOD"), profiles: list[str] | None = None
+    ) -> dict[str, Any]:
+        """A queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
+        wanted = frozenset(states)
+        if not wanted or wanted - EVENT_STATES:
+            raise ValueError(f"states are some of {', '.join(sorted(EVENT_STATES))}")
+        if not 1 <= depth <= MAX_EVENTS or len(self._event_queues) >= MAX_EVENT_QUEUES:
+            raise ValueError(f"a queue has 1 to {MAX_EVENTS} entries, and there are at most {MAX_EVENT_QUEUES} queues")
+        number = max(self._event_queues, default=0) + 1
+        self._event_queues[number] = _EventQueue(depth, wanted, None if profiles is None else frozenset(profiles))
+        return {"queue": number}
+
+    def ev_changed(self, event: EvChanged) -> None:
+        """Takes an event of the endpoint."""
+        state = "GOOD" if event.new is EvState.SKIP else event.new.name
+        if not any(state in queue.states for queue in self._event_queues.values()):
+            return
+        profile = next((each.ev for each in self._all() if each.qp.number == event.qpn), DEFAULT)
+        for queue in self._event_queues.values():
+            if state not in queue.states or (queue.profiles is not None and profile not in queue.profiles):
+                continue
+            if len(queue.events) >= queue.depth:
+                queue.lost += 1
+                continue
+            row = {"profile": profile, "ev": event.ev, "port": event.plane, "state": state, "qpn": event.qpn}
+            queue.events.append(row | {"drop_count": queue.lost})
+            queue.lost = 0
+
+    def _event_queue(self, number: int) -> _EventQueue:
+        if number not in self._event_queues:
+            raise ValueError(f"no queue {number} of EV events")
+        return self._event_queues[number]
+
+    def ev_events_poll(self, now: int, queue: int, limit: int = 64) -> dict[str, Any]:
+        """The oldest events of a queue, each with the number of those that were dropped before it."""
+        events = self._event_queue(queue).events
+        return {"events": [events.popleft() for _ in range(min(limit, len(events)))]}
+
+    def ev_events_destroy(self, now: int, queue: int) -> dict[str, Any]:
+        """Forgets a queue."""
+        self._event_queue(queue)
+        del self._event_queues[queue]
+        return {}
+
+    # -- the device -----------------------------------------------------------------------------------------
+
+    def device(self, now: int) -> dict[str, Any]:
+        """What a controller can expect (`mrc_ctl_device_attr`), and which ports are up."""
+        return {
+            "ev_formats": [each.name for each in EvFormat],
+            "ev_modes": [each.name for each in EvMode],
+            "ev_max_count_profile": MAX_EVS,
+            "algorithms": sorted(algorithms()),
+            "phy_port_mask": (1 << self.ports) - 1 << 1,
+            "max_probes": MAX_PROBES,
+            "modify_online": {kind: sorted(names) for kind, names in LIMITED.items()},
+            "ports": self.endpoint.port_states(),
+        }

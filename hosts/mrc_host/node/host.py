@@ -103,11 +103,13 @@ class HostNode:
             mtu=config.path_mtu,
             fault=self._fault,
         )
+        if self.controller is not None:
+            self.controller.holders.append(self.programs.holders)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
-        self._probe_waiters: dict[int, Callable[[int | None, int], None]] = {}
+        self._probe_waiters: dict[int, Callable[[int | None, int | None, int], None]] = {}
         self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
             "hello": self._hello,
             "prepare": self._prepare,
@@ -150,10 +152,12 @@ class HostNode:
             if isinstance(event, ProbeResult):
                 waiter = self._probe_waiters.pop(event.token, None)
                 if waiter is not None:
-                    waiter(event.rtt_ns, now)
+                    waiter(event.rtt_ns, event.port, now)
             else:
                 self._log(event, now)
                 self.programs.event(event, now)
+                if self.controller is not None and isinstance(event, EvChanged):
+                    self.controller.ev_changed(event)
         except Exception as error:  # noqa: BLE001
             self._fault("an event", error, now)
 
@@ -265,8 +269,8 @@ class HostNode:
         """Adds a verb: `handler(now, **arguments) -> dict`."""
         self._verbs[verb] = handler
 
-    def await_probe(self, token: int, answer: Callable[[int | None, int], None]) -> None:
-        """Calls `answer(rtt_ns, now)` when the EV probe of a token has ended."""
+    def await_probe(self, token: int, answer: Callable[[int | None, int | None, int], None]) -> None:
+        """Calls `answer(rtt_ns, port, now)` when the EV probe of a token has ended."""
         self._probe_waiters[token] = answer
 
     def _hello(self, now: int) -> dict[str, Any]:

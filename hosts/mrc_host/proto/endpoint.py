@@ -511,6 +511,10 @@ class Endpoint(Driven):
         """Which ports are up: enabled, with a link."""
         return [port.up for port in self.context.ports.ports]
 
+    def port_states(self) -> list[dict[str, bool]]:
+        """Of each port whether it has a link, is enabled, and so is up."""
+        return [{"carrier": port.carrier, "enabled": port.enabled, "up": port.up} for port in self.context.ports.ports]
+
     def query_evs(self, qp: QueuePair) -> list[dict[str, Any]]:
         """One dict per EV: ev, plane, state, active, losses."""
         return qp.evs.rows()
@@ -578,15 +582,20 @@ class Endpoint(Driven):
                 if route.universe is universe:
                     route.replaced(old, new)
 
-    def probe_ev(self, peer: bytes, ev: int, plane: int, now: int, timeout_ns: int | None = None) -> int:
+    def probe_ev(
+        self, peer: bytes, ev: int, plane: int, now: int, timeout_ns: int | None = None, dscp: int | None = None
+    ) -> int:
         """Send an EV probe (ERTH op 1) to `peer`; the token comes back in a `ProbeResult` event.
 
-        It travels by the endpoint's own EV profile. Raises ConfigError when that has no path on `ev` to `peer`.
+        It travels by the endpoint's own EV profile, in the class of `dscp` (None: that of control). Raises ConfigError
+        when that has no path on `ev` to `peer`.
         """
         self.context.now = now
         check_range("plane", plane, 0, self.config.ports.count - 1)
+        if dscp is not None:
+            check_range("dscp", dscp, 0, 63)
         timeout = self.config.ev.probe_timeout_ns if timeout_ns is None else timeout_ns
-        return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout)
+        return self._node.probe(peer, self._universes.of(self.config.ev), ev, plane, now, timeout, dscp)
 
     def set_receive_pressure(self, penalty: int, *, restore: bool = False, refuse: NackReason | None = None) -> None:
         """Responder flow control (`mrc-protocol.md §8`): `penalty` (0..127) goes into every SACK;

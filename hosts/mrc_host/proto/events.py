@@ -87,13 +87,14 @@ class PortChanged(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """An EV probe asked for by `Endpoint.probe_ev` ended; `rtt_ns` None: no answer in time."""
+    """An EV probe asked for by `Endpoint.probe_ev` ended; `rtt_ns` None: no answer in time, else one came on `port`."""
 
     token: int
     peer: bytes
     ev: int
     plane: int
     rtt_ns: int | None
+    port: int | None = None
 
 
 class Fault(NamedTuple):

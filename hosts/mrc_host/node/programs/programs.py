@@ -5,10 +5,12 @@ A program that breaks the rules of its rings loses its connection, and with it a
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from mrc_host.node.controller import Holder
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
 from mrc_host.node.programs.pairs import Pairs
@@ -28,6 +30,7 @@ from mrc_host.proto.events import (
     QpStateChanged,
 )
 from mrc_host.proto.limits import ConfigError
+from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.ring import RingCorrupt
@@ -187,6 +190,14 @@ class Programs(Generic[P]):
             if pair is not None:
                 return program, pair
         return None
+
+    def holders(self) -> Iterator[Holder]:
+        """Queue pairs of MRC, as a controller sees them; their peers are addresses."""
+        for program, _ in self.connected.values():
+            for pair in program.pairs.values():
+                if isinstance(pair.qp, QueuePair):
+                    peer = str(ipaddress.IPv6Address(pair.qp.peer.address)) if pair.qp.connected else ""
+                    yield Holder(peer, pair.qp, pair.ev_profile, pair.cc_profile)
 
     def event(self, event: Event, now: int) -> None:
         """Tells the programs that an event concerns."""

@@ -97,7 +97,9 @@ class NodeOperations:
 
     # --- EV probes ---
 
-    def probe(self, address: bytes, universe: EvUniverse, ev: int, plane: int, now: int, timeout_ns: int) -> int:
+    def probe(
+        self, address: bytes, universe: EvUniverse, ev: int, plane: int, now: int, timeout_ns: int, dscp: int | None
+    ) -> int:
         """An EV probe for a controller, of `universe`'s format; returns the token of its `ProbeResult`.
 
         Raises ConfigError when the profile has no path to the address, or too many probes are under way.
@@ -106,16 +108,22 @@ class NodeOperations:
             raise ConfigError(f"{len(self.pending)} EV probes are under way; wait for their answers")
         addresses = self._context.config.address + address
         nonce = self._nonce()
-        self._send_to(addresses, universe, self._probe_packet(addresses, nonce, ev, now), ev, plane)
+        self._send_to(addresses, universe, self._probe_packet(addresses, nonce, ev, now, dscp), ev, plane)
         token = self._next_token
         self._next_token += 1
         self._await(nonce, NodeProbe(addresses, None, ev, plane, now, now + timeout_ns, token))
         return token
 
-    def _probe_packet(self, addresses: bytes, nonce: int, ev: int, now: int) -> bytes:
+    def _probe_packet(self, addresses: bytes, nonce: int, ev: int, now: int, dscp: int | None = None) -> bytes:
         context = self._context
         return context.codec.encode_endpoint_request(
-            addresses, ev, context.tc_control, nonce, EndpointOp.EV_PROBE, 0, now >> 7 & 0xFFFF
+            addresses,
+            ev,
+            context.tc_control if dscp is None else dscp << 2,
+            nonce,
+            EndpointOp.EV_PROBE,
+            0,
+            now >> 7 & 0xFFFF,
         )
 
     def _await(self, nonce: int, probe: NodeProbe) -> None:
@@ -239,7 +247,7 @@ class NodeOperations:
                 route.prove(probe.ev, probe.plane, now)
             elif probe.token is not None:
                 rtt = now - probe.sent_ns
-                context.events.append(ProbeResult(probe.token, probe.addresses[16:], probe.ev, probe.plane, rtt))
+                context.events.append(ProbeResult(probe.token, probe.addresses[16:], probe.ev, probe.plane, rtt, port))
             return
         peer = self._peers.get(response.addresses)
         if peer is None:
