@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from mrc_control.runs import compare, experiment
 from mrc_topo.labfile import parse_lab
 from p4lite.switch.server import FabricServer
 from support import docs
+from support.verbs.bed import bed
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [
@@ -100,9 +103,21 @@ def _samples(source: str, folder: pathlib.Path) -> Iterator[str]:
     yield source
 
 
+@contextlib.contextmanager
+def _programs(text: str, folder: pathlib.Path) -> Iterator[str]:
+    """A program for two hosts: the other one runs the same."""
+    source = text.replace("/run/lab/meet", str(folder / "meet"))
+    with bed(folder) as hosts:
+        other = subprocess.Popen([sys.executable, "-c", source], env={**os.environ, "MRC_DEVICE": hosts.path(1)})
+        with mock.patch.dict(os.environ, {"MRC_DEVICE": hosts.path(0)}):
+            yield source
+        assert other.wait(60) == 0
+
+
 #: What an example needs around it, by a word of it: names that it uses, and what goes on meanwhile.
 AROUND = {
     "TargetClient(": ("from p4lite.switch.targetapi.client import TargetClient", _switch),
+    "verbs.open_device(": ("", _programs),
     "samples.npz": ("import numpy as np", _samples),
 }
 
