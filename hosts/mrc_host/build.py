@@ -99,7 +99,7 @@ def translate(stage: Path) -> list[Any]:
 
     from mrc_host.proto.wire import fast
 
-    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(fast.source())
+    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(fast.source(bytewise=True))
     before = Path.cwd()
     os.chdir(stage)
     try:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
+import re
 import tracemalloc
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -295,6 +297,11 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
         assert list(record.events.between(4 * SECOND, 6 * SECOND)) == [(NAMES[0], events[NAMES[0]][1])]
         first = report.render(document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t")
         resultdir.write(new, document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t", record)
+    plots = [json.loads(f"[{given}]") for given in re.findall(r"Plotly\.newPlot\((.*?)\);</script>", first)]
+    assert len(plots) == 6
+    for _, data, layout, _ in plots:
+        go.Figure(data=data, layout=layout)  # raises ValueError for what Plotly does not know
+    assert json.loads(report._script(text := "</script>")) == text != report._script(text).strip('"')
     plain = document_of(record, samples=samples, fabric=fabric, events=events)
     del plain["format"]  # format 1 did not name itself
     (old / "result.json").write_text(json.dumps(plain))

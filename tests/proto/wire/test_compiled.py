@@ -59,7 +59,7 @@ def test_any_header_packs_and_unpacks_as_the_readable_codec_does(header: fields.
     raw = text.function("make")(**values)
     assert raw == packet.pack(header, values)
     wanted = set(data.draw(st.lists(st.sampled_from(sorted(values)), unique=True)) if values else [])
-    text = compiled._Text()
+    text = data.draw(st.sampled_from((compiled._Text, compiled._Bytewise)))()
     text.add(0, "def read(packet):")
     if wanted:
         statement, found = text.unpack([header], wanted, "2")

@@ -14,10 +14,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.wire import packet as full
-from mrc_host.proto.wire.compiled import HEAD
 from mrc_host.proto.wire.encap import encapsulation_length
 from mrc_host.proto.wire.fast import (
     DECODERS,
@@ -35,6 +34,7 @@ from mrc_host.proto.wire.fast import (
     TVER,
     Encoders,
     parse_trimmed,
+    read_head,
 )
 from mrc_host.proto.wire.fields import (
     MRC_LAYOUTS,
@@ -54,7 +54,6 @@ __all__ = ["ENCODERS", "SMALL", "Codec"]
 SMALL: Final = 128  # up to here a copy is cheaper than a view
 
 _WRITES: Final = frozenset(int(opcode) for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
-_UNPACK_HEAD: Final = HEAD.unpack_from
 _VIEW: Final[Callable[[bytes], memoryview]] = memoryview
 
 
@@ -83,24 +82,24 @@ class Codec(Encoders):
         total = len(packet)
         if total < HEAD_BYTES or packet[0] >> 4 != 6:
             return self._decode_fully(packet)
-        # Declared for the compiler: struct's own types say nothing.
-        word: int
-        length: int
-        next_header: int
+        # Declared for the compiler: machine words.
+        word: i64
+        length: i64
+        next_header: i64
         addresses: bytes
-        source_port: int
-        port: int
-        udp_length: int
-        checksum: int
-        opcode: int
-        bits: int
-        p_key: int
-        dest_qp: int
-        flags_psn: int
+        source_port: i64
+        port: i64
+        udp_length: i64
+        checksum: i64
+        opcode: i64
+        bits: i64
+        p_key: i64
+        dest_qp: i64
+        flags_psn: i64
         (
             word, length, next_header, addresses, source_port, port, udp_length, checksum,
             opcode, bits, p_key, dest_qp, flags_psn,
-        ) = _UNPACK_HEAD(packet)  # fmt: skip
+        ) = read_head(packet)  # fmt: skip
         if length != total - 40:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
         dscp = word >> DSCP_AT & 0x3F
@@ -113,7 +112,7 @@ class Codec(Encoders):
             (
                 word, length, next_header, addresses, source_port, port, udp_length, checksum,
                 opcode, bits, p_key, dest_qp, flags_psn,
-            ) = _UNPACK_HEAD(packet)  # fmt: skip
+            ) = read_head(packet)  # fmt: skip
             if next_header != NEXT_UDP:
                 raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
             if length != udp_length:
@@ -173,7 +172,7 @@ class Codec(Encoders):
                 view = memoryview(packet)
         try:
             return found.parse(
-                view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
+                packet, view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
                 udp_length,
             )  # fmt: skip
         except struct.error:

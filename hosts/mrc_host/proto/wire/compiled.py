@@ -20,6 +20,8 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from mypy_extensions import i64
+
 from mrc_host.proto.wire.crc import crc32
 from mrc_host.proto.wire.encap import to_ipv4
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
@@ -204,6 +206,11 @@ class _Text:
         self.structs[name] = f'struct.Struct("{made.format}").{call}'
         return name
 
+    def typed(self, lines: list[str]) -> list[str]:
+        """The lines behind declarations of what they unpack: integers."""
+        found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
+        return [*(f"    {name}: int" for name in found), *lines]
+
     def function(self, name: str) -> Any:
         """Compile it."""
         source = "\n".join(self.lines) + "\n"
@@ -213,6 +220,56 @@ class _Text:
         made = self.names[name]
         made.source = source
         return made
+
+
+class _Bytewise(_Text):
+    """Reads byte by byte instead of by structs: what is compiled does that without making objects."""
+
+    def __init__(self, prefix: str = "") -> None:
+        super().__init__(prefix)
+        self.names["i64"] = i64
+        self._long: set[str] = set()
+
+    def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
+        items = items_of(headers)
+        words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
+        statements, values = [], {}
+        offset = 0
+        for word in words:
+            if word.items:
+                variable = f"w{len(statements)}"
+                statements.append(f"{variable} = {_bytewise(word, int(at) + offset)}")
+                if struct.calcsize(word.code) > 4:
+                    self._long.add(variable)
+                values |= {
+                    item.name: _unpacked(word, item.name, variable) for item in word.items if item.name in wanted
+                }
+            offset += struct.calcsize("!" + word.code)
+        return "; ".join(statements), values
+
+    def typed(self, lines: list[str]) -> list[str]:
+        """Machine words, but for what may need more than 63 bits."""
+        found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
+        return [*(f"    {name}: {'int' if name in self._long else 'i64'}" for name in found), *lines]
+
+
+def _bytewise(word: Word, at: int) -> str:
+    """The expression of a word of `packet` as machine arithmetic."""
+    size = struct.calcsize("!" + word.code)
+    if word.code.endswith("s"):
+        return f"packet[{at}:{at + size}]"
+    if size > 4:
+        high, low = (_bytewise(Word("I", ()), at + half) for half in (0, 4))
+        whole = f"int({high}) << 32 | int({low})"
+        return f"({whole}) - ((int({high}) >> 31) << 64)" if word.code.islower() else whole
+    whole = " | ".join(
+        f"i64(packet[{at + index}]) << {8 * (size - 1 - index)}" if index < size - 1 else f"i64(packet[{at + index}])"
+        for index in range(size)
+    )
+    if word.code.islower():
+        top = 1 << 8 * size
+        return f"(({whole}) ^ {top >> 1}) - {top >> 1}"
+    return whole
 
 
 def encoder(*opcodes: int, layouts: Mapping[int, Layout] = MRC_LAYOUTS, **given: str) -> Callable[[F], F]:
@@ -394,20 +451,22 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
     return Decoder(_decode(text, layout, kind), text.function("parse"))
 
 
-def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance]) -> int:
-    """The body of the decoder of a layout; returns the size of the whole packet, 0 with a payload."""
+def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance], view: str = "packet") -> int:
+    """The body of the decoder of a layout; returns the size of the whole packet, 0 with a payload, which is part of
+    `view`."""
     names = {item.name for item in dataclasses.fields(kind)}
 
     def read(depth: int, headers: Sequence[Header]) -> None:
         values: dict[str, str] = {}
+        start = HEAD_BYTES + sum(header.size for header in headers)
+        if layout.payload:
+            text.add(depth, f"if end < {start}:", '    raise WireError(LENGTH, "no room for the headers")')
         wanted = names & {item.name for item in items_of(headers)}
         if wanted:
             statement, values = text.unpack(headers, wanted, str(HEAD_BYTES))
             text.add(depth, statement)
         if layout.payload:
-            start = HEAD_BYTES + sum(header.size for header in headers)
-            text.add(depth, f"if end < {start}:", '    raise WireError(LENGTH, "no room for the headers")')
-            values["payload"] = f"packet[{start}:end]"
+            values["payload"] = f"{view}[{start}:end]"
         text.add(depth, f"return {_message(kind, values)}")
 
     if Tseth.header in layout.headers:
@@ -448,7 +507,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.wire.encap import to_ipv4
 from mrc_host.proto.wire.icrc import Sealing, crc32
@@ -464,8 +523,8 @@ LENGTH: Final = Drop.LENGTH
 class Decoder:
     \"\"\"Of one opcode: `size` of the whole packet, 0 with a payload; `parse` makes the message behind the head.
 
-    `packet` is bytes or, where there is a payload, a memoryview; `end` is where that ends. Raises WireError, or
-    struct.error when the packet is too short.
+    `view` is what the payload is part of, `end` where that ends. Raises WireError, or struct.error when the packet is
+    too short.
     \"\"\"
 
     __slots__ = ("size",)
@@ -473,7 +532,7 @@ class Decoder:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def parse(self, packet: Any, end: int, {head}) -> Message:
+    def parse(self, packet: bytes, view: Any, end: int, {head}) -> Message:
         raise NotImplementedError
 
 
@@ -485,13 +544,15 @@ class Encoders(Sealing):
 """
 
 
-def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]]) -> str:
+def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]], *, bytewise: bool = False) -> str:
     """The module with the encoders that `signatures` declares (`encodes`) and the decoders of all MRC opcodes.
 
-    It has a class `Encoders`, `ENCODERS` (its methods by opcode), `DECODERS` (a `Decoder` for each opcode), and
-    `parse_trimmed`.
+    It has a class `Encoders`, `ENCODERS` (its methods by opcode), `read_head`, `DECODERS` (a `Decoder` for each
+    opcode), and `parse_trimmed`. `bytewise`: as what will be compiled reads best.
     """
-    head = ", ".join(f"{name}: {'bytes' if name == 'addresses' else 'int'}" for name in _HEAD_NAMES)
+    number = "i64" if bytewise else "int"
+    reader = _Bytewise if bytewise else _Text
+    head = ", ".join(f"{name}: {'bytes' if name == 'addresses' else number}" for name in _HEAD_NAMES)
     names = ", ".join(sorted({kind.__name__ for kind in kinds.values()}))
     constants = "\n".join(f"{name}: Final = {value}" for name, value in _CONSTANTS.items())
     lines = [_HEADER.format(kinds=names, pads=PADS, head=head, constants=constants)]
@@ -511,16 +572,17 @@ def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]]) -> st
     writes = [opcode for opcode, layout in MRC_LAYOUTS.items() if layout.payload]
     text = _Text("_trimmed_")
     _decode_trimmed(text, [MRC_LAYOUTS[opcode] for opcode in writes], kinds[writes[0]])
-    lines += [*_typed(text.lines, 1), ""]
+    lines += [*text.typed(text.lines), ""]
     structs |= text.structs
+    lines += _read_head(bytewise)
     decoders = []
     for opcode, layout in MRC_LAYOUTS.items():
         kind, name = kinds[opcode], f"_Decoder{int(opcode):02X}"
-        text = _Text(f"_{int(opcode):02x}_")
-        size = _decode(text, layout, kind)
+        text = reader(f"_{int(opcode):02x}_")
+        size = _decode(text, layout, kind, "view")
         lines += ["", f"class {name}(Decoder):", "    __slots__ = ()", ""]
-        lines += [f"    def parse(self, packet: Any, end: int, {head}) -> {kind.__name__}:"]
-        lines += ["    " + line for line in [*_typed(text.lines, 1), ""]]
+        lines += [f"    def parse(self, packet: bytes, view: Any, end: int, {head}) -> {kind.__name__}:"]
+        lines += ["    " + line for line in [*text.typed(text.lines), ""]]
         structs |= text.structs
         decoders.append(f"    {int(opcode):#x}: {name}({size}),")
     lines += ["", *(f"{name}: Final = {call}" for name, call in structs.items())]
@@ -530,7 +592,15 @@ def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]]) -> st
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _typed(lines: list[str], depth: int) -> list[str]:
-    """The lines behind declarations of what they unpack: integers."""
-    found = sorted({name for line in lines for name in re.findall(r"\bw\d+\b", line)})
-    return [*("    " * depth + f"{name}: int" for name in found), *lines]
+def _read_head(bytewise: bool) -> list[str]:
+    """`read_head(packet)`: the words of `HEAD`, of a packet that is as long."""
+    if not bytewise:
+        return ["", f'read_head: Final = struct.Struct("{HEAD.format}").unpack_from', ""]
+    kinds, values, offset = [], [], 0
+    for word in _HEAD:
+        if not word.code.endswith("x"):
+            kinds.append("bytes" if word.code.endswith("s") else "i64")
+            values.append(_bytewise(word, offset))
+        offset += struct.calcsize("!" + word.code)
+    lines = ["", f"def read_head(packet: bytes) -> tuple[{', '.join(kinds)}]:", "    return ("]
+    return [*lines, *(f"        {value}," for value in values), "    )", ""]

@@ -6,6 +6,8 @@ import linecache
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mypy_extensions import i64
+
 from mrc_host.proto.wire import compiled
 from mrc_host.proto.wire.messages import MESSAGES, Data, Message
 from mrc_host.proto.wire.signatures import Signatures
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
 
         size: int
 
-        def parse(self, packet: bytes | memoryview, end: int, *head: Any) -> Message:
-            """`head`: what was read of the headers up to BTH."""
+        def parse(self, packet: bytes, view: bytes | memoryview, end: int, *head: Any) -> Message:
+            """`head`: what was read of the headers up to BTH; `view`: what the payload is part of."""
+
+    def read_head(packet: bytes) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64, i64]:
+        """The words of `compiled.HEAD`."""
 
     HEAD_BYTES = SHORTEST_BYTES = ECN_AT = DSCP_AT = PAD_AT = PAD = PAD_BITS = TVER = LOW_24 = SE_BITS = FLAGS_AT = 0
     DECODERS: dict[int, Decoder]
@@ -27,9 +32,9 @@ if TYPE_CHECKING:
     parse_trimmed: Callable[..., Data]
 
 
-def source() -> str:
-    """The text of the module."""
-    return compiled.source(Signatures, MESSAGES)
+def source(*, bytewise: bool = False) -> str:
+    """The text of the module; `bytewise`: for the compiler."""
+    return compiled.source(Signatures, MESSAGES, bytewise=bytewise)
 
 
 _FILE = "<fast made from the table of headers>"
