@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import grpc
@@ -45,6 +46,12 @@ def to_bytes(value: int, bits: int) -> bytes:
     return value.to_bytes(max((value.bit_length() + 7) // 8, 1), "big")
 
 
+@cache
+def parsed(p4info: str) -> Any:
+    """P4Info from its text; all switches of a lab have the same."""
+    return text_format.Parse(p4info, p4info_pb2.P4Info())
+
+
 class Names:
     """Identifiers and widths of a P4Info, by the full name, the alias, or a suffix that only one object has."""
 
@@ -58,7 +65,7 @@ class Names:
     @classmethod
     def of(cls, p4info: str) -> Names:
         """Those of a P4Info text."""
-        return cls(text_format.Parse(p4info, p4info_pb2.P4Info()))
+        return cls(parsed(p4info))
 
     @staticmethod
     def find(kind: str, objects: Mapping[str, Any], name: str) -> Any:
@@ -132,7 +139,7 @@ class Device:
     def __init__(self, channel: grpc.Channel, device_id: int, name: str, p4info: str) -> None:
         self.device_id = device_id
         self.name = name
-        self.p4info = text_format.Parse(p4info, p4info_pb2.P4Info())
+        self.p4info = parsed(p4info)
         self.names = Names(self.p4info)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
         self.election = p4runtime_pb2.Uint128(high=0, low=1)

@@ -20,6 +20,7 @@ from typing import Any
 
 import grpc
 
+import p4lite.compiler
 from mrc_control.lab import fitting, forwarders
 from mrc_control.lab.p4rt import Device, Names, P4RuntimeError
 from mrc_topo import document
@@ -27,6 +28,9 @@ from mrc_topo.document import DocumentError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
+from p4lite.switch.errors import BuildError
+from p4lite.switch.native.build import cache_dir
+from p4lite.switch.native.store import Store
 
 FOLDER = shipped("programs")
 SOURCE = FOLDER / "fabric.p4"
@@ -178,6 +182,9 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
     Raises:
         ProgramError: it does not compile.
     """
+    kept = _Kept() if source == SOURCE else None
+    if kept is not None and (found := kept.find()) is not None:
+        return found
     # The compiler's parser takes a moment to load, which a command that compiles nothing should not wait for.
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
@@ -186,7 +193,56 @@ def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
         compiled = compile_program(source, include_dirs=_include_dirs(source))
     except CompileError as error:
         raise ProgramError(str(error)) from error
-    return FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)
+    made = FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)
+    if kept is not None:
+        kept.put(made)
+    return made
+
+
+class _Kept:
+    """What was made of the project's own program, in the private cache of compiled switches, by all that it was made
+    of: the files beside it and the compiler. What is not whole or not ours alone is not there (`native.store`).
+    """
+
+    PREFIX = "p4-program-"
+    MOST = 8
+
+    def __init__(self) -> None:
+        digest = hashlib.sha256(f"{SOURCE}\n".encode())
+        for folder in (FOLDER, pathlib.Path(p4lite.compiler.__file__).parent):
+            for path in sorted(folder.rglob("*")):
+                if "__pycache__" in path.parts or not path.is_file():
+                    continue
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(folder)} {len(content)}\n".encode())
+                digest.update(content)
+        self.name = f"{self.PREFIX}{digest.hexdigest()[:32]}.json"
+
+    def find(self) -> FabricProgram | None:
+        """The program, if it is there."""
+        try:
+            path = Store(cache_dir()).find(self.name)
+            if path is None:
+                return None
+            bmv2, p4info = json.loads(path.read_text())
+        except (BuildError, OSError, ValueError):
+            return None
+        return FabricProgram(bmv2.encode(), p4info)
+
+    def put(self, made: FabricProgram) -> None:
+        """Keeps it, and of those of other versions the ones that were used last."""
+        try:
+            store = Store(cache_dir())
+            with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
+                json.dump([made.bmv2.decode(), made.p4info], file)
+                file.flush()
+                store.put(self.name, pathlib.Path(file.name))
+            kept = store.folder.glob(f"{self.PREFIX}*.json")
+            for old in sorted(kept, key=lambda path: path.stat().st_mtime)[: -self.MOST]:
+                old.unlink(missing_ok=True)
+                old.with_name(f"{old.name}.sum").unlink(missing_ok=True)
+        except (BuildError, OSError):
+            return  # it is compiled anew next time
 
 
 def program_of(topology: Topology) -> FabricProgram:

@@ -233,7 +233,8 @@ class _Bytewise(_Text):
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[str, dict[str, str]]:
         items = items_of(headers)
         words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
-        statements, values = [], {}
+        statements: list[str] = []
+        values: dict[str, str] = {}
         offset = 0
         for word in words:
             if word.items:
