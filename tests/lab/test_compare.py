@@ -48,8 +48,9 @@ def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
 
 
 @pytest.mark.slow
-def test_mrc_stands_losses_that_roce_does_not() -> None:
-    comparison = compare.load_comparison("mrc-vs-roce")
+@pytest.mark.parametrize("name", ["mrc-vs-roce", "mrc-vs-lossless"])
+def test_a_comparison_of_the_project_shows_what_it_says(name: str) -> None:
+    comparison = compare.load_comparison(name)
     cells = compare.compare(comparison)
     assert len(cells) == len(comparison.variants) * len(comparison.conditions)
     missed = [each for each in compare.judge(comparison, cells) if not each.passed]
