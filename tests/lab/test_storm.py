@@ -17,10 +17,15 @@ STORM = Step(at=0.3, fail="h3:0", kind="pause_storm", evidence=Evidence(pause_fr
 OVER = Step(at=0.6, restore="h3:0")
 
 
-def run(folder: pathlib.Path, transport: str, schedule: list[Step]) -> tuple[dict[str, Any], list[evidence.Finding]]:
+PFC = {"pfc": {"xoff": "8KiB"}}
+
+
+def run(
+    folder: pathlib.Path, transport: str, schedule: list[Step], **lossless: Any
+) -> tuple[dict[str, Any], list[evidence.Finding]]:
     """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
     link = {"rate": "20Mbps", "delay": "100us"}
-    queues = {"limit": "64KiB", "ecn": None, "trim": {"threshold": "32KiB"}, "pfc": {"xoff": "8KiB"}}
+    queues = {"limit": "64KiB", "ecn": None, "trim": {"threshold": "32KiB"}, **(lossless or PFC)}
     made = {"planes": 1, "t1_per_plane": 1, "queues": queues, "links": {"host": link, "fabric": link}}
     workload = Workload(name="permutation", params={"message_bytes": 60_000, "shift": 2}, duration=1.0)
     experiment = Experiment(name="storm", title="storm", transport=transport, workload=workload, schedule=schedule)
@@ -36,8 +41,9 @@ def arrived(document: dict[str, Any], host: str, begin: float, end: float) -> in
     return int(at[1]["delivered_bytes"] - at[0]["delivered_bytes"])
 
 
-def test_a_storm_stops_who_has_nothing_to_do_with_it(tmp_path: pathlib.Path) -> None:
-    document, found = run(tmp_path, "roce", [STORM, OVER])
+@pytest.mark.parametrize("lossless", [PFC, {"credits": {"buffer": "8KiB"}}])
+def test_a_storm_stops_who_has_nothing_to_do_with_it(lossless: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    document, found = run(tmp_path, "roce", [STORM, OVER], **lossless)
     assert [finding.passed for finding in found] == [True, True, True]
     assert not document["failures"]
     # h0 sends to h2, over the same uplink.

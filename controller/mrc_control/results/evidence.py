@@ -65,7 +65,7 @@ LABELS = {
     "ports_down": "hosts that know of a dead port",
     "goodput": "goodput",
     "pause_frames": "pause frames of a stuck NIC",
-    "paused": "seconds that it was paused",
+    "paused": "seconds that it was paused, or had no credits",
 }
 
 
@@ -116,7 +116,8 @@ class _Found:
         return self._counted("storm_frames", self.begin, self.end)
 
     def paused(self) -> float:
-        return self._counted("paused_ns", self.begin, self.end) / 1e9
+        stopped = (self._counted(key, self.begin, self.end) for key in ("paused_ns", "credit_stall_ns"))
+        return sum(stopped) / 1e9
 
     def carried(self) -> float | None:
         before = self._counted("tx_bytes", self.start, self.begin) / max(self.begin - self.start, 1)

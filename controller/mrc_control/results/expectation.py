@@ -20,7 +20,8 @@ class Evidence(Model):
     that cross the element and that hosts took for bad, at least. `losses`: packets that hosts took for lost, at
     least. `ports_down`: hosts that noticed, or were told, that a port of the element is down, at least. `goodput`:
     of all hosts, as a share of that before, at most. `pause_frames`: that stuck NICs sent at the element's ports, at
-    least. `paused`: seconds that its switch ports were paused, all together, at least (with `queues.pfc` only).
+    least. `paused`: seconds that its switch ports were paused (`queues.pfc`), or had no credits for what waited
+    (`queues.credits`), all together, at least.
     """
 
     dropped: Count | None = None

@@ -312,6 +312,31 @@ def test_an_update_that_is_lost_is_told_again() -> None:
     check_bounds(fabric)
 
 
+def update(limit: int, *, right: bool = True) -> bytes:
+    """An update of a host, for priority 0."""
+    body = bytes.fromhex("01c0 0001") + limit.to_bytes(4, "big") + bytes(60)
+    crc = zlib.crc32(body) ^ (not right)
+    return bytes.fromhex("0180c2000001 020000000001 8808") + body + crc.to_bytes(4, "big")
+
+
+def test_an_update_that_is_damaged_or_late_says_nothing() -> None:
+    fabric = Fabric("virtual")
+    port = switch_of(fabric, 1, {1: MBPS_8}).port(1)
+    port.set_credits(0, CreditSettings(10 * BLOCK))
+    fabric.run_until(10**6)
+
+    def credit_after(frame: bytes) -> int:
+        fabric.inject(port, frame, fabric.now_ns)
+        fabric.run_until(fabric.now_ns + 10**6)
+        return port.credit_stats()[0].credit_bytes // BLOCK
+
+    assert credit_after(update(12, right=False)) == 10
+    assert credit_after(update(9)) == 10  # one that the update of the start has overtaken
+    assert credit_after(update(12)[:-1]) == 10
+    assert credit_after(update(12)) == 12
+    assert credit_after(update(11)) == 12
+
+
 # -- deadlock -------------------------------------------------------------------------------------------------
 
 
