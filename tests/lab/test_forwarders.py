@@ -8,6 +8,8 @@ import socket
 import stat
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from typer.testing import CliRunner
@@ -16,13 +18,15 @@ from mrc_control.cli import app
 from mrc_control.lab import forwarders
 from mrc_control.lab.bmv2 import packets_per_second
 from mrc_control.lab.command import CommandSocket
+from mrc_control.lab.death import Death
 from mrc_control.lab.describe import FabricPlan, fabric_description
 from mrc_control.lab.forwarders import PartMissing, check, check_clock, chosen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.kernel import routes
 from mrc_control.lab.program import FabricProgram, ProgramError, by_p4c, fabric_program
+from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.lab.thrift import SimpleSwitch, ThriftError
-from mrc_control.runs.execute import execute
+from mrc_control.runs.execute import check_usable, execute
 from mrc_control.runs.experiment import Experiment, ExperimentError, Workload
 from mrc_control.session.fidelity import judge
 from mrc_topo import rules
@@ -154,6 +158,15 @@ def test_a_missing_part_is_told_before_anything_starts(
     assert isinstance(done.exception, PartMissing), done.output
     assert not (tmp_path / "results").exists()
     assert not list((tmp_path / "run").glob("*"))
+
+
+def test_half_of_the_switches_dead_is_one_line() -> None:
+    deaths = [Death.now(f"p0-t0.{index}", "was killed by SIGKILL") for index in range(4)]
+    state = SimpleNamespace(deaths=[Death.now("h0", "ended"), *deaths], hosts={"h0": 1})
+    lab = cast(RunDir, SimpleNamespace(name="tiny", read=lambda: state))
+    told = r"^lab 'tiny' is damaged: p0-t0\.0 .*, p0-t0\.1 .*, p0-t0\.2 was .* and 1 more; `mrclab down tiny` first$"
+    with pytest.raises(RunError, match=told):
+        check_usable(lab)
 
 
 def test_p4c_is_called_as_the_reference_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ def session_for(
     if ours:
         lifecycle.up(lab, transport, progress, switch=switch, compiler=compiler)
     else:
-        _check_usable(run, transport=transport, switch=switch, compiler=compiler)
+        check_usable(run, transport=transport, switch=switch, compiler=compiler)
     first = None
     try:
         session = RealSession(topology.lab.name, fresh=ours)
@@ -121,16 +121,17 @@ def _tell_lacking(lab: str, session: Session) -> None:
             print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
 
 
-def _check_usable(run: RunDir, **wanted: str | None) -> None:
+def check_usable(run: RunDir, **wanted: str | None) -> None:
     """Raises RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
     state = run.read()
     for what, value in wanted.items():
         found = getattr(state, what)
         if value is not None and found != value:
             raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
-    for death in state.deaths:
-        if death.role not in state.hosts:
-            raise RunError(f"lab '{run.name}' is damaged: {death.text()}; `mrclab down {run.name}` first")
+    dead = [death.text() for death in state.deaths if death.role not in state.hosts]
+    if dead:
+        more = f" and {len(dead) - 3} more" if len(dead) > 3 else ""
+        raise RunError(f"lab '{run.name}' is damaged: {', '.join(dead[:3])}{more}; `mrclab down {run.name}` first")
 
 
 def _down(run: RunDir, first: Process | None) -> None:
