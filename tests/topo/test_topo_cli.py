@@ -31,6 +31,16 @@ def test_validate(tmp_path: pathlib.Path) -> None:
     assert f"{bad}:2: hosts: " in failed.output
 
 
+def test_validate_warns_of_headroom_with_the_number_needed(tmp_path: pathlib.Path) -> None:
+    lab = tmp_path / "small.yaml"
+    lab.write_text("name: small\nqueues: {trim: null, pfc: {xoff: 16KiB, headroom: 1KiB}}\n")
+    told = mrclab_topo("validate", str(lab))
+    assert told.exit_code == 0
+    assert f"mrclab topo: warning: {lab}: queues.pfc.headroom (1024 bytes) is too small for h0:0 and" in told.output
+    assert "which need " in told.output
+    assert "warning" not in mrclab_topo("validate", "tiny").output
+
+
 def test_show_tables_and_json() -> None:
     assert "fd4d:5248:1::2" in mrclab_topo("show", "tiny").output
     data = json.loads(mrclab_topo("show", "tiny", "--json").output)

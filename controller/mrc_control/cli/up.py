@@ -8,8 +8,9 @@ import typer
 from rich.console import Console
 
 from mrc_control.cli.common import Compiler, Switch
-from mrc_control.lab import lifecycle
+from mrc_control.lab import describe, lifecycle
 from mrc_control.lab.rundir import RunError
+from mrc_topo.labfile import load_lab
 
 
 def verb(
@@ -25,6 +26,8 @@ def verb(
     if links not in ("memory", "veth"):
         raise RunError(f"links is memory or veth, not '{links}'")
     console = Console(stderr=True)
+    for text in describe.warnings(load_lab(lab), "real", transport):
+        typer.echo(f"warning: {lab}: {text}", err=True)
     with console.status("starting") as status:
         name, topology = lifecycle.up(lab, transport, lambda text: status.update(text), links, switch, compiler)
     typer.echo(

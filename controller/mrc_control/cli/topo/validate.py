@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mrc_control.lab import describe
 from mrc_topo import LabError, load_lab, rules, walk
 
 
@@ -26,5 +27,8 @@ def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of l
             f"{lab}: good: {topology.lab.hosts} hosts, {len(topology.switches)} switches, "
             f"{len(topology.links)} links, {entries} table entries, {paths} paths followed"
         )
+        # Only RoCE's fabric has what may be warned of.
+        for text in describe.warnings(topology, topology.lab.clock, "roce"):
+            typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
     if failed:
         raise typer.Exit(1)
