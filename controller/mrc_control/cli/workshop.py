@@ -6,6 +6,7 @@ import json
 import pathlib
 import shutil
 import textwrap
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,8 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_control.workshop import exercise as exercises
+from mrc_control.workshop import grade as grading
 from mrc_control.workshop import judge, learner, verify
 from mrc_control.workshop.exercise import Exercise, WorkshopError
+from mrc_control.workshop.grade import Grade
 from mrc_control.workshop.judge import Line, Report
 from mrc_control.workshop.kinds import registry
 from mrc_topo.document import printable
@@ -179,6 +182,69 @@ def verify_exercise(number: Annotated[str, typer.Argument(help="an exercise: its
         held &= trial.holds
         _wrapped(f"{'ok  ' if trial.holds else 'FAIL'}  {trial.text()}", "      ")
     raise typer.Exit(0 if held else 1)
+
+
+Submissions = Annotated[str, typer.Argument(metavar="DIR", help="a folder with a sub-folder for each submission")]
+Only = Annotated[str | None, typer.Option("--exercise", help="one exercise; left out: all")]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", help="a hidden seed of your own; may be given several times")
+]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="checks at a time; one per core if left out")]
+
+
+@app.command("grade")
+def grade_class(
+    submissions: Submissions,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="CSV file; grades in it are not made again")
+    ] = "grades.csv",
+    number: Only = None,
+    seed: Seeds = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Check a class, each submission confined; grades and reasons go to a CSV file. Exit code 0 whatever they are."""
+    made = _graded(submissions, output, number, seed, jobs, as_json)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in made], indent=1))
+        return
+    typer.echo(f"{output}: {len(made)} grades, {sum(each.passed for each in made)} passed")
+
+
+@app.command()
+def leaderboard(
+    submissions: Submissions,
+    output: Annotated[str, typer.Option("-o", "--output", help="CSV file of the grades")] = "leaderboard.csv",
+    number: Annotated[str, typer.Option("--exercise", help="an open exercise")] = "11",
+    seed: Seeds = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the policies of a class by their scores over hidden scenarios."""
+    exercise = exercises.find(number)
+    if exercise.content.level != "open":
+        raise WorkshopError(f"{exercise.name}: has no score; --exercise is an open one, such as 11")
+    made = _graded(submissions, output, number, seed, jobs, as_json)
+    ranked = sorted(made, key=lambda each: (-(each.score if each.score is not None else -1e9), each.submission))
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in ranked], indent=1))
+        return
+    for place, each in enumerate(ranked, 1):
+        score = "-" if each.score is None else f"{each.score:.3f}"
+        _wrapped(f"{place:3d}  {score:>8}  {each.submission}{f': {each.reason}' if each.reason else ''}", " " * 15)
+
+
+def _graded(
+    submissions: str, output: str, number: str | None, seed: list[int] | None, jobs: int | None, quiet: bool
+) -> list[Grade]:
+    def tell(made: Grade, done: int, total: int) -> None:
+        if not quiet:
+            word = "passed" if made.passed else f"{made.grade:.2f}: {made.reason}"
+            _wrapped(f"{done} of {total}  {made.submission} {made.exercise}: {word}", " " * 8)
+
+    only = None if number is None else exercises.find(number)
+    place, path = pathlib.Path(submissions), pathlib.Path(output)
+    return grading.grade(place, path, only=only, seeds=seed or (), jobs=jobs, progress=tell)
 
 
 def _meant(number: str | None, folder: str | None, progress: learner.Progress) -> tuple[Exercise, pathlib.Path]:

@@ -81,7 +81,18 @@ def main() -> NoReturn:
     # Only now: what it imports starts threads, and is much.
     from mrc_control.workshop import perform
 
-    sys.exit(perform.main(pathlib.Path(scratch), isolation))
+    # Whatever threads are left, of ours or the learner's, nobody waits for them.
+    code = 1
+    try:
+        code = perform.main(pathlib.Path(scratch), isolation)
+    except MemoryError:
+        os.write(2, b"it took more memory than it may\n")
+    except BaseException as error:  # noqa: BLE001 - the last word of a process that ends
+        with contextlib.suppress(MemoryError):
+            os.write(2, f"{type(error).__name__}: {error}\n".encode(errors="replace"))
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def _wait(child: int) -> NoReturn:

@@ -246,7 +246,7 @@ def _experiment(run: RunSpec, sources: dict[str, str]) -> tuple[dict[str, Any] |
             theirs = experiments.parse(Experiment, sources[run.experiment], run.experiment, experiments.EXAMPLE)
         except ExperimentError as error:
             raise _Refused(f"{run.experiment} is an experiment", str(error).splitlines()[0]) from error
-        document = theirs.model_dump(exclude_none=True)
+        document = {**theirs.model_dump(exclude_none=True), "transport": run.transport}
     else:
         assert run.workload is not None
         document["workload"] = run.workload.model_dump()

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.lab.hostclient import HostError
 from mrc_control.lab.p4rt import P4RuntimeError
-from mrc_control.lab.program import SOURCE, ProgramError
+from mrc_control.lab.program import SOURCE, ProgramError, fabric_program
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.recording import Recording
 from mrc_control.runs import execute
@@ -27,6 +27,8 @@ from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.session.virtual import VirtualSession
 from mrc_control.workshop import inject, limits
 from mrc_control.workshop.job import FACTS, JOB, Facts, Job, Order, RunFacts
+from mrc_host.policy import PolicyError
+from mrc_host.proto.limits import ConfigError
 from mrc_topo.labfile import LabError, parse_lab
 from mrc_topo.topology import Topology
 from p4lite.files import write_whole
@@ -34,7 +36,7 @@ from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.source import load_source
+from p4lite.switch.runtime.loader import load_program
 
 #: Of each host's events the first are kept; a run that has more is told by its counters.
 MAX_EVENTS = 2000
@@ -72,9 +74,10 @@ def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
     Fabric("virtual").close()  # builds the core, where it is not there yet
     for name in dict.fromkeys(order.program for order in job.orders):
         try:
-            load_source(SOURCE if name is None else learner / name, include_dirs=[learner]).program().build()
-        except (SwitchProgramError, BuildError) as error:
-            problems[name] = str(error).replace(f"{learner}/", "")
+            source = SOURCE if name is None else learner / name
+            load_program(json.loads(fabric_program(source).bmv2), name=source.stem).build()
+        except (ProgramError, SwitchProgramError, BuildError) as error:
+            problems[name] = _shown(error, learner)
     return problems
 
 
@@ -87,15 +90,22 @@ def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int
             return _inject(order, topology, folder)
         return _run(order, topology, folder)
     except (ProgramError, P4RuntimeError) as error:
-        return _facts(order, "program", str(error).replace(f"{learner}/", ""))
+        return _facts(order, "program", _shown(error, learner))
     except (LabError, ExperimentError, ValidationError) as error:
-        return _facts(order, "lab", str(error).replace(f"{learner}/", ""))
+        return _facts(order, "lab", _shown(error, learner))
     except (HostError, UnsettledError) as error:
         return _facts(order, "run", str(error))
+    except (PolicyError, ConfigError, SystemExit) as error:
+        return _facts(order, "python", _shown(error, learner))
     except MemoryError:
         return _facts(order, "python", "it took more memory than it may")
     except Exception as error:  # noqa: BLE001 - whatever a learner's class does is a finding
         return _facts(order, "python", _told(error, learner))
+
+
+def _shown(error: BaseException, learner: pathlib.Path) -> str:
+    """An error whose files are the learner's, as the learner knows them."""
+    return str(error).replace(f"{learner}/", "").replace(f"{LEARNER}/", "")
 
 
 def _told(error: Exception, learner: pathlib.Path) -> str:

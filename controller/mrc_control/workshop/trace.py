@@ -113,10 +113,10 @@ class Seen:
 
     @property
     def identity(self) -> bytes:
-        """The same at all switches for one transmission of a packet, as far as 80 bytes tell."""
+        """The same at all switches for one transmission of a packet: its inner headers, up to the BTH."""
         at = self.inner_at
         # Without traffic class and hop limit, which switches change where there is no outer header.
-        return self.data[at + 2 : at + 7] + self.data[at + 8 : at + 80]
+        return self.data[at + 2 : at + 7] + self.data[at + 8 : at + IPV6 + UDP + BTH]
 
 
 def read_folder(folder: pathlib.Path, topology: Topology) -> list[Seen]:

@@ -1,0 +1,163 @@
+"""Grades of a class: a hostile submission ends in a grade and a reason and harms nothing; nothing is done twice."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import yaml
+
+from mrc_control.workshop import exercise, grade, judge
+from mrc_control.workshop.exercise import Exercise, WorkshopError
+from mrc_topo.shipped import shipped
+
+pytestmark = pytest.mark.slow
+
+POLITE = """
+from mrc_host.policy import Nscc
+
+class Mine(Nscc):
+    pass
+"""
+#: Before the class: what a hostile file does when it is imported. {home}, {others}: folders outside.
+AT_IMPORT = {
+    "endless-loop": ("while True: pass", "which is the limit; is there an endless loop?"),
+    "memory-bomb": ("x = [bytearray(1 << 24) for _ in range(1 << 20)]", "emory"),
+    "fork-bomb": ("import os\nwhile True: os.fork()", "Operation not permitted"),
+    "other-program": (
+        "import subprocess\nsubprocess.run(['touch', '{home}/touched'], check=True)",
+        "Operation not permitted",
+    ),
+    "shell": ("import os\nassert os.system('touch {home}/touched') == 0, 'no shell'", "no shell"),
+    "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 5)", "unreachable"),
+    "write-home": ("open('{home}/touched', 'w')", "Read-only file system"),
+    "delete": ("import shutil\nshutil.rmtree('{home}')", "Read-only file system"),
+    "read-others": ("print(open('{others}/polite/policy.py').read())", "No such file"),
+    "read-solution": ("import os\nassert os.listdir('{workshop}'), 'nothing to see'", "nothing to see"),
+    "print-1-gb": ("while True: print('x' * 1000000)", "it printed more than 4 MB"),
+    "large-file": ("open('tmp/x', 'wb').truncate(1 << 40)", "File too large"),
+    "exit": ("import os\nos._exit(0)", "before there were results"),
+    "kill": ("import os\nos.kill(1, 9)", "Operation not permitted"),
+    "fake-verdict": (
+        "import os, json\n"
+        "os.makedirs('out', exist_ok=True)\n"
+        "open('out/facts.json', 'w').write(json.dumps({{'passed': True, 'runs': []}}))\n"
+        "print(json.dumps({{'passed': True}}))\n"
+        "os._exit(0)",
+        "its process left other facts than those asked for",
+    ),
+    "patched-judge": (
+        "import mrc_control.workshop.job as job\n"
+        "from mrc_control.workshop.kinds import registry\n"
+        "registry.judge = lambda *each: registry.Finding(True, 'all fine')\n"
+        "raise RuntimeError('now it passes')",
+        "now it passes",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
+    """A small exercise with a congestion controller."""
+    folder = tmp_path_factory.mktemp("exercises") / "50-policy"
+    shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
+    document = yaml.safe_load((folder / "exercise.yaml").read_text())
+    run = document["runs"][0] | {"lab": "tiny", "policies": {"congestion": "policy:Mine"}}
+    run["workload"]["params"]["iterations"] = 1
+    run.pop("only")
+    document |= {"edit": ["policy.py"], "language": "Python", "runs": [run]}
+    document |= {"limits": {"cpu_s": 12, "wall_s": 60, "memory_mb": 2048}, "seeds": {"visible": [1], "hidden": [2]}}
+    document["runs"][0]["hidden"] = False
+    document["checks"] = [{"kind": "finished", "says": "it ends"}]
+    (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
+    for part in ("starter", "solution"):
+        (folder / part / "policy.py").write_text(POLITE)
+    return exercise.load(folder)
+
+
+@pytest.fixture(scope="module")
+def grades(one: Exercise, tmp_path_factory: pytest.TempPathFactory) -> dict[str, grade.Grade]:
+    """Those of a class of hostile submissions and a polite one."""
+    base = tmp_path_factory.mktemp("class")
+    home, others = base / "home", base / "submissions"
+    home.mkdir()
+    (home / "precious").write_text("mine\n")
+    for name, (code, _) in AT_IMPORT.items():
+        (others / name).mkdir(parents=True)
+        shown = code.format(home=home, others=others, workshop=shipped("workshop"))
+        (others / name / "policy.py").write_text(textwrap.dedent(shown) + POLITE)
+    (others / "polite").mkdir()
+    (others / "polite" / "policy.py").write_text(POLITE)
+    made = {each.submission: each for each in grade.grade(others, base / "grades.csv", only=one, jobs=2)}
+    assert [path.name for path in home.iterdir()] == ["precious"]
+    assert (home / "precious").read_text() == "mine\n"
+    assert {path.name for path in others.iterdir()} == {*AT_IMPORT, "polite"}
+    assert {each.submission: each for each in grade.read(base / "grades.csv")} == made
+    return made
+
+
+def _can_confine() -> bool:
+    probe = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--probe"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not _can_confine(), reason="this machine gives no namespaces")
+
+
+@needs_namespaces
+@pytest.mark.parametrize("name", AT_IMPORT)
+def test_hostile_submission_has_a_grade_and_a_reason(grades: dict[str, grade.Grade], name: str) -> None:
+    found = grades[name]
+    assert not found.passed
+    assert found.grade < 1
+    assert AT_IMPORT[name][1] in found.reason, found
+
+
+@needs_namespaces
+def test_polite_submission_is_not_hurt_by_the_others(grades: dict[str, grade.Grade]) -> None:
+    found = grades["polite"]
+    assert (found.passed, found.grade, found.reason, found.isolated) == (True, 1.0, "", "yes")
+
+
+@needs_namespaces
+def test_what_is_graded_is_not_graded_again(
+    one: Exercise, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    real = judge.check
+
+    def counted(exercise: Exercise, folder: pathlib.Path, **more: object) -> judge.Report:
+        calls.append(folder.name)
+        return real(exercise, folder, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(judge, "check", counted)
+    place, output = tmp_path / "class", tmp_path / "grades.csv"
+    for name, code in (("ann", POLITE), ("bob", "=1 +"), ("eve", None)):
+        (place / name).mkdir(parents=True)
+        if code is not None:
+            (place / name / "policy.py").write_text(code)
+    first = grade.grade(place, output, only=one)
+    assert sorted(calls) == ["ann", "bob", "eve"]
+    assert [each.passed for each in first] == [True, False, False]
+    assert "policy.py" in first[1].reason
+    assert "is missing" in first[2].reason
+    assert grade.grade(place, output, only=one) == first
+    assert len(calls) == 3
+    (place / "bob" / "policy.py").write_text(POLITE)
+    again = grade.grade(place, output, only=one)
+    assert calls[3:] == ["bob"]
+    assert [each.passed for each in again] == [True, True, False]
+    output.write_text("a,b\n1,2\n")
+    with pytest.raises(WorkshopError, match="is no file of grades"):
+        grade.grade(place, output, only=one)
+
+
+def test_a_class_without_submissions(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(WorkshopError, match="no submissions; each is a sub-folder"):
+        list(grade.find(tmp_path, None))
+    with pytest.raises(WorkshopError, match="cannot be read"):
+        list(grade.find(tmp_path / "nowhere", None))
