@@ -8,7 +8,9 @@ from mrc_control.runs import compare
 from mrc_control.runs.ideal import costs, ideal_seconds
 from mrc_control.runs.runner import Run
 from mrc_control.runs.workload import WorkloadSpec
+from mrc_host.proto.wire.fields import HEADERS
 from mrc_topo.labfile import load_lab, parse_lab
+from mrc_topo.schema import HEADER_BYTES
 from support.lab.labs import session
 
 RING = {"size_bytes": 1 << 20, "iterations": 1}
@@ -24,6 +26,13 @@ def test_costs_are_the_headers() -> None:
     assert roce.data_bytes == 10 * (14 + 40 + 8 + 12 + 4) + 16 + 10_240
     assert (roce.ack_bytes, roce.acks, roce.ports) == (82, 1, 1)
     assert costs(topology, "roce", 16, 10_240).ports == 2
+
+
+def test_a_lab_reckons_with_the_headers_that_there_are() -> None:
+    """`mrc_topo` imports nothing of ours, and so has the sum in figures."""
+    names = ("IPV6", "SRH", "IPV6", "UDP", "BTH", "METH", "TSETH", "RETH")
+    sizes = [HEADERS[name].size for name in names]
+    assert sum(sizes) + 14 + 16 + 4 == HEADER_BYTES  # Ethernet, a segment, ICRC
 
 
 def test_two_ranks_by_hand() -> None:

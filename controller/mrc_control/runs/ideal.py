@@ -11,21 +11,34 @@ from dataclasses import dataclass, fields
 
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.proto.roce.endpoint import RoceConfig
+from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Layout, Opcode, RoceOpcode
 from mrc_host.workloads import WORKLOADS
 from mrc_host.workloads.ring import Ring
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
 
-#: Ethernet, IPv6, UDP, BTH and ICRC, which all packets have.
-COMMON_BYTES = 14 + 40 + 8 + 12 + 4
-METH_TSETH_RETH = 4 + 4 + 16
-SETH_CC_STATE = 28 + 8
-RETH = 16
-AETH = 4
+ETHERNET_BYTES, ICRC_BYTES, SEGMENT_BYTES = 14, 4, 16
+
+
+def _size(*names: str) -> int:
+    return sum(HEADERS[name].size for name in names)
+
+
+def _behind_bth(layout: Layout) -> int:
+    return sum(header.size for header in layout.headers)
+
+
+#: What all packets have.
+COMMON_BYTES = ETHERNET_BYTES + _size("IPV6", "UDP", "BTH") + ICRC_BYTES
+DATA_BYTES = _behind_bth(MRC_LAYOUTS[Opcode.WRITE_MIDDLE])
+SACK_BYTES = _behind_bth(MRC_LAYOUTS[Opcode.SACK])
+#: Of the first packet of a RoCE write; the others have nothing behind BTH.
+ROCE_FIRST_BYTES = _behind_bth(ROCE_LAYOUTS[RoceOpcode.WRITE_FIRST])
+ROCE_ACK_BYTES = _behind_bth(ROCE_LAYOUTS[RoceOpcode.ACK])
 ROCE_ACK_EVERY: int = {each.name: each.default for each in fields(RoceConfig)}["ack_every"]  # type: ignore[assignment]
 #: What steers a packet, by the number of SRv6 carriers: an outer IPv6 header, and an SRH of one segment behind it.
-OUTER_BYTES = {0: 0, 1: 40, 2: 40 + 24}
+OUTER_BYTES = {0: 0, 1: _size("IPV6"), 2: _size("IPV6", "SRH") + SEGMENT_BYTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +60,14 @@ def costs(topology: Topology, transport: str, qps_per_peer: int, write_bytes: in
         part = -(-write_bytes // qps_per_peer)
         packets = -(-part // lab.path_mtu)
         frame = COMMON_BYTES + overhead
-        data = qps_per_peer * (packets * frame + RETH) + write_bytes
+        data = qps_per_peer * (packets * frame + ROCE_FIRST_BYTES) + write_bytes
         acks = qps_per_peer * -(-packets // ROCE_ACK_EVERY)
-        return Costs(data, frame + lab.path_mtu, frame + AETH, acks, min(qps_per_peer, lab.planes))
+        return Costs(data, frame + lab.path_mtu, frame + ROCE_ACK_BYTES, acks, min(qps_per_peer, lab.planes))
     frame = COMMON_BYTES + OUTER_BYTES[MODES[lab.routing.mode].carriers] + overhead
     packets = -(-write_bytes // lab.path_mtu)
-    data = packets * (frame + METH_TSETH_RETH) + write_bytes
+    data = packets * (frame + DATA_BYTES) + write_bytes
     acks = -(-packets // lab.reliability.sack_every)
-    return Costs(data, frame + METH_TSETH_RETH + lab.path_mtu, frame + SETH_CC_STATE, acks, lab.planes)
+    return Costs(data, frame + DATA_BYTES + lab.path_mtu, frame + SACK_BYTES, acks, lab.planes)
 
 
 def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_bytes: int) -> float:
