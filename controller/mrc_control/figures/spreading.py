@@ -21,17 +21,24 @@ def mean(rows: list[list[float]], begin: float, end: float) -> float:
     return sum(found) / len(found) if found else math.nan
 
 
-def watched(results: Results) -> Iterator[Point]:
-    """Each host's or port's rate over time."""
-    for name, result in results.items():
-        for what, rows in result["watched"].items():
-            for time, rate in rows:
-                yield Point(name, what, time, rate / 1e6)
-
-
 #: Where only the first flow's packets go up: to the T1 that the second flow is forced onto, and to the other.
 SHARED, FREE = "p0-t0.0:3", "p0-t0.0:4"
 FIRST, SECOND = "h2", "h3"
+
+
+LINES = {
+    FIRST: "first flow",
+    SECOND: "second flow",
+    SHARED: "first flow, on the path of the second",
+    FREE: "first flow, on its other path",
+}
+
+
+def _forced_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for what, rows in result["watched"].items():
+            for time, rate in rows:
+                yield Point(name, LINES[what], time, rate / 1e6)
 
 
 def _forced(size: Size) -> list[Cell]:
@@ -184,8 +191,8 @@ FIGURES = [
         "the first flow moves to its other path; both stay near line rate",
         _forced,
         _forced_judged,
-        watched,
-        TIME,
+        _forced_points,
+        Axes("time, s", "payload of flows, packets on paths, Mb/s", "steps"),
         differs="an ECN mark makes a QP pass over an EV once (SKIP_ONCE), so of two EVs the other one gets at most two "
         "packets of three: the first flow keeps a third on the path of which the second one needs all",
     ),
