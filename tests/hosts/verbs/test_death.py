@@ -206,6 +206,17 @@ def test_a_program_that_reads_nothing_stops_nobody(hosts: Bed) -> None:
         assert b.context.events_lost == 1200 - 1024
 
 
+def test_shared_memory_cannot_be_shrunk(hosts: Bed) -> None:
+    """Who could would end the agent by SIGBUS, and all hosts in its process."""
+    with contextlib.closing(verbs.open_device(hosts.path(0))) as context:
+        domain = verbs.ProtectionDomain(context)
+        _, files = context.request_files("reg_mr", pd=domain.number, length=1 << 20, access=3)
+        for nbytes in (0, 1 << 30):
+            with pytest.raises(PermissionError):
+                os.ftruncate(files[0], nbytes)
+        os.close(files[0])
+
+
 def test_two_programs_on_one_host(hosts: Bed) -> None:
     with ends(hosts) as (a, b), ends(hosts) as (c, d):
         for first, second, text in ((a, b, b"one"), (c, d, b"two")):
