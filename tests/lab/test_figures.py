@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -77,6 +78,36 @@ def test_what_is_done_is_not_done_again(made: pathlib.Path, monkeypatch: pytest.
     other = dataclasses.replace(SMALL, cells=lambda size: [dataclasses.replace(small_cells(size)[0], name="other")])
     with pytest.raises(AssertionError, match="begun"):
         produce.produce([other], "quick", made, 1)
+
+
+def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathlib.Path) -> None:
+    class Line:
+        """A worker's, of which one run is asked."""
+
+        def __init__(self) -> None:
+            self.told: list[Any] = []
+
+        def recv(self) -> Cell:
+            if self.told:
+                raise EOFError
+            return small_cells("quick")[0]
+
+        def send(self, answer: Any) -> None:
+            self.told.append(answer)
+
+    def sleeps(cell: Cell) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {}
+
+    line = Line()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "measure", sleeps)
+        patch.setattr(work.signal, "signal", lambda *_: None)
+        work._serve(line)  # type: ignore[arg-type]
+    ((_, failure, took, busy),) = line.told
+    assert failure == ""
+    assert took >= 0.3
+    assert busy < 0.2
 
 
 def test_a_damaged_result_counts_for_nothing(tmp_path: pathlib.Path) -> None:

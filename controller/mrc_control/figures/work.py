@@ -51,7 +51,7 @@ class Store:
         return document["result"] if isinstance(document, dict) and document.get("digest") == digest else None
 
     def seconds(self, digest: str) -> float:
-        """How long the run took; 0 if that is not known."""
+        """How much of a core's time the run took, s; 0 if that is not known."""
         try:
             return float((self.folder / f"{digest}.time").read_text())
         except (OSError, ValueError):
@@ -77,13 +77,13 @@ def _serve(line: Connection) -> None:
             cell = line.recv()
         except EOFError:
             return
-        begin = time.monotonic()
+        begin = time.monotonic(), time.process_time()
         answer: tuple[dict[str, Any] | None, str]
         try:
             answer = measure.measure(cell), ""
         except Exception as error:  # noqa: BLE001 - one run that fails is one figure's; it tells why
             answer = None, f"{type(error).__name__}: {error}"[:500]
-        line.send((*answer, time.monotonic() - begin))
+        line.send((*answer, time.monotonic() - begin[0], time.process_time() - begin[1]))
 
 
 class _Worker:
@@ -152,16 +152,16 @@ def run(
                 assert worker.at is not None
                 digest, name, cell = worker.at
                 try:
-                    result, failure, seconds = worker.line.recv()
+                    result, failure, seconds, busy_s = worker.line.recv()
                 except EOFError:
-                    result, failure, seconds = None, "its process died", 0.0
+                    result, failure, seconds, busy_s = None, "its process died", 0.0, 0.0
                     worker.end()
                     workers[workers.index(worker)] = worker = _Worker()
                 worker.at = None
                 if result is None:
                     failed[digest] = failure
                 else:
-                    store.put(digest, name, result, seconds)
+                    store.put(digest, name, result, busy_s)
                 done, spent, worth = done + 1, spent + seconds, worth + cell.cost
                 if waiting:
                     worker.give(waiting.pop(0))
