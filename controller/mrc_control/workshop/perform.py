@@ -35,6 +35,7 @@ from p4lite.files import write_whole
 from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
 from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.outside import ferries
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.runtime.loader import load_program
 
@@ -72,6 +73,7 @@ def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
     """Why programs do not compile, by name; what compiles is in the cache from then on."""
     problems: dict[str | None, str] = {}
     Fabric("virtual").close()  # builds the core, where it is not there yet
+    ferries()  # and the hosts' way to it
     for name in dict.fromkeys(order.program for order in job.orders):
         try:
             source = SOURCE if name is None else learner / name
