@@ -23,10 +23,12 @@ from mrc_host.policy import Nscc
 class Mine(Nscc):
     pass
 """
+#: As an ordinary user, and as the user without an account whom root's checks run as.
+CLOSED = ("Read-only file system", "Permission denied", "No such file")
 #: Before the class: what a hostile file does when it is imported. {home}, {others}: folders outside.
-AT_IMPORT = {
+AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "endless-loop": ("while True: pass", "which is the limit; is there an endless loop?"),
-    "memory-bomb": ("x = [bytearray(1 << 24) for _ in range(1 << 20)]", "emory"),
+    "memory-bomb": ("x = [bytearray(1 << 24) for _ in range(1 << 20)]", ("emory", "which is the limit")),
     "fork-bomb": ("import os\nwhile True: os.fork()", "Operation not permitted"),
     "other-program": (
         "import subprocess\nsubprocess.run(['touch', '{home}/touched'], check=True)",
@@ -34,9 +36,9 @@ AT_IMPORT = {
     ),
     "shell": ("import os\nassert os.system('touch {home}/touched') == 0, 'no shell'", "no shell"),
     "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 5)", "unreachable"),
-    "write-home": ("open('{home}/touched', 'w')", "Read-only file system"),
-    "delete": ("import shutil\nshutil.rmtree('{home}')", "Read-only file system"),
-    "read-others": ("print(open('{others}/polite/policy.py').read())", "No such file"),
+    "write-home": ("open('{home}/touched', 'w')", CLOSED),
+    "delete": ("import shutil\nshutil.rmtree('{home}')", CLOSED),
+    "read-others": ("print(open('{others}/polite/policy.py').read())", CLOSED),
     "read-solution": ("import os\nassert os.listdir('{workshop}'), 'nothing to see'", "nothing to see"),
     "print-1-gb": ("while True: print('x' * 1000000)", "it printed more than 4 MB"),
     "large-file": ("open('tmp/x', 'wb').truncate(1 << 40)", "File too large"),
@@ -45,7 +47,7 @@ AT_IMPORT = {
     "fake-verdict": (
         "import os, json\n"
         "os.makedirs('out', exist_ok=True)\n"
-        "open('out/facts.json', 'w').write(json.dumps({{'passed': True, 'runs': []}}))\n"
+        "open('out/facts.json', 'w').write(json.dumps({{'runs': []}}))\n"
         "print(json.dumps({{'passed': True}}))\n"
         "os._exit(0)",
         "its process left other facts than those asked for",
@@ -114,7 +116,8 @@ def test_hostile_submission_has_a_grade_and_a_reason(grades: dict[str, grade.Gra
     found = grades[name]
     assert not found.passed
     assert found.grade < 1
-    assert AT_IMPORT[name][1] in found.reason, found
+    wanted = AT_IMPORT[name][1]
+    assert any(each in found.reason for each in ((wanted,) if isinstance(wanted, str) else wanted)), found
 
 
 @needs_namespaces

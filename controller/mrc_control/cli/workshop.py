@@ -211,29 +211,6 @@ def grade_class(
     typer.echo(f"{output}: {len(made)} grades, {sum(each.passed for each in made)} passed")
 
 
-@app.command()
-def leaderboard(
-    submissions: Submissions,
-    output: Annotated[str, typer.Option("-o", "--output", help="CSV file of the grades")] = "leaderboard.csv",
-    number: Annotated[str, typer.Option("--exercise", help="an open exercise")] = "11",
-    seed: Seeds = None,
-    jobs: Jobs = None,
-    as_json: Json = False,
-) -> None:
-    """Rank the policies of a class by their scores over hidden scenarios."""
-    exercise = exercises.find(number)
-    if exercise.content.level != "open":
-        raise WorkshopError(f"{exercise.name}: has no score; --exercise is an open one, such as 11")
-    made = _graded(submissions, output, number, seed, jobs, as_json)
-    ranked = sorted(made, key=lambda each: (-(each.score if each.score is not None else -1e9), each.submission))
-    if as_json:
-        typer.echo(json.dumps([asdict(each) for each in ranked], indent=1))
-        return
-    for place, each in enumerate(ranked, 1):
-        score = "-" if each.score is None else f"{each.score:.3f}"
-        _wrapped(f"{place:3d}  {score:>8}  {each.submission}{f': {each.reason}' if each.reason else ''}", " " * 15)
-
-
 def _graded(
     submissions: str, output: str, number: str | None, seed: list[int] | None, jobs: int | None, quiet: bool
 ) -> list[Grade]:

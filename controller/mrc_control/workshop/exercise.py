@@ -106,7 +106,7 @@ class Limits(Model):
 
 
 class ExerciseFile(Model):
-    """`exercise.yaml`. `level`: core, or open (ranked by `leaderboard`, which has the `score` for it)."""
+    """`exercise.yaml`. `level`: core, or open (its checks give a `score`, which grades show)."""
 
     title: Text
     minutes: Annotated[int, Field(ge=5, le=600)]

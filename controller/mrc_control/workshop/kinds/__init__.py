@@ -1,5 +1,5 @@
 """The kinds of checks: each a function of what runs recorded, registered by name, with typed parameters"""
 
-from mrc_control.workshop.kinds import counters, load, loss, policies, prediction, queues, usid
+from mrc_control.workshop.kinds import counters, load, loss, policies, prediction, queues, usid, verdicts
 
-MODULES = (counters, load, loss, policies, prediction, queues, usid)
+MODULES = (counters, load, loss, policies, prediction, queues, usid, verdicts)

@@ -85,7 +85,7 @@ def counters(params: Counters, runs: Sequence[Run]) -> Finding:
             text = params.hint.get(name, "")
             mistake = f"{total} {name} ({MEANS.get(name, 'a counter')}), must be {bound}"
             evidence = [f"{host}: {value} {name}" for host, value in sorted(hosts.items()) if value]
-            evidence += _events(run)
+            evidence += shown_events(run)
             failed = Finding(False, "", f"{mistake}: {text}" if text else mistake, tuple(evidence), run=run)
     shown = ", ".join(f"{name} {_span(values)}" for name, values in measured.items())
     if failed is None:
@@ -104,7 +104,7 @@ def _span(values: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _events(run: Run, count: int = 4) -> list[str]:
+def shown_events(run: Run, count: int = 4) -> list[str]:
     """The first events of a run that tell of trouble."""
     rows = [
         (event.get("t_ns", 0), host, event)
@@ -135,6 +135,6 @@ def finished(params: NoParams, runs: Sequence[Run]) -> Finding:
             if wrong and not failures:
                 mistake = f"{wrong} values are not what was sent"
             evidence = [*failures[1:4], *(f"{host} waits for {text}" for host, text in list(waiting.items())[:3])]
-            return Finding(False, f"{done} runs of {len(runs)}", mistake, (*evidence, *_events(run)), run=run)
+            return Finding(False, f"{done} runs of {len(runs)}", mistake, (*evidence, *shown_events(run)), run=run)
         bytes_right += sum(each.get("bytes_verified", 0) for each in progress.values())
     return Finding(True, f"{bytes_right / 1e6:.1f} MB right")

@@ -143,3 +143,31 @@ def streams(params: Streams, runs: Sequence[Run]) -> Finding:
     if failed is None:
         return Finding(True, measured)
     return Finding(False, measured, failed.mistake, failed.evidence, run=failed.run)
+
+
+class HostCapacity(Model):
+    """`capacity_bps`: of all ports of a host together; `ports`: how many it has."""
+
+    capacity_bps: Annotated[int, Field(gt=0)]
+    ports: Annotated[int, Field(gt=0)]
+
+
+@kind(HostCapacity)
+def host_capacity(params: HostCapacity, runs: Sequence[Run]) -> Finding:
+    """A host of the learner's lab has so many ports, and can send so much over all of them."""
+    for run in runs:
+        lab = run.topology.lab
+        rate = lab.host_rate_bps
+        measured = f"{lab.planes} port{'s' * (lab.planes > 1)}, {rate / 1e6:g} Mb/s"
+        if lab.planes != params.ports:
+            text = f"a host has {lab.planes} port{'s' * (lab.planes > 1)}, not {params.ports}: `planes` says how many"
+            return Finding(False, measured, text, run=run)
+        if rate != params.capacity_bps:
+            text = (
+                f"a host can send {rate / 1e6:g} Mb/s, not {params.capacity_bps / 1e6:g}: links.host.rate is per port"
+            )
+            return Finding(False, measured, text, run=run)
+        if lab.links.fabric.rate != lab.links.host.rate:
+            text = "links.fabric.rate is not links.host.rate: the uplinks of a T0 must carry what its hosts send"
+            return Finding(False, measured, text, run=run)
+    return Finding(True, measured)
