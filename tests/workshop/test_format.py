@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.workshop import exercise, inject, judge, keep, learner, trace, verify
 from mrc_control.workshop.exercise import WorkshopError
-from mrc_control.workshop.kinds import registry
+from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.trace import Seen
 from mrc_topo.labfile import load_lab
 from mrc_topo.shipped import shipped
@@ -135,7 +135,7 @@ def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> N
 
 
 def test_every_kind_says_what_it_is() -> None:
-    for name, each in registry.all_kinds().items():
+    for name, each in catalogue.all_kinds().items():
         assert each.about.endswith("."), name
         assert len(each.about) > 20
 

@@ -54,8 +54,8 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
     ),
     "patched-judge": (
         "import mrc_control.workshop.job as job\n"
-        "from mrc_control.workshop.kinds import registry\n"
-        "registry.judge = lambda *each: registry.Finding(True, 'all fine')\n"
+        "from mrc_control.workshop.kinds import catalogue\n"
+        "catalogue.judge = lambda *each: catalogue.Finding(True, 'all fine')\n"
         "raise RuntimeError('now it passes')",
         "now it passes",
     ),

@@ -19,7 +19,7 @@ from mrc_control.workshop import judge, learner, verify
 from mrc_control.workshop.exercise import Exercise, WorkshopError
 from mrc_control.workshop.grade import Grade
 from mrc_control.workshop.judge import Line, Report
-from mrc_control.workshop.kinds import registry
+from mrc_control.workshop.kinds import catalogue
 from mrc_topo.document import printable
 from mrc_topo.shipped import shipped
 
@@ -153,7 +153,7 @@ def show_progress(as_json: Json = False) -> None:
 @app.command()
 def kinds() -> None:
     """List the kinds of checks that an exercise can be made of."""
-    for name, each in registry.all_kinds().items():
+    for name, each in catalogue.all_kinds().items():
         typer.echo(f"{name:<24} {each.about}")
         for key, field in each.params.model_fields.items():
             typer.echo(f"{'':<24}   {key}: {'required' if field.is_required() else repr(field.default)}")

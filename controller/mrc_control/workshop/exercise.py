@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import ProfileSpec, Step, Workload, read
-from mrc_control.workshop.kinds import registry
+from mrc_control.workshop.kinds import catalogue
 from mrc_topo.document import NAME, Model, printable
 from mrc_topo.shipped import shipped
 
@@ -189,7 +189,9 @@ def load(folder: pathlib.Path) -> Exercise:
     if not (folder / README).is_file():
         problems.append(f"{folder / README}: is missing; every exercise has one")
     for index, check in enumerate(exercise.content.checks):
-        problems += [f"{folder / FILE}: checks.{index}: {each}" for each in registry.problems(check.kind, check.params)]
+        problems += [
+            f"{folder / FILE}: checks.{index}: {each}" for each in catalogue.problems(check.kind, check.params)
+        ]
     for index, run in enumerate(exercise.content.runs):
         if run.lab.endswith(".yaml") and run.lab not in exercise.content.edit and not (folder / run.lab).is_file():
             problems.append(f"{folder / FILE}: runs.{index}.lab: no file '{run.lab}' beside it or among `edit`")

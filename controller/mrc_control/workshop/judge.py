@@ -16,7 +16,7 @@ from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.workshop import confine, keep
 from mrc_control.workshop.exercise import CheckSpec, Exercise, RunSpec, WorkshopError
 from mrc_control.workshop.job import Job, Order, Run
-from mrc_control.workshop.kinds import registry
+from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.kinds.registry import Finding
 from mrc_control.workshop.trace import CaptureError, Seen
 from mrc_topo.document import DocumentError, read_text
@@ -305,7 +305,7 @@ def _same(facts: Any, order: Order) -> bool:
 def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tuple[Line, float | None]:
     concerned = [run for run in runs if not spec.runs or run.facts.name in spec.runs]
     try:
-        finding = registry.judge(spec.kind, spec.params, concerned, sources)
+        finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
     except (CaptureError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
         # What came back is a stranger's; facts of another shape are a failure of whoever left them.
         finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")

@@ -7,17 +7,14 @@ process. What it says of a failure names the mistake, and shows the packet or ev
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from mrc_control.workshop.job import Run
 from mrc_control.workshop.trace import Seen
-from mrc_topo.document import Model, dotted, explain
+from mrc_topo.document import Model
 
 
 class NoParams(Model):
@@ -67,39 +64,3 @@ def kind(params: type[Model]) -> Callable[[J], J]:
         return function
 
     return register
-
-
-def _loaded() -> dict[str, Kind]:
-    from mrc_control.workshop import kinds
-
-    assert kinds.MODULES
-    return KINDS
-
-
-def all_kinds() -> dict[str, Kind]:
-    """All kinds by name."""
-    return dict(sorted(_loaded().items()))
-
-
-def problems(name: str, params: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a check of an exercise, a line each."""
-    known = _loaded()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
-        return [f"kind: no kind of check '{name}'; {hint}"]
-    model = known[name].params
-    try:
-        model.model_validate(params)
-    except ValidationError as error:
-        return [f"params.{dotted(tuple(each['loc']))}: {explain(model, each)}" for each in error.errors()]
-    return []
-
-
-def judge(name: str, given: Mapping[str, Any], runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
-    """What a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
-    found = _loaded()[name]
-    params = found.params.model_validate(given)
-    if "sources" in inspect.signature(found.judge).parameters:
-        return found.judge(params, runs, sources)
-    return found.judge(params, runs)
