@@ -228,15 +228,15 @@ def keep_queue_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def die_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue pair that ends as soon as a port goes down, whatever else there is."""
-    carrier = HostNode.set_carrier
+    carrier = virtual.VirtualSession.set_carrier
 
-    def set_carrier(self: HostNode, port: int, up: bool, now: int) -> None:
-        carrier(self, port, up, now)
-        for job in self.jobs.values():
+    def set_carrier(self: virtual.VirtualSession, host: str, port: int, up: bool) -> None:
+        carrier(self, host, port, up)
+        for job in self.nodes[host].jobs.values():
             for peer in [] if up else list(job.qps)[:1]:
-                job.failed(peer, "retry counter exceeded", now)
+                job.failed(peer, "retry counter exceeded", self.now_ns())
 
-    monkeypatch.setattr(HostNode, "set_carrier", set_carrier)
+    monkeypatch.setattr(virtual.VirtualSession, "set_carrier", set_carrier)
 
 
 LINK = "p0-t0.0--p0-t1.0"

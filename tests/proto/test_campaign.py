@@ -146,6 +146,9 @@ class Sink:
         sent, self.out = self.out[:4], self.out[4:]
         return sent
 
+    def quiet(self) -> bool:
+        return not self.out
+
     def next_timer(self) -> None:
         return None
 

@@ -32,7 +32,7 @@ SHOWN = 60
 #: Names that become folders, and how errors describe them.
 LAB_NAME = r"^[a-z][a-z0-9-]{0,30}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-POLICY_CLASS = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py):[A-Za-z_]\w*$"
+POLICY_CLASS = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:\x00-\x1f\x7f]+\.py):[A-Za-z_]\w*$"
 PROGRAM_FILE = r"\.p4$"
 _PATTERNS = {
     LAB_NAME: "lower-case letters, digits and '-', beginning with a letter, at most 31 characters",
