@@ -175,6 +175,19 @@ def test_a_single_stall_makes_a_run_not_valid() -> None:
 
 
 @pytest.mark.slow
+def test_the_slowest_machine_still_sees_its_times_in_simulated_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(Demo):
+        def _on_lab(self, rate_mbps: int, suffix: str) -> tuple[bool, bool]:
+            self.failed, self.held = False, True
+            return False, False
+
+    monkeypatch.setattr(Demo, "_beside", lambda self: True)
+    assert Late(tmp_path, lambda text: None, lambda outcome: None, live=False).go("real", LEAST_MBPS)
+
+
+@pytest.mark.slow
 def test_the_same_failure_ends_a_job_on_roce_and_not_on_mrc(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     shown = Demo(tmp_path, said.append, lambda outcome: None, live=False)
