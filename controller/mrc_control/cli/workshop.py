@@ -6,6 +6,7 @@ import json
 import pathlib
 import shutil
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from mrc_control.workshop import exercise as exercises
 from mrc_control.workshop import grade as grading
-from mrc_control.workshop import judge, learner, verify
+from mrc_control.workshop import judge, leaderboard, learner, verify
 from mrc_control.workshop.exercise import Exercise, WorkshopError
 from mrc_control.workshop.grade import Grade
 from mrc_control.workshop.judge import Line, Report
@@ -211,17 +212,55 @@ def grade_class(
     typer.echo(f"{output}: {len(made)} grades, {sum(each.passed for each in made)} passed")
 
 
-def _graded(
-    submissions: str, output: str, number: str | None, seed: list[int] | None, jobs: int | None, quiet: bool
-) -> list[Grade]:
+@app.command("leaderboard")
+def rank_class(
+    submissions: Submissions,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="CSV file for the ranking; left out: it is only printed")
+    ] = None,
+    grades: Annotated[
+        str, typer.Option("--grades", help="CSV file of grades, as `grade` writes; what is in it is not run again")
+    ] = "grades.csv",
+    number: Annotated[
+        str | None, typer.Option("--exercise", help="an open exercise; left out: the one there is")
+    ] = None,
+    seed: Seeds = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Rank the policies of a class over visible and hidden scenarios. Exit code 0 whatever the scores are."""
+    exercise = leaderboard.chosen(number)
+    place, path = pathlib.Path(submissions), pathlib.Path(grades)
+    tell = _teller(as_json)
+    made = leaderboard.make(place, path, exercise, seeds=seed or (), jobs=jobs, progress=tell)
+    if output is not None:
+        leaderboard.write(pathlib.Path(output), made)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in made], indent=1))
+        return
+    typer.echo(f"{exercise.name}: {exercise.content.title}\n")
+    for each in made:
+        reason = f"  {each.reason}" if each.reason else ""
+        _wrapped(f"{each.rank:>4}  {each.score:.3f}  {each.submission}{reason}", " " * 13)
+
+
+def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:
+    """Tells of each grade as it is made."""
+
     def tell(made: Grade, done: int, total: int) -> None:
         if not quiet:
             word = "passed" if made.passed else f"{made.grade:.2f}: {made.reason}"
             _wrapped(f"{done} of {total}  {made.submission} {made.exercise}: {word}", " " * 8)
 
+    return tell
+
+
+def _graded(
+    submissions: str, output: str, number: str | None, seed: list[int] | None, jobs: int | None, quiet: bool
+) -> list[Grade]:
     only = None if number is None else exercises.find(number)
     place, path = pathlib.Path(submissions), pathlib.Path(output)
-    return grading.grade(place, path, only=only, seeds=seed or (), jobs=jobs, progress=tell)
+    return grading.grade(place, path, only=only, seeds=seed or (), jobs=jobs, progress=_teller(quiet))
 
 
 def _meant(number: str | None, folder: str | None, progress: learner.Progress) -> tuple[Exercise, pathlib.Path]:

@@ -163,7 +163,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
     write_whole(path, out.getvalue())
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A text that a stranger wrote, for a cell."""
     shown = printable(" ".join(text.split()))[:MAX_REASON]
     return f"'{shown}" if shown.startswith(FORMULA) else shown
@@ -190,7 +190,7 @@ def grade(
         WriteError: grades cannot be kept.
     """
     before = {(each.submission, each.exercise, each.digest): each for each in read(output)}
-    tasks = [_Task(_cell(name), one, place, _digest(one, place, seeds)) for name, one, place in find(folder, only)]
+    tasks = [_Task(cell(name), one, place, _digest(one, place, seeds)) for name, one, place in find(folder, only)]
     keys = {(task.submission, task.exercise.name) for task in tasks}
     done = [each for key, each in before.items() if key[:2] not in keys]
     waiting = []
@@ -222,9 +222,9 @@ def _check(task: _Task, folder: pathlib.Path, seeds: Sequence[int]) -> Grade:
     try:
         report = judge.check(task.exercise, task.folder, seeds=seeds, hide=[folder.absolute()])
     except WorkshopError as error:
-        return Grade(task.submission, name, False, 0.0, 0, checks, None, _cell(str(error)), "", 0.0, task.digest)
+        return Grade(task.submission, name, False, 0.0, 0, checks, None, cell(str(error)), "", 0.0, task.digest)
     except Exception as error:  # noqa: BLE001 - no submission keeps the others from their grades
-        text = _cell(f"it could not be judged: {type(error).__name__}: {error}")
+        text = cell(f"it could not be judged: {type(error).__name__}: {error}")
         return Grade(task.submission, name, False, 0.0, 0, checks, None, text, "", 0.0, task.digest)
     good = sum(line.passed is True for line in report.lines)
     missing = [what for what, had in report.isolation.items() if not had]
@@ -238,7 +238,7 @@ def _check(task: _Task, folder: pathlib.Path, seeds: Sequence[int]) -> Grade:
         good,
         len(report.lines),
         report.score,
-        "" if report.passed else _cell(report.reason),
+        "" if report.passed else cell(report.reason),
         isolated,
         round(report.spent_s, 1),
         task.digest,

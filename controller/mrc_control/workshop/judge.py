@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a check. `score`: of an open exercise that was passed. `output`: what the code printed."""
+    """The outcome of a check. `score`: of an open exercise, passed or not. `output`: what the code printed."""
 
     exercise: str
     lines: list[Line]
@@ -294,8 +294,7 @@ def _judge(
         line, scored = _line(spec, runs, sources)
         lines.append(line)
         score = scored if score is None else score
-    passed = all(line.passed for line in lines)
-    return lines, score if passed else None
+    return lines, score
 
 
 def _same(facts: Any, order: Order) -> bool:

@@ -10,12 +10,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from mrc_control.workshop.job import Run
-from mrc_control.workshop.kinds import counters, load, loss, policies, prediction, queues, registry, usid, verdicts
+from mrc_control.workshop.kinds import (
+    counters,
+    load,
+    loss,
+    policies,
+    prediction,
+    queues,
+    race,
+    registry,
+    usid,
+    verdicts,
+)
 from mrc_control.workshop.kinds.registry import Finding, Kind
 from mrc_topo.document import dotted, explain
 
 #: Where they are: importing them registers them.
-MODULES = (counters, load, loss, policies, prediction, queues, usid, verdicts)
+MODULES = (counters, load, loss, policies, prediction, queues, race, usid, verdicts)
 
 
 def all_kinds() -> dict[str, Kind]:
