@@ -1,4 +1,4 @@
-"""Ranking a class: the same order each time, better before worse, broken last with its reason, and hidden runs count."""
+"""Ranking a class: the same order each time, better before worse, broken last with its reason, hidden runs count."""
 
 from __future__ import annotations
 

@@ -85,6 +85,7 @@ def rewrite(folder: pathlib.Path) -> None:
     """Puts what the commands print now into the README."""
     path = folder / "README.md"
     with tempfile.TemporaryDirectory() as place:
+        pathlib.Path(place).chmod(0o755)  # root's checks run as a user without an account
         results = walk(folder, pathlib.Path(place))
     lines = path.read_text().splitlines()
     for command, got in reversed(results):

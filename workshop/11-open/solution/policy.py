@@ -15,6 +15,6 @@ class Detector(LossDetector):
     def infer(self, acked, overtaken, base_rtt_ns, now):
         lost = list(super().infer(acked, overtaken, base_rtt_ns, now) or ())
         known = {sent.psn for sent in lost}
-        # Ours measures from the newest packet that arrived. Behind a slow link that one is old itself; the clock is not.
+        # Ours measures from the newest packet that arrived; behind a slow link that one is old itself.
         limit = now - 2 * (self.rtt.srtt_ns + 4 * self.rtt.var_ns)
         return lost + [sent for sent in self.in_flight() if sent.sent_ns < limit and sent.psn not in known]

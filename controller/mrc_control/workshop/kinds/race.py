@@ -38,29 +38,33 @@ def race(params: Race, runs: Sequence[Run]) -> Finding:
     """The learner's policies finish the scenarios in less time than ours: geometric mean of the ratios."""
     ratios = [_ratio(run) for run in runs]
     score = geometric_mean(ratios)
-    # One line each for what the learner may see; what is hidden stays so.
-    shown = {run.facts.name: ratio for run, ratio in zip(runs, ratios, strict=True) if not run.facts.hidden}
-    hidden = [ratio for run, ratio in zip(runs, ratios, strict=True) if run.facts.hidden]
-    lines = [f"{name}: {ratio:.3f}" for name, ratio in shown.items()]
+    # What is hidden stays so: neither its names nor its single scores are told.
+    pairs = list(zip(runs, ratios, strict=True))
+    names = dict.fromkeys(run.facts.name for run in runs if not run.facts.hidden)
+    scores = {
+        name: geometric_mean([ratio for run, ratio in pairs if run.facts.name == name and not run.facts.hidden])
+        for name in names
+    }
+    hidden = [ratio for run, ratio in pairs if run.facts.hidden]
     if hidden:
-        lines.append(f"hidden scenarios: {geometric_mean(hidden):.3f}")
-    measured = f"score {score:.3f} ({', '.join(lines)})"
-    scores = [[run.facts.name, run.facts.seed, round(ratio, 6)] for run, ratio in zip(runs, ratios, strict=True)]
-    details = {"scores": scores}
+        scores["hidden scenarios"] = geometric_mean(hidden)
+    measured = f"score {score:.3f} ({', '.join(f'{name}: {value:.3f}' for name, value in scores.items())})"
+    details = {"scores": {name: round(value, 6) for name, value in scores.items()}}
     if score >= params.at_least:
         return Finding(True, measured, score=round(score, 6), details=details)
     worst = min(range(len(runs)), key=lambda index: ratios[index])
     run = runs[worst]
+    seen = None if run.facts.hidden else run
     if not ratios[worst]:
         mistake = "what does not bring every byte has no time: score 0"
-        return Finding(False, measured, mistake, tuple(shown_events(run)), run=run, score=0.0, details=details)
+        return Finding(False, measured, mistake, tuple(shown_events(run)), run=seen, score=0.0, details=details)
     where = "a hidden scenario" if run.facts.hidden else run.facts.name
     why, evidence = _why(run)
     mistake = (
         f"score {score:.3f}, must be at least {params.at_least:g} (ours: 1); it loses most in {where}, which takes it "
         f"{1 / ratios[worst]:.2f} times as long: {why}"
     )
-    return Finding(False, measured, mistake, evidence, run=run, score=round(score, 6), details=details)
+    return Finding(False, measured, mistake, evidence, run=seen, score=round(score, 6), details=details)
 
 
 def _why(run: Run) -> tuple[str, tuple[str, ...]]:
