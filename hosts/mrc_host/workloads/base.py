@@ -240,7 +240,13 @@ class Workload(abc.ABC):
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
         """Compares what arrived with what must have arrived, element by element."""
-        wrong = int(np.count_nonzero(got != want))
+        self._count(got, int(np.count_nonzero(got != want)))
+
+    def check_repeating(self, got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:
+        """The same for elements from `first` on of a vector that repeats the period `one`."""
+        self._count(got, differing(got, one, first))
+
+    def _count(self, got: npt.NDArray[Any], wrong: int) -> None:
         self.progress.mismatches += wrong
         if not wrong:
             self.progress.bytes_verified += got.nbytes
@@ -273,16 +279,24 @@ def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def repeat(one: npt.NDArray[np.float32], first: int, count: int) -> npt.NDArray[np.float32]:
-    """Elements `first` to `first + count` of a vector that repeats `one`."""
-    return np.resize(np.roll(one, -(first % PERIOD)), count)
+def summed(size: int, iteration: int) -> npt.NDArray[np.float32]:
+    """One period of the sum over all ranks' inputs."""
+    return np.asarray(np.add.reduce([period(rank, iteration) for rank in range(size)]), dtype=np.float32)
 
 
-def vector(rank: int, iteration: int, count: int) -> npt.NDArray[np.float32]:
-    """A rank's input."""
-    return repeat(period(rank, iteration), 0, count)
+def fill(into: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:
+    """Writes elements `first`, `first + 1`... of a vector that repeats the period `one`."""
+    one = np.roll(one, -(first % PERIOD))
+    whole = len(into) // PERIOD * PERIOD
+    # In place: a vector of its own costs the kernel a page for each of its 4 KiB, which takes longer than to write it.
+    into[:whole].reshape(-1, PERIOD)[:] = one
+    into[whole:] = one[: len(into) - whole]
 
 
-def total(size: int, iteration: int, first: int, count: int) -> npt.NDArray[np.float32]:
-    """The sum over all ranks' inputs, from element `first` on."""
-    return repeat(np.add.reduce([period(rank, iteration) for rank in range(size)]), first, count)
+def differing(got: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> int:
+    """How many elements are not those that `fill` would write."""
+    one = np.roll(one, -(first % PERIOD))
+    head = got[:PERIOD]
+    if np.array_equal(head, one[: len(head)]) and np.array_equal(got[PERIOD:], got[:-PERIOD]):
+        return 0
+    return int(np.count_nonzero(got != np.resize(one, len(got))))

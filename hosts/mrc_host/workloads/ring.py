@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, period, repeat, total, vector
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, summed
 
 FLOAT_BYTES = 4
 
@@ -60,13 +60,13 @@ class Ring(Workload):
 
     def begin(self, now: int) -> None:
         iteration = self.progress.iterations
-        count = len(self.vector)
+        mine = period(self.rank, iteration)
         if self.reduces:
-            self.vector[:] = vector(self.rank, iteration, count)
+            fill(self.vector, mine)
         else:
             self.vector[:] = 0
-            mine = self._chunk(self.rank)
-            self.vector[mine] = vector(self.rank, iteration, count)[mine]
+            part = self._chunk(self.rank)
+            fill(self.vector[part], mine, part.start)
         self.step = 0
         self._send()
         self.advance(now)
@@ -132,14 +132,11 @@ class Ring(Workload):
 
     def _verify(self, iteration: int) -> None:
         mine = (self.rank + 1) % self.size
+        sums = summed(self.size, iteration) if self.reduces else None
         for index in range(self.size) if self.gathers else [mine]:
             part = self._chunk(index)
-            count = part.stop - part.start
-            if self.reduces:
-                want = total(self.size, iteration, part.start, count)
-            else:
-                want = repeat(period(index, iteration), part.start, count)
-            self.check(self.vector[part], want)
+            one = period(index, iteration) if sums is None else sums
+            self.check_repeating(self.vector[part], one, part.start)
 
 
 class RingAllReduce(Ring):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, total, vector
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, summed
 
 UP_LEFT, UP_RIGHT, DOWN = 0, 1, 2
 SLOTS = 3
@@ -48,7 +48,7 @@ class TreeAllReduce(Workload):
         return found | ({(rank - 1) // 2} if rank else set())
 
     def begin(self, now: int) -> None:
-        self.vector[:] = vector(self.rank, self.progress.iterations, len(self.vector))
+        fill(self.vector, period(self.rank, self.progress.iterations))
         self.summed = 0
         self.sent_up = self.complete_here = False
         self.advance(now)
@@ -106,4 +106,4 @@ class TreeAllReduce(Workload):
             self._write(child, DOWN)
 
     def _verify(self) -> None:
-        self.check(self.vector, total(self.size, self.progress.iterations, 0, len(self.vector)))
+        self.check_repeating(self.vector, summed(self.size, self.progress.iterations))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.workloads import WORKLOADS, Workload, WorkloadError
+from mrc_host.workloads.base import PERIOD, differing, fill, period
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
 
@@ -281,3 +282,30 @@ def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
     got = meter.summary()
     assert got["peak_bps"] == pytest.approx(8e9, rel=0.01)
     assert got["average_bps"] == pytest.approx(8e9 * 300 / 500, rel=0.01)
+
+
+@given(
+    count=st.integers(1, 4 * PERIOD),
+    first=st.integers(0, 3 * PERIOD),
+    wrong=st.dictionaries(st.integers(0, 4 * PERIOD), st.sampled_from([-1.0, 0.5, float("nan")]), max_size=5),
+)
+def test_elements_that_differ_from_a_repeated_period_are_counted(
+    count: int, first: int, wrong: dict[int, float]
+) -> None:
+    """Against the definition, element by element."""
+    one = period(3, 5)
+    got = np.empty(count, np.float32)
+    fill(got, one, first)
+    assert got.tolist() == [one[(first + index) % PERIOD] for index in range(count)]
+    wrong = {index: value for index, value in wrong.items() if index < count}
+    for index, value in wrong.items():
+        got[index] = value
+    assert differing(got, one, first) == len(wrong)
+
+
+def test_a_whole_vector_of_another_iteration_differs() -> None:
+    """It repeats too."""
+    got = np.empty(4 * PERIOD, np.float32)
+    fill(got, period(3, 6))
+    assert differing(got, period(3, 5)) == len(got)
+    assert differing(got, period(3, 6)) == 0
