@@ -10,7 +10,8 @@ DOCS_STAMP := $(VENV)/.docs-installed
 APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
 # What a program cannot do without; without the others parts of the tests and the real clock are missing.
 APT_NEEDED := python3-venv gcc libc6-dev
-# Tests that share interfaces and timing do not run in parallel.
+# Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
+LABS := 3
 PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
 INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
@@ -52,7 +53,7 @@ native: $(STAMP)
 test: setup $(DOCS_STAMP)
 	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root"
 	$(INSIDE) $(PYTEST) -m "netns and not root"
-	$(PYTEST) -m "lab and not root"
+	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
 	@if [ "$$(id -u)" = 0 ]; then $(PYTEST) -m root; fi
 
 quick: setup
