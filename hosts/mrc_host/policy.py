@@ -135,6 +135,13 @@ def _changed(policy: Any, _given: tuple[Any, ...], result: Any) -> str:
     return "" if isinstance(result, bool) else f"returned {result!r}, not whether the state changed (True or False)"
 
 
+def _planes(policy: Any, _given: tuple[Any, ...], mask: Any) -> str:
+    everything = (1 << len(policy.order)) - 1
+    if isinstance(mask, bool) or not isinstance(mask, int) or not 0 <= mask <= everything:
+        return f"returned {mask!r}, not a bit mask of the {len(policy.order)} planes (0 to {everything})"
+    return ""
+
+
 def _lost(policy: Any, _given: tuple[Any, ...], result: Any) -> str:
     if result is None:
         return ""
@@ -166,6 +173,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
             "apply": _changed,
             "probe_answered": _changed,
             "replacement": _replaced,
+            "usable_planes": _planes,
         },
     ),
     "loss": (LossDetector, {"__init__": _nothing, "infer": _lost}),

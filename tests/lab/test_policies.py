@@ -164,6 +164,9 @@ INFER = "infer(self, acked, overtaken, base_rtt_ns, now)"
             "Own.replacement: returned EV",
             id="replacement",
         ),
+        pytest.param(
+            "ev", "usable_planes(self, ours, theirs)", "return [0, 1]", "not a bit mask of the 2 planes", id="planes"
+        ),
         pytest.param("ev", "apply(self, ev, item)", "return None", "not whether the state changed", id="apply"),
         pytest.param("loss", INFER, "return [acked[0]] if acked else []", "PSN", id="acknowledged"),
         pytest.param("loss", INFER, "return 7", "returned 7, not a list", id="no-list"),

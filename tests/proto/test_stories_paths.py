@@ -7,8 +7,18 @@ from collections import Counter
 
 import pytest
 
+from mrc_host.policy import EvSet, guarded
 from mrc_host.proto.completion import CompletionStatus
-from mrc_host.proto.config import EvConfig, EvFormat, EvMode, PortsConfig, ReliabilityConfig, Srv6Path, WireConfig
+from mrc_host.proto.config import (
+    EvConfig,
+    EvFormat,
+    EvMode,
+    Policies,
+    PortsConfig,
+    ReliabilityConfig,
+    Srv6Path,
+    WireConfig,
+)
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
@@ -221,6 +231,45 @@ def test_nic_port_down_status_avoidance_and_back() -> None:
     assert max(ports.values()) < 1.5 * min(ports.values())
     s.until(lambda: s.bench.outstanding == 0)
     assert s.bench.statuses() == {"SUCCESS": 2}
+
+
+class OnlyOurs(EvSet):
+    """Does not listen to what the peer says of its ports."""
+
+    def usable_planes(self, ours: int, theirs: int) -> int:
+        return ours
+
+
+class Neighbours(EvSet):
+    """Leaves plane 3, too, when plane 2 is lost at either end."""
+
+    def usable_planes(self, ours: int, theirs: int) -> int:
+        mask = ours & theirs
+        return mask if mask >> 2 & 1 else mask & 0b0111
+
+
+@pytest.mark.parametrize(
+    ("policy", "ports"),
+    [
+        pytest.param(None, ({0, 1, 3}, {0, 1, 3}), id="ours"),
+        pytest.param(OnlyOurs, ({0, 1, 3}, {0, 1, 2, 3}), id="only-ours"),
+        pytest.param(Neighbours, ({0, 1}, {0, 1}), id="neighbours"),
+    ],
+)
+def test_a_policy_says_which_planes_carry_data(policy: type | None, ports: tuple[set[int], set[int]]) -> None:
+    """A port of host 0 goes down: on which ports host 0 and host 1 send data from then on, by each policy."""
+    s = story(4, gbps=10, policies=Policies(ev=policy and guarded(policy, "ev")))
+    back = s.bench.reverse(s.connection)
+    s.bench.post(s.connection, 4_000 * MTU)
+    s.bench.post(back, 4_000 * MTU)
+    s.until(lambda: len(s.sent) > 800)
+    s.net.set_link(s.requestor_host, 2, False)
+    s.until(lambda: bool(s.events(PortChanged, host=1)))
+    told = s.net.now
+    s.net.run(max_time_ns=400_000)
+    late = [p for p in s.sent if p.is_data and p.time > told + 12_000]
+    assert tuple({p.port for p in late if p.host == host} for host in (0, 1)) == ports
+    assert s.counters.lost_port_down > 0
 
 
 def test_port_status_is_repeated_until_answered() -> None:

@@ -6,9 +6,9 @@ import json
 import pathlib
 import shutil
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -175,14 +175,61 @@ def new(folder: Annotated[str, typer.Argument(metavar="DIR", help="a new folder,
 
 
 @app.command("verify")
-def verify_exercise(number: Annotated[str, typer.Argument(help="an exercise: its number, name or folder")]) -> None:
-    """Check an exercise: its starter fails, its solution passes, its wrong answers are told apart."""
-    exercise = exercises.find(number)
+def verify_exercise(
+    number: Annotated[
+        str | None, typer.Argument(help="an exercise: its number, name or folder; all if left out", metavar="N")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="do it so many times; each must come out the same")] = 1,
+    hash_seeds: Annotated[
+        int, typer.Option("--hash-seeds", min=1, help="of the runs: how many values of PYTHONHASHSEED, in turn")
+    ] = 1,
+    answer: Annotated[
+        list[str] | None, typer.Option("--answer", help="of its answers only this; may be given several times")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check an exercise: its starter fails, its solution passes, its wrong answers are told apart. Exit code 0 or 1."""
+    many = runs > 1 or hash_seeds > 1
+    if many and as_json:
+        raise WorkshopError("--json prints the results of one run; leave --runs and --hash-seeds out")
+    chosen = [exercises.find(number)] if number is not None else list(map(exercises.load, exercises.known().values()))
     held = True
-    for trial in verify.trials(exercise):
-        held &= trial.holds
-        _wrapped(f"{'ok  ' if trial.holds else 'FAIL'}  {trial.text()}", "      ")
+    documents = []
+    for exercise in chosen:
+        if many:
+            held &= _again_and_again(exercise, max(runs, hash_seeds), hash_seeds, answer or ())
+            continue
+        if number is None and not as_json:
+            typer.echo(exercise.name)
+        for trial in verify.trials(exercise, only=answer or ()):
+            held &= trial.holds
+            documents.append(trial.document())
+            if not as_json:
+                _wrapped(f"{'ok  ' if trial.holds else 'FAIL'}  {_times(documents[-1])}  {trial.text()}", "      ")
+    if as_json:
+        typer.echo(json.dumps(documents))
     raise typer.Exit(0 if held else 1)
+
+
+def _times(trial: Mapping[str, Any]) -> str:
+    return f"{trial['cpu_s']:5.1f} s CPU {trial['wall_s']:5.1f} s"
+
+
+def _again_and_again(exercise: Exercise, runs: int, hash_seeds: int, answers: Sequence[str]) -> bool:
+    """Prints a line for each run, and where it is not like the first; whether all is as it must be."""
+    results: list[list[dict[str, Any]]] = []
+    for result in verify.repeated(exercise, runs, hash_seeds, answers):
+        results.append(result)
+        wrong = [each["text"] for each in result if not each["holds"]]
+        wrong += verify.differences([results[0], result]) if len(results) > 1 else []
+        worst = max(result, key=lambda each: each["wall_s"])
+        told = f"run {len(results)} of {runs}: {len(result)} answers; longest: {worst['name']} {_times(worst)}"
+        _wrapped(f"{'FAIL' if wrong else 'ok  '}  {exercise.name}  {told}", "      ")
+        for text in wrong:
+            _wrapped(f"      {text}", "      ")
+        if wrong:
+            return False
+    return True
 
 
 Submissions = Annotated[str, typer.Argument(metavar="DIR", help="a folder with a sub-folder for each submission")]

@@ -32,6 +32,8 @@ KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
 MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
+#: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
+SAME = {"PYTHONHASHSEED": "0"}
 #: gRPC has something to say about every fork, even one that the kernel refuses.
 QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 
@@ -123,7 +125,7 @@ def run(job: Job, scratch: pathlib.Path, allowed: Limits, hide: Sequence[pathlib
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ} | QUIET,
+        env=SAME | {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ} | QUIET,
         start_new_session=True,
     )
     assert process.stdin is not None

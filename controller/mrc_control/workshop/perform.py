@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import random
 import sys
 import traceback
 from collections.abc import Iterator
@@ -86,6 +87,7 @@ def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
 def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int) -> RunFacts:
     folder = out / f"{number:02d}-{order.name}"
     folder.mkdir()
+    random.seed(order.seed)  # of a learner who takes Python's own generator
     try:
         topology = parse_lab(order.lab, order.name, learner)
         if order.inject is not None:

@@ -15,6 +15,7 @@ from mrc_control.workshop.kinds import (
     load,
     loss,
     policies,
+    ports,
     prediction,
     queues,
     race,
@@ -26,7 +27,7 @@ from mrc_control.workshop.kinds.registry import Finding, Kind
 from mrc_topo.document import dotted, explain
 
 #: Where they are: importing them registers them.
-MODULES = (counters, load, loss, policies, prediction, queues, race, usid, verdicts)
+MODULES = (counters, load, loss, policies, ports, prediction, queues, race, usid, verdicts)
 
 
 def all_kinds() -> dict[str, Kind]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -70,14 +70,14 @@ def _busiest(run: Run) -> int:
     return max(totals.values(), default=0)
 
 
-def _flows(run: Run, switch: str, port: int) -> tuple[Counter[str], Counter[str], list[Seen]]:
-    """Of what left by a port: data bytes and number of EVs of each pair of hosts, and a packet of each."""
+def _flows(run: Run, switch: str, ports: Collection[int]) -> tuple[Counter[str], Counter[str], list[Seen]]:
+    """Of what left by some ports: data bytes and number of EVs of each pair of hosts, and a packet of each."""
     names = {host.address: host.name for host in run.topology.hosts}
     flows: Counter[str] = Counter()
     evs: dict[str, set[int]] = {}
     first: dict[str, Seen] = {}
     for seen in run.packets:
-        if seen.switch == switch and seen.port == port and seen.out and seen.is_write:
+        if seen.switch == switch and seen.port in ports and seen.out and seen.is_write:
             at = seen.inner_at
             ends = [names.get(seen.data[at + 8 : at + 24]), names.get(seen.data[at + 24 : at + 40])]
             pair = f"{ends[0]} to {ends[1]}"
@@ -89,7 +89,7 @@ def _flows(run: Run, switch: str, port: int) -> tuple[Counter[str], Counter[str]
 
 
 def _unbalanced(run: Run, switch: str, shares: dict[int, float], low: int, high: int) -> Finding:
-    flows, evs, packets = _flows(run, switch, high)
+    flows, evs, packets = _flows(run, switch, (high,))
     peers = {port: run.topology.switch(switch).peer(port).node for port in shares}
     text = ", ".join(f"{peers[port]} {share:.2f}" for port, share in shares.items())
     evidence = [f"uplinks of {switch}, as shares of their mean: {text}"]
@@ -99,7 +99,15 @@ def _unbalanced(run: Run, switch: str, shares: dict[int, float], low: int, high:
     evidence += [line(run.topology, packet) for packet in packets[:2]]
     pairs = len(flows)
     lab = run.topology.lab
-    if lab.ev.active == lab.planes:
+    uplinks = [port for port, link in run.topology.switch(switch).links.items() if not link.is_host_link]
+    used = max(_flows(run, switch, uplinks)[1].values(), default=0)
+    if lab.ev.active > lab.planes and used < lab.ev.active / lab.planes / 2:
+        mistake = (
+            f"the uplink of {switch} to {peers[high]} carries {shares[high]:.2f} of the mean, the one to {peers[low]} "
+            f"{shares[low]:.2f}: of its {lab.ev.active} EVs no flow took more than {used}: "
+            "`choose` must take another for each packet"
+        )
+    elif lab.ev.active == lab.planes:
         mistake = (
             f"{pairs} flows share the uplink of {switch} to {peers[high]}, while the one to {peers[low]} carries "
             f"{shares[low]:.2f} of the mean: each flow has one path, and the hash does not care who else has it"

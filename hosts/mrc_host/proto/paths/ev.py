@@ -82,7 +82,8 @@ class EvSet:
     `order[p]` the active set of plane p in scan order, `backup[p]` the rest that may be used; `streak` has the
     ASSUMED_BAD EVs, which are probed. `ready` is `order`; where it is not, `choose` is asked for every packet.
 
-    A policy overrides `choose`, `apply`, `probe_answered` or `replacement`, and changes states by `move` alone.
+    A policy overrides `choose`, `apply`, `probe_answered`, `replacement` or `usable_planes`, and changes states by
+    `move` alone.
     """
 
     __slots__ = (
@@ -115,7 +116,7 @@ class EvSet:
         self.streak: dict[int, int] = {}  # ASSUMED_BAD EVs: answered probes in a row
         self.retune(config)
         self.rescan_rounds = config.rescan_rounds
-        self.usable = (1 << planes) - 1  # planes whose ports are up at both ends
+        self.usable = (1 << planes) - 1  # planes that data may be sent on
         self.order: list[array[int]] = []
         self.backup: list[array[int]] = []
         self.cursor = [0] * planes
@@ -252,6 +253,14 @@ class EvSet:
         elif self.state[ev] == SKIP:
             self.apply(ev, EvInput.TURN)
         self.losses.pop(ev, None)
+
+    def usable_planes(self, ours: int, theirs: int) -> int:
+        """Bit mask of the planes that data may be sent on.
+
+        Asked on connecting and whenever a NIC port goes down or comes up, ours or the peer's. Bit p of `ours`: our port
+        in plane p is up; of `theirs`: the peer's is, by what it last told (port status).
+        """
+        return ours & theirs
 
     def set_usable(self, mask: int) -> None:
         """Which planes may be used now; makes sure that some EV of them is active if any is not DENIED."""

@@ -184,9 +184,10 @@ class Peer:
     def refresh_planes(self) -> int:
         """Recompute which planes are usable; returns the mask of those that ceased to be."""
         before = self.planes
-        self.planes = self.context.ports.mask & self.remote_ports
+        ours, theirs = self.context.ports.mask, self.remote_ports
+        self.planes = ours & theirs
         for qp in self.qps:
-            qp.evs.set_usable(self.planes)
+            qp.evs.set_usable(qp.evs.usable_planes(ours, theirs))
         for qpcc in self.controllers:
             self._refresh(qpcc)
         for qp in self.qps:
@@ -198,8 +199,8 @@ class Peer:
         carry = 0
         for qp in self.qps:
             if qp.qpcc is qpcc:
-                carry |= qp.evs.planes()
-        qpcc.balance.set_mask(self.planes & carry)
+                carry |= qp.evs.usable & qp.evs.planes()
+        qpcc.balance.set_mask(carry)
 
     def planes_lost(self, planes: int, now: int) -> None:
         """Planes became unusable: send again what is in flight there; wake whoever may go on."""

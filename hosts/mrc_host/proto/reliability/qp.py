@@ -262,6 +262,7 @@ class QueuePair:
     def planes_lost(self, planes: int, now: int) -> None:
         """See `Member`."""
         if self.state is QpState.RTS:
+            planes &= ~self.evs.usable
             for plane in range(planes.bit_length()):
                 if planes >> plane & 1:
                     self.requestor.recovery.on_plane_down(plane, now)
@@ -283,7 +284,7 @@ class QueuePair:
     def planes_changed(self) -> None:
         """Without a plane to send on nothing is outstanding that could time out: a timer bounds the waiting (`§4`)."""
         timers = self.context.timers
-        self.open_planes = self.peer.planes & self.evs.planes()
+        self.open_planes = self.evs.usable & self.evs.planes()
         if self.open_planes:
             timers.cancel(TimerKind.OUTAGE, self)
         elif self.state is QpState.RTS and self.requestor.unacked and not timers.is_armed(TimerKind.OUTAGE, self):

@@ -225,7 +225,7 @@ class Recovery:
                 counters.lost_timeout += 1
             if counted:
                 cc.on_loss(now, sent.size)
-            if association.peer.planes >> sent.plane & 1:
+            if association.evs.usable >> sent.plane & 1:
                 association.evs.apply(sent.ev, EvInput.LOSS)
         trace = association.context.trace
         if trace is not None:

@@ -185,7 +185,7 @@ class Requestor(Sender):
             return WINDOW
         if size + association.route.outer_bytes > room:
             return BUDGET
-        if not association.peer.planes >> port & 1:
+        if not association.evs.usable >> port & 1:
             return PORT
         balance = qpcc.balance
         if balance.sent[port] > balance.limit and not balance.retry(port, now):

@@ -20,7 +20,7 @@ def waits_for(qp: QueuePair, now: int) -> Waiting | None:
     oldest = board.outstanding.get(min(board.outstanding, default=-1))
     psn = board.nxt if oldest is None else oldest.psn
     wire = psn & PSN_MASK
-    usable = qp.peer.planes & qp.evs.planes()
+    usable = qp.evs.usable & qp.evs.planes()
     if flying:
         what = f"SACK of PSN {min(sent.psn for sent in flying) & PSN_MASK} on {numbers(planes)}"
     elif not usable:

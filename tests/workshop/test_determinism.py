@@ -1,0 +1,76 @@
+"""A check comes out the same each time, whatever Python's hashes of strings are; and what does not is noticed.
+
+All answers of all exercises, ten times: `mrclab workshop verify --runs 10 --hash-seeds 3` (an hour of CPU and more).
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from mrc_control.workshop import exercise, judge, verify
+from mrc_control.workshop.exercise import WorkshopError
+from mrc_topo.shipped import shipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "answers"), [("1", ("shift-by-32-bits",)), ("6", ("never-revived",))], ids=["p4", "python"]
+)
+def test_verdict_and_output_are_the_same_for_any_hash_seed(number: str, answers: tuple[str, ...]) -> None:
+    results = list(verify.repeated(exercise.find(number), 2, 2, answers))
+    assert [[each["name"] for each in result] for result in results] == [list(answers)] * 2
+    assert all(each["holds"] for result in results for each in result), results
+    assert verify.differences(results) == []
+
+
+@pytest.mark.slow
+def test_a_check_that_depends_on_the_hash_seed_is_noticed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And who sets none has always the same, as has who takes random numbers from Python's own generator."""
+    folder = tmp_path / "50-sets"
+    shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
+    document = yaml.safe_load((folder / "exercise.yaml").read_text())
+    document["runs"][0] = {**document["runs"][0], "lab": "tiny", "policies": {"ev": "policy:Mine"}}
+    del document["runs"][0]["only"]
+    document |= {"edit": ["policy.py"], "language": "Python"}
+    (folder / "exercise.yaml").write_text(yaml.safe_dump(document))
+    for part in ("starter", "solution"):
+        (folder / part / "policy.py").write_text("import random\nraise ValueError(hash('h0'), random.random())\n")
+    results = list(verify.repeated(exercise.load(folder), 2, 2, ["starter"]))
+    (told,) = verify.differences(results)
+    assert told.startswith("starter: run 2 is not like run 1: ")
+    assert "policy.py:2: ValueError" in told
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    one = exercise.load(folder)
+    reasons = [judge.check(one, one.starter, quick=True).reason, *(each[0]["report"]["reason"] for each in results)]
+    hashes, drawn = zip(
+        *(re.findall(r"ValueError: \((-?\d+), (0\.\d+)\)", reason)[0] for reason in reasons), strict=True
+    )
+    assert len(set(hashes)) == 3
+    assert len(set(drawn)) == 1
+    pinned = {**os.environ, "PYTHONHASHSEED": "0"}
+    assert (
+        hashes[0] == subprocess.check_output([sys.executable, "-c", "print(hash('h0'))"], env=pinned, text=True).strip()
+    )
+
+
+def test_where_results_differ_is_told() -> None:
+    one = {"passed": True, "checks": [{"what": "it ends", "evidence": ["a", "b"]}]}
+    other = {"passed": True, "checks": [{"what": "it ends", "evidence": ["a", "c"]}]}
+    assert verify.difference(one, one) == ""
+    assert verify.difference(one, other) == "checks[0].evidence[1]: 'b', then 'c'"
+    assert verify.difference(one, {"passed": True}).startswith(": {'passed': True")
+
+
+def test_an_answer_that_is_not_there_is_told() -> None:
+    with pytest.raises(WorkshopError, match=r"wrong.yaml: no answer 'solutoin'; there are: starter, solution, "):
+        next(verify.trials(exercise.find("1"), only=["solutoin"]))
