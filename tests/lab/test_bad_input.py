@@ -187,7 +187,7 @@ def test_experiment_files(text: str, line: int, hint: str, call: Call) -> None:
 SHOWN = {"dropped": 1}
 UNFIT = [
     ({"workload": {"name": "write_bw", "hosts": ["h0", "h4"]}}, "workload.hosts: no host 'h4' in lab 'tiny'"),
-    ({"workload": {"name": "ring_all_reduce", "params": {"size_bytes": 0}}}, "positive multiple of 16"),
+    ({"workload": {"name": "ring_all_reduce", "params": {"size_bytes": 0}}}, "positive multiple of 4"),
     ({"workload": {"name": "ring_all_reduce", "params": {"size_bytes": 1 << 35}}}, "bytes of memory at every rank"),
     ({"workload": {"name": "write_bw", "ev_profile": "none"}}, "no ev profile 'none'; known: "),
     ({"workload": {"name": "write_bw", "cc_profile": "none"}}, "no cc profile 'none'"),

@@ -43,7 +43,7 @@ BAD = [
     (["up", "nowhere"], 2, "no such lab file"),
     (["run", "nothing"], 2, "no experiment of that name"),
     (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "slow"], 2, "clock is real or virtual"),
-    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes=10"], 2, "multiple of 16"),
+    (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes=10"], 2, "multiple of 4"),
     (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "sizes=10"], 2, "no parameter 'sizes'"),
     (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes"], 2, "name=value"),
     (["down"], 2, "no lab is up"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from mrc_host.drivers.surface import Drivable
+from mrc_host.node.alarms import Alarms
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
@@ -33,6 +34,7 @@ class Datapath(Drivable):
         endpoint: the protocol.
         mapper: takes its own probes, and has some to send.
         sampler: has a timer, too.
+        alarms: of workloads.
         fault: told of what failed, by which error, when; no packet ends an agent.
         take: told of events, the oldest first, until nothing new comes of them.
         mac_control: takes MAC control frames, as a NIC does.
@@ -43,6 +45,7 @@ class Datapath(Drivable):
         endpoint: Driven,
         mapper: Mapper,
         sampler: Sampler,
+        alarms: Alarms,
         fault: Callable[[str, Exception, int], None],
         take: Callable[[Event, int], None],
         mac_control: Callable[[int, bytes, int], None],
@@ -50,6 +53,7 @@ class Datapath(Drivable):
         self.endpoint = endpoint
         self.mapper = mapper
         self.sampler = sampler
+        self.alarms = alarms
         self.fault = fault
         self.take = take
         self.mac_control = mac_control
@@ -93,6 +97,9 @@ class Datapath(Drivable):
         other = self.mapper.due
         if other is not None and (due is None or other < due):
             due = other
+        other = self.alarms.due
+        if other is not None and (due is None or other < due):
+            due = other
         return due
 
     def handle_timer(self, now: int, /) -> None:
@@ -108,6 +115,10 @@ class Datapath(Drivable):
             self.fault("a timer", error, now)
         try:
             self.endpoint.handle_timer(now)
+            # Behind the endpoint, which has this time from now on: workloads post what they send.
+            alarm = self.alarms.due
+            if alarm is not None and alarm <= now:
+                self.alarms.ring(now)
         except Exception as error:  # noqa: BLE001
             self.fault("a timer", error, now)
 

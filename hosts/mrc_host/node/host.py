@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from mrc_host.node import stacks
+from mrc_host.node.alarms import Alarms
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import DEFAULT, NodeController
 from mrc_host.node.datapath import Datapath
@@ -81,18 +82,19 @@ class HostNode:
         self.endpoint: Driven
         self.controller: NodeController | None = None
         self._new_job: Callable[..., Job[Pair]]
+        alarms = Alarms()
         pairs: Pairs[Any]
         mac_control: Callable[[int, bytes, int], None] = _ignore_mac_control
         if config.transport == "roce":
             roce = RoceEndpoint(config.roce(), rng)
             self.endpoint, self.cq = roce, roce.create_cq(CQ_DEPTH)
-            self._new_job = partial(Job, stacks.roce(roce, self.cq))
+            self._new_job = partial(Job, stacks.roce(roce, self.cq), alarms)
             mac_control = roce.mac_control
             pairs = RocePairs(roce)
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
-            self._new_job = partial(Job, stacks.mrc(mrc, self.cq, config))
+            self._new_job = partial(Job, stacks.mrc(mrc, self.cq, config), alarms)
             self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
             pairs = MrcPairs(mrc, config, self.controller)
         self.programs: Programs[Any] = Programs(
@@ -107,7 +109,7 @@ class HostNode:
             self.controller.holders.append(self.programs.holders)
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
-        self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, self._fault, self._take, mac_control)
+        self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, alarms, self._fault, self._take, mac_control)
         self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int | None, int], None]] = {}
         self._verbs: dict[str, Callable[..., dict[str, Any]]] = {

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from mrc_host.node.alarms import Alarms
 from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair
@@ -29,6 +30,7 @@ class Job(Generic[P_co]):
     def __init__(
         self,
         stack: Stack[P_co],
+        alarms: Alarms,
         workload: str,
         params: Mapping[str, Any],
         rank: int,
@@ -42,6 +44,9 @@ class Job(Generic[P_co]):
             raise WorkloadError(f"no workload '{workload}'; known: {', '.join(sorted(WORKLOADS))}")
         size = len(names)
         self.stack = stack
+        self.alarms = alarms
+        self.wakes = 0
+        self.closed = False
         self.rank = rank
         self.profiles: set[tuple[str, str]] = set()
         self.names = list(names)
@@ -103,6 +108,20 @@ class Job(Generic[P_co]):
                 endpoint.post_write_imm(qp, self.view, target, rkey, imm, wr_id, **where)
             self.requests_posted += 1
 
+    def wake(self, at_ns: int) -> None:
+        """See `workloads.base.Channel`."""
+        self.alarms.set(at_ns, self._woken)
+
+    def _woken(self, now: int) -> None:
+        if self.closed:
+            return
+        self.wakes += 1
+        try:
+            self.workload.woken(now)
+        except Exception as error:
+            self.workload.failed(self.rank, f"internal fault: {type(error).__name__}: {error}", now)
+            raise
+
     def put_done(self, peer: int, wr_id: int, now: int) -> None:
         """A work request of a put completed."""
         parts = self._parts[wr_id]
@@ -145,11 +164,13 @@ class Job(Generic[P_co]):
     def moved(self) -> int:
         """A number that changes when anything of this job gets on.
 
-        That is a packet placed or acknowledged, an iteration, or the end of the workload or of a queue pair.
+        That is a packet placed or acknowledged, an alarm of the workload, an iteration, or the end of the
+        workload or of a queue pair.
         """
         progress = self.workload.progress
         total = (
             int(self.workload.done)
+            + self.wakes
             + progress.iterations
             + progress.bytes_sent
             + progress.bytes_verified
@@ -184,6 +205,7 @@ class Job(Generic[P_co]):
 
     def close(self, now: int) -> None:
         """Destroys the QPs and forgets the region."""
+        self.closed = True
         endpoint = self.stack.endpoint
         for qps in self.qps.values():
             for qp in qps:

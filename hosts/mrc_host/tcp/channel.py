@@ -7,6 +7,7 @@ by a frame without bytes once all of it is in place: TCP's own acknowledgements 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import selectors
 import socket
 import struct
@@ -101,6 +102,7 @@ class TcpChannel:
         self._next = 0
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
+        self._alarms: list[int] = []
         self._selector = selectors.DefaultSelector()
         for each in self._all():
             each.sock.setblocking(False)
@@ -125,6 +127,16 @@ class TcpChannel:
                 each.out.append(self.memory[offset + first : offset + first + part])
             self._push(each)
 
+    def wake(self, at_ns: int) -> None:
+        """See `Channel`."""
+        heapq.heappush(self._alarms, at_ns)
+
+    def _ring(self) -> None:
+        while self._alarms and self._alarms[0] <= self.clock():
+            heapq.heappop(self._alarms)
+            assert self.workload is not None
+            self.workload.woken(self.clock())
+
     def _push(self, each: Connection) -> None:
         """Sends, and waits for room where the kernel has none."""
         if each.dead:
@@ -143,6 +155,9 @@ class TcpChannel:
         Raises:
             ChannelError: a connection has ended.
         """
+        self._ring()
+        if self._alarms:
+            timeout_s = min(timeout_s, max((self._alarms[0] - self.clock()) / 1e9, 0.0))
         for key, events in self._selector.select(timeout_s):
             each: Connection = key.data
             try:

@@ -8,7 +8,8 @@ handed in and nothing here waits.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -37,6 +38,9 @@ class Channel(Protocol):
         With `imm` the peer's workload is told (`arrived`) when all of it is in place. The own `put_done` follows
         with `tag`. A length of 0 only signals.
         """
+
+    def wake(self, at_ns: int) -> None:
+        """`woken` of the own workload follows, at this time or soon after it."""
 
 
 @dataclass
@@ -88,6 +92,8 @@ class Workload(abc.ABC):
         self._begun_ns = 0
         self._winding_down = False
         self._between = False
+        #: What follows an iteration: the next one, or what a workload has in mind of which this is a part (`run`).
+        self.after: Callable[[int], None] = self._next
 
     @classmethod
     def complete(cls, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,9 +167,13 @@ class Workload(abc.ABC):
             self._between = True
             self.running = False
         else:
-            self.running = True
-            self._begun_ns = now
-            self.begin(now)
+            self.run(now)
+
+    def run(self, now: int) -> None:
+        """Begins an iteration; `after` is called when it has ended."""
+        self.running = True
+        self._begun_ns = now
+        self.begin(now)
 
     @abc.abstractmethod
     def begin(self, now: int) -> None:
@@ -176,6 +186,11 @@ class Workload(abc.ABC):
     def put_done(self, peer: int, tag: int, now: int) -> None:
         """A `put` is acknowledged: its source may change."""
         self.outstanding -= 1
+        if self.running:
+            self.advance(now)
+
+    def woken(self, now: int) -> None:
+        """A time for which `Channel.wake` was asked has come."""
         if self.running:
             self.advance(now)
 
@@ -207,7 +222,8 @@ class Workload(abc.ABC):
         """Counts the iteration and begins the next one, or finishes."""
         self.progress.iterations += 1
         self.iteration_times.add(now - self._begun_ns)
-        self._next(now)
+        self.running = False
+        self.after(now)
 
     def measured(self) -> dict[str, Any]:
         """What the workload measured (JSON): here the times of its iterations, `Distribution.summary`."""
@@ -250,6 +266,13 @@ class Workload(abc.ABC):
         self.progress.mismatches += wrong
         if not wrong:
             self.progress.bytes_verified += got.nbytes
+
+
+def split(count: int, parts: int) -> list[slice]:
+    """`count` elements in so many neighbouring parts; where it does not go even, the first ones have one more."""
+    small, more = divmod(count, parts)
+    edges = [part * small + min(part, more) for part in range(parts + 1)]
+    return [slice(first, last) for first, last in itertools.pairwise(edges)]
 
 
 def immediate(iteration: int, step: int) -> int:

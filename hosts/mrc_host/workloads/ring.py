@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, summed
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, split, summed
 
 FLOAT_BYTES = 4
 
@@ -20,17 +20,22 @@ FLOAT_BYTES = 4
 class Ring(Workload):
     """Common part; `halves` says which of reduce and gather a collective consists of.
 
-    Parameters: `size_bytes`, of the vector at each rank, a multiple of 4 times the number of ranks; `iterations`.
+    Parameters: `size_bytes`, of the vector at each rank, a multiple of 4; `iterations`. Chunks differ by one element
+    where it does not go even, and may be empty.
+
+    `salt` makes the data of a ring another than that of other rings.
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20}
     reduces: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
+    salt = 0
 
     def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
         self.total_bytes = int(self.params["size_bytes"])
-        self.chunk_bytes = self.total_bytes // size
+        self.chunks = split(self.total_bytes // FLOAT_BYTES, size)
+        self.chunk_bytes = -(-self.total_bytes // FLOAT_BYTES // size) * FLOAT_BYTES
         self.steps = self.count_steps(size)
         self.next_rank = (rank + 1) % size
         self.vector = self.memory[: self.total_bytes].view(np.float32)
@@ -47,19 +52,19 @@ class Ring(Workload):
         total = int(cls.complete(params)["size_bytes"])
         if size < 2:
             raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
-        if total <= 0 or total % (FLOAT_BYTES * size):
+        if total <= 0 or total % FLOAT_BYTES:
             raise WorkloadError(
-                f"workload {cls.name}: size_bytes must be a positive multiple of "
-                f"{FLOAT_BYTES * size} (4 bytes x {size} ranks), not {total}"
+                f"workload {cls.name}: size_bytes must be a positive multiple of {FLOAT_BYTES}, not {total}"
             )
-        return total + 2 * cls.count_steps(size) * (total // size)
+        largest = -(-total // FLOAT_BYTES // size) * FLOAT_BYTES
+        return total + 2 * cls.count_steps(size) * largest
 
     @classmethod
     def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
         return {(rank + 1) % size}
 
     def begin(self, now: int) -> None:
-        iteration = self.progress.iterations
+        iteration = self.progress.iterations + self.salt
         mine = period(self.rank, iteration)
         if self.reduces:
             fill(self.vector, mine)
@@ -72,9 +77,7 @@ class Ring(Workload):
         self.advance(now)
 
     def _chunk(self, index: int) -> slice:
-        count = self.chunk_bytes // FLOAT_BYTES
-        first = index % self.size * count
-        return slice(first, first + count)
+        return self.chunks[index % self.size]
 
     def _outgoing(self, step: int) -> int:
         """The chunk that this rank sends in a step."""
@@ -84,17 +87,17 @@ class Ring(Workload):
         return (self.rank + int(self.reduces) - gathered) % self.size
 
     def _slot(self, step: int) -> int:
-        """Byte offset, in the receiver's region, of the slot for a step of the present iteration."""
+        """Byte offset, in the receiver's region, of the slot for a step of this iteration: as large as any chunk."""
         parity = self.progress.iterations & 1
         return self.total_bytes + (parity * self.steps + step) * self.chunk_bytes
 
     def _send(self) -> None:
-        chunk = self._outgoing(self.step)
+        chunk = self._chunk(self._outgoing(self.step))
         self.put(
             self.next_rank,
-            chunk * self.chunk_bytes,
+            chunk.start * FLOAT_BYTES,
             self._slot(self.step),
-            self.chunk_bytes,
+            (chunk.stop - chunk.start) * FLOAT_BYTES,
             tag=self.step,
             imm=immediate(self.progress.iterations, self.step),
         )
@@ -109,9 +112,9 @@ class Ring(Workload):
         while self.step < self.steps and (key := immediate(iteration, self.step)) in self.ready:
             self.ready.remove(key)
             slot = self._slot(self.step)
-            incoming = self.memory[slot : slot + self.chunk_bytes].view(np.float32)
             # My predecessor sent what it had; that chunk is one behind mine.
             into = self._chunk(self._outgoing(self.step) - 1)
+            incoming = self.memory[slot : slot + (into.stop - into.start) * FLOAT_BYTES].view(np.float32)
             if self.reduces and self.step < self.size - 1:
                 self.vector[into] += incoming
             else:
@@ -121,7 +124,7 @@ class Ring(Workload):
                 self._send()
         # The next iteration overwrites the vector, which unacknowledged writes may still have to read.
         if self.step == self.steps and not self.outstanding:
-            self._verify(iteration)
+            self._verify(iteration + self.salt)
             self.end_iteration(now)
 
     def awaits(self) -> set[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 import numpy as np
@@ -11,81 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.workloads import WORKLOADS, Workload, WorkloadError
+from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
-
-
-class ToyNet:
-    """Per (source, destination) in-order delivery at random times; acknowledgements at random later times."""
-
-    def __init__(self, name: str, size: int, params: dict[str, Any], seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.now = 0
-        kind = WORKLOADS[name]
-        nbytes = kind.memory_bytes(size, params)
-        self.memories = [bytearray(nbytes) for _ in range(size)]
-        self.peers = [kind.peers(rank, size, params) for rank in range(size)]
-        self.flows: dict[tuple[int, int], list[tuple[int, int, int, int, int | None]]] = {}
-        self.acks: dict[tuple[int, int], list[int]] = {}
-        self.ranks: list[Workload] = [
-            kind(rank, size, params, ToyChannel(self, rank), memoryview(self.memories[rank])) for rank in range(size)
-        ]
-
-        self.waiting = list(range(size))
-        self.rng.shuffle(self.waiting)
-
-    def run(self, events: int = 200_000) -> None:
-        if self.go(events):
-            raise AssertionError("no end")
-
-    def go(self, events: int) -> bool:
-        """So many events, or until nothing is left to happen; tells whether there is."""
-        for _ in range(events):
-            self.now += 1
-            choices: list[tuple[str, Any]] = [("start", self.waiting)] if self.waiting else []
-            choices += [("data", flow) for flow, queue in self.flows.items() if queue]
-            choices += [("ack", flow) for flow, queue in self.acks.items() if queue]
-            if not choices:
-                return False
-            kind, what = self.rng.choice(choices)
-            if kind == "start":
-                self.ranks[what.pop()].start(self.now)
-            elif kind == "data":
-                source, destination = what
-                offset, remote, length, tag, imm = self.flows[what].pop(0)
-                data = self.memories[source][offset : offset + length]
-                assert len(data) == length
-                self.memories[destination][remote : remote + length] = data
-                self.acks.setdefault(what, []).append(tag)
-                if imm is not None:
-                    self.ranks[destination].arrived(source, imm, self.now)
-            else:
-                self.ranks[what[0]].put_done(what[1], self.acks[what].pop(0), self.now)
-        return True
-
-    def stop(self) -> None:
-        """As the controller does it: rank after rank, while the others go on."""
-        begun = []
-        for rank in self.rng.sample(self.ranks, len(self.ranks)):
-            begun.append(rank.wind_down(self.now))
-            self.go(self.rng.randrange(8))
-        for rank in self.rng.sample(self.ranks, len(self.ranks)):
-            rank.stop_after(max(begun), self.now)
-            self.go(self.rng.randrange(8))
-
-
-class ToyChannel:
-    def __init__(self, net: ToyNet, rank: int) -> None:
-        self.net, self.rank = net, rank
-
-    def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
-        assert peer in self.net.peers[self.rank]
-        assert offset + length <= len(self.net.memories[self.rank])
-        assert remote_offset + length <= len(self.net.memories[peer])
-        self.net.flows.setdefault((self.rank, peer), []).append((offset, remote_offset, length, tag, imm))
-
+from support.toynet import ToyChannel, ToyNet
 
 PARAMS: dict[str, dict[str, Any]] = {
     "ring_all_reduce": {"size_bytes": 4 * 840},
@@ -98,6 +27,8 @@ PARAMS: dict[str, dict[str, Any]] = {
     "send_recv": {"message_bytes": 64, "window": 3},
     "write_bw": {"message_bytes": 128},
     "write_lat": {},
+    "broadcast": {"size_bytes": 1000, "root": 1, "piece_bytes": 300},
+    "training": {"compute_us": 1, "gradient_bytes": 400, "buckets": 3, "jitter_percent": 50},
 }
 
 
@@ -123,7 +54,10 @@ def takes_part(name: str, size: int, rank: int) -> bool:
     return name != "send_recv" or rank ^ 1 < size
 
 
-LOCKSTEP = {"ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "write_lat"}
+LOCKSTEP = {
+    *("ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "broadcast", "write_lat"),
+    "training",
+}
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
@@ -191,7 +125,7 @@ def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "params", "hint"),
     [
-        ("ring_all_reduce", 3, {"size_bytes": 100}, "multiple of 12"),
+        ("ring_all_reduce", 3, {"size_bytes": 102}, "multiple of 4"),
         ("ring_all_reduce", 1, {}, "at least 2 ranks"),
         ("all_to_all", 4, {"block_bytes": 0}, "must be positive"),
         ("all_to_all", 4, {"blocks": 1}, "no parameter 'blocks'; known: block_bytes, iterations"),
@@ -224,6 +158,15 @@ def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
         ("incast", 4, {"sources": [1], "victim": [1, 0]}, "named twice"),
         ("incast", 4, {"victim": [1, 4]}, "from rank 1 to rank 4 among 4 ranks"),
         ("incast", 4, {"victim": "12"}, "victim must be a list of ranks"),
+        ("broadcast", 4, {"root": 4}, "root must be a whole number from 0 to 3, not 4"),
+        ("broadcast", 4, {"piece_bytes": 1}, "more than 32768 pieces"),
+        ("training", 1, {}, "at least 2 ranks"),
+        ("training", 6, {"pipeline": 4}, "6 ranks cannot form 4 pipeline stages"),
+        ("training", 8, {"pipeline": 2, "experts": 3}, "4 ranks of a stage cannot form groups of 3 experts"),
+        ("training", 8, {"gradient_bytes": 10, "buckets": 2}, "multiple of 4, not 10"),
+        ("training", 8, {"gradient_bytes": 4, "buckets": 2}, "gradient_bytes must be a whole number of at least 8"),
+        ("training", 8, {"buckets": 49}, "buckets must be a whole number from 1 to 48, not 49"),
+        ("training", 8, {"micro_batches": 0}, "micro_batches must be a whole number from 1"),
     ],
 )
 def test_bad_parameters(name: str, size: int, params: dict[str, Any], hint: str) -> None:

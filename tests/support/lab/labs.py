@@ -25,6 +25,8 @@ SMALL_LOADS: dict[str, dict[str, Any]] = {
     "send_recv": {"message_bytes": 4000},
     "write_bw": {"message_bytes": 8000},
     "write_lat": {},
+    "broadcast": {"size_bytes": 9000, "piece_bytes": 4000},
+    "training": {"compute_us": 3000, "gradient_bytes": 9000, "buckets": 2, "jitter_percent": 10},
 }
 
 

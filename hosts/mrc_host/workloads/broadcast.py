@@ -1,0 +1,101 @@
+"""Broadcast: the root's bytes go from rank to rank in pieces, so that all links are at work; verified everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+
+MAX_PIECES = 1 << 15
+END = MAX_PIECES
+
+
+class Broadcast(Workload):
+    """Parameters: `size_bytes`; `root`; `piece_bytes`, what is passed on at once; `iterations`.
+
+    The last rank of the chain tells the root when it has all: nobody can be two iterations ahead of it.
+    """
+
+    name = "broadcast"
+    defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20, "root": 0, "piece_bytes": 1 << 16}
+
+    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        self.total_bytes = int(self.params["size_bytes"])
+        self.piece_bytes = int(self.params["piece_bytes"])
+        self.pieces = -(-self.total_bytes // self.piece_bytes)
+        self.place = (rank - int(self.params["root"])) % size
+        self.next_rank = (rank + 1) % size
+        self.previous = (rank - 1) % size
+        self.ready: set[int] = set()
+        self.passed = 0
+        self.told = False
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+        full = cls.complete(params)
+        if size < 2:
+            raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
+        total = cls.whole_number("size_bytes", full["size_bytes"], 1)
+        piece = cls.whole_number("piece_bytes", full["piece_bytes"], 1)
+        cls.whole_number("root", full["root"], 0, size - 1)
+        if -(-total // piece) > MAX_PIECES:
+            raise WorkloadError(f"workload {cls.name}: more than {MAX_PIECES} pieces; use larger piece_bytes")
+        return 2 * total
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+        return {(rank + 1) % size}
+
+    def _half(self) -> int:
+        return (self.progress.iterations & 1) * self.total_bytes
+
+    def begin(self, now: int) -> None:
+        self.passed = 0
+        self.told = False
+        if not self.place:
+            self.memory[self._half() :][: self.total_bytes] = pattern(self.progress.iterations + 1, self.total_bytes)
+            while self.passed < self.pieces:
+                self._pass_on()
+        self.advance(now)
+
+    def _pass_on(self) -> None:
+        first = self.passed * self.piece_bytes
+        length = min(self.piece_bytes, self.total_bytes - first)
+        at = self._half() + first
+        if self.place < self.size - 1:
+            imm = immediate(self.progress.iterations, self.passed)
+            self.put(self.next_rank, at, at, length, tag=self.passed, imm=imm)
+        self.passed += 1
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        self.ready.add(imm)
+        if self.running:
+            self.advance(now)
+
+    def advance(self, now: int) -> None:
+        iteration = self.progress.iterations
+        while self.passed < self.pieces and (key := immediate(iteration, self.passed)) in self.ready:
+            self.ready.remove(key)
+            self._pass_on()
+        if self.passed < self.pieces:
+            return
+        if self.place == self.size - 1 and not self.told:
+            self.told = True
+            self.put(self.next_rank, 0, 0, 0, tag=END, imm=immediate(iteration, END))
+        if self.outstanding:
+            return
+        if not self.place:
+            if immediate(iteration, END) not in self.ready:
+                return
+            self.ready.remove(immediate(iteration, END))
+        else:
+            got = self.memory[self._half() :][: self.total_bytes]
+            self.check(got, pattern(iteration + 1, self.total_bytes))
+        self.end_iteration(now)
+
+    def awaits(self) -> set[int]:
+        if not self.running or (self.place and self.passed == self.pieces):
+            return set()
+        return {self.previous}

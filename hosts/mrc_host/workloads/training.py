@@ -1,0 +1,355 @@
+"""Training: steps of computation and of the communication that a model's parallelism needs, every byte verified.
+
+Ranks form `pipeline` stages of equally many ranks each (stage = rank // ranks per stage); the ranks of a stage are data
+parallel, and neighbours among them groups of `experts` ranks. A step is `micro_batches` forwards and backwards in the
+order that is known as 1F1B. A third of `compute_us` is forward, the rest backward. Activations and their gradients go
+to the neighbouring stages. In a group of experts an all-to-all goes before and after the experts, in both directions.
+In the last backward the gradients become ready bucket by bucket, and each bucket is reduced over the stage while the
+next one is computed. A step ends with its last bucket: what it takes beyond its computation is exposed communication.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mrc_host.workloads.base import Channel, Workload, WorkloadError, pattern, split
+from mrc_host.workloads.exchange import AllToAll
+from mrc_host.workloads.measure import Distribution
+from mrc_host.workloads.part import Part, part_of, signed, tag_of, tagged
+from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce
+
+MAX_BUCKETS, MAX_MICRO_BATCHES = 48, 1024
+#: A rank remembers the ends of so many steps, the latest.
+ENDS = 1 << 16
+#: Long computations are cut, so that whoever looks for progress sees some.
+SLICE_NS = 1_000_000_000
+EXCHANGE, FORWARD, BACKWARD = MAX_BUCKETS, MAX_BUCKETS + 1, MAX_BUCKETS + 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the ranks are divided, and where what is in a region; all offsets and lengths in bytes.
+
+    `buckets`: (offset, length of the bucket). `transfers`: of the first of four rows (forward out, forward in, backward
+    out, backward in) of one slot per micro batch.
+    """
+
+    stages: int
+    per_stage: int
+    experts: int
+    micro_batches: int
+    buckets: list[tuple[int, int]]
+    exchange: int
+    transfers: int
+    activation_bytes: int
+    total: int
+
+    def stage_of(self, rank: int) -> int:
+        """Which stage a rank belongs to."""
+        return rank // self.per_stage
+
+    def team(self, rank: int) -> list[int]:
+        """The ranks with the same stage."""
+        first = self.stage_of(rank) * self.per_stage
+        return list(range(first, first + self.per_stage))
+
+    def group(self, rank: int) -> list[int]:
+        """The ranks with which it exchanges what experts need."""
+        first = rank // self.experts * self.experts
+        return list(range(first, first + self.experts))
+
+    def slot(self, row: int, micro: int) -> int:
+        """Where the transfer of a micro batch is."""
+        return self.transfers + (row * self.micro_batches + micro) * self.activation_bytes
+
+
+def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]:
+    """What a stage does in a step, 1F1B: (forward or backward, micro batch)."""
+    warm = min(stages - 1 - stage, micro_batches)
+    rows = [(True, micro) for micro in range(warm)]
+    for micro in range(micro_batches - warm):
+        rows += [(True, warm + micro), (False, micro)]
+    return rows + [(False, micro) for micro in range(micro_batches - warm, micro_batches)]
+
+
+class Training(Workload):
+    """Parameters: `compute_us`, of a step at a rank; `jitter_percent`, up to so much more, drawn anew for each rank and
+    step; `gradient_bytes` of a rank, a multiple of 4, in `buckets`; `pipeline` stages, `micro_batches`,
+    `activation_bytes` of each; `experts`, ranks in a group (1: no experts), `expert_bytes`, from each to each other
+    in one all-to-all; `iterations`, steps.
+    """
+
+    name = "training"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "compute_us": 20_000,
+        "jitter_percent": 0,
+        "gradient_bytes": 1 << 20,
+        "buckets": 4,
+        "pipeline": 1,
+        "micro_batches": 1,
+        "activation_bytes": 1 << 16,
+        "experts": 1,
+        "expert_bytes": 1 << 14,
+    }
+
+    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        shape = self.shape = self._shape(size, self.params)
+        self.stage = shape.stage_of(rank)
+        self.order = order(self.stage, shape.stages, shape.micro_batches)
+        self.reductions, self.exchanges, self.transfers = Distribution(), Distribution(), Distribution()
+        self.computed_ns = 0
+        self.ends_ns: deque[int] = deque(maxlen=ENDS)
+        team, group = shape.team(rank), shape.group(rank)
+        self.buckets = [] if shape.per_stage < 2 else [
+            Part(self.put, number, RingAllReduce, {"size_bytes": length}, team, rank, memory, offset, self._reduced)
+            for number, (offset, length) in enumerate(shape.buckets)
+        ]  # fmt: skip
+        self.parts = {each.number: each for each in self.buckets}
+        for number, bucket in enumerate(self.buckets):
+            assert isinstance(bucket.workload, RingAllReduce)
+            bucket.workload.salt = 97 * number
+            bucket.workload.iteration_times = self.reductions
+        self.exchange: Part | None = None
+        if shape.experts > 1:
+            block = {"block_bytes": int(self.params["expert_bytes"])}
+            self.exchange = self.parts[EXCHANGE] = Part(
+                self.put, EXCHANGE, AllToAll, block, group, rank, memory, shape.exchange, self._exchanged
+            )
+            self.exchange.workload.iteration_times = self.exchanges
+        #: Transfers that have arrived: (forward or backward, step modulo 2^10, micro batch).
+        self.received: set[int] = set()
+        self._work: Iterator[Callable[[], bool]] | None = None
+        self._goes_on: Callable[[], bool] = bool
+        self._now = 0
+        self._computing = self._exchanging = self._reducing = self._inside = False
+        self._expected: int | None = None
+        #: Of this step's buckets: how many are computed, and how many are reduced.
+        self._ready = self._done = 0
+
+    @classmethod
+    def _shape(cls, size: int, params: Mapping[str, Any]) -> Shape:
+        full = cls.complete(params)
+        cls.whole_number("jitter_percent", full["jitter_percent"], 0, 1000)
+        buckets = cls.whole_number("buckets", full["buckets"], 1, MAX_BUCKETS)
+        stages = cls.whole_number("pipeline", full["pipeline"], 1)
+        micro = cls.whole_number("micro_batches", full["micro_batches"], 1, MAX_MICRO_BATCHES)
+        experts = cls.whole_number("experts", full["experts"], 1)
+        activation = cls.whole_number("activation_bytes", full["activation_bytes"], 1)
+        block = cls.whole_number("expert_bytes", full["expert_bytes"], 1)
+        gradient = cls.whole_number("gradient_bytes", full["gradient_bytes"], FLOAT_BYTES * buckets)
+        if gradient % FLOAT_BYTES:
+            raise WorkloadError(
+                f"workload {cls.name}: gradient_bytes must be a multiple of {FLOAT_BYTES}, not {gradient}"
+            )
+        if size < 2:
+            raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
+        if size % stages:
+            raise WorkloadError(f"workload {cls.name}: {size} ranks cannot form {stages} pipeline stages of equal size")
+        if size // stages % experts:
+            raise WorkloadError(
+                f"workload {cls.name}: the {size // stages} ranks of a stage cannot form groups of {experts} experts"
+            )
+        at, rows = 0, []
+        for part in split(gradient // FLOAT_BYTES, buckets):
+            length = (part.stop - part.start) * FLOAT_BYTES
+            rows.append((at, length))
+            if size // stages > 1:
+                at += RingAllReduce.memory_bytes(size // stages, {"size_bytes": length})
+        exchange = at
+        if experts > 1:
+            at += AllToAll.memory_bytes(experts, {"block_bytes": block})
+        transfers = at
+        if stages > 1:
+            at += 4 * micro * activation
+        return Shape(stages, size // stages, experts, micro, rows, exchange, transfers, activation, at)
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+        return cls._shape(size, params).total
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+        shape = cls._shape(size, params)
+        team = shape.team(rank)
+        found = {team[(team.index(rank) + 1) % len(team)], *shape.group(rank)}
+        found |= {each for each in (rank - shape.per_stage, rank + shape.per_stage) if 0 <= each < size}
+        return found - {rank}
+
+    # -- what the channel tells ----------------------------------------------------------------------------
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        part = self.parts.get(part_of(imm))
+        if part is None:
+            self.received.add(imm)
+        else:
+            part.arrived(peer, imm, now)
+        if self.running:
+            self.advance(now)
+
+    def put_done(self, peer: int, tag: int, now: int) -> None:
+        number = tag_of(tag)
+        part = self.parts.get(number)
+        if part is not None:
+            part.put_done(peer, tag, now)
+        elif number in (FORWARD, BACKWARD):
+            self.transfers.add(now - (tag >> 6))
+        super().put_done(peer, tag, now)
+
+    def _reduced(self, now: int) -> None:
+        self._reducing = False
+        self._done += 1
+        self._reduce(now)
+        self._account(now)
+
+    def _exchanged(self, now: int) -> None:
+        self._exchanging = False
+        self._account(now)
+
+    def _account(self, now: int) -> None:
+        """An iteration of a part has ended."""
+        for part in self.parts.values():
+            of_part = part.workload.progress
+            self.progress.bytes_verified += of_part.bytes_verified
+            self.progress.mismatches += of_part.mismatches
+            of_part.bytes_verified = of_part.mismatches = 0
+        self.advance(now)
+
+    # -- a step --------------------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> None:
+        self._ready = self._done = 0
+        self._work, self._goes_on = self._step(), lambda: True
+        self.advance(now)
+
+    def advance(self, now: int) -> None:
+        self._now = now
+        if self._inside or self._between or self.done:
+            return
+        self._inside = True
+        try:
+            while self._work is not None and self._goes_on():
+                following = next(self._work, None)
+                if following is None:
+                    self._work = None
+                else:
+                    self._goes_on = following
+        finally:
+            self._inside = False
+        if self._work is None and self._done == len(self.shape.buckets) and not self.outstanding and not self.done:
+            self.ends_ns.append(now)
+            self.end_iteration(now)
+
+    def _step(self) -> Iterator[Callable[[], bool]]:
+        """All that a rank computes in a step, between that what it waits for; yields what tells whether to go on."""
+        shape = self.shape
+        drawn = zlib.crc32(f"{self.rank} {self.progress.iterations}".encode()) / 2**32
+        compute_ns = self.params["compute_us"] * 1000 * (1 + self.params["jitter_percent"] / 100 * drawn)
+        forward_ns = round(compute_ns / 3 / shape.micro_batches)
+        backward_ns = round(compute_ns * 2 / 3 / shape.micro_batches)
+        last = self.order[-1]
+        for forward, micro in self.order:
+            # Forward comes from the stage before, backward from the one behind.
+            source, target = (self.stage - 1, self.stage + 1) if forward else (self.stage + 1, self.stage - 1)
+            if 0 <= source < shape.stages:
+                yield from self._receive(forward, micro, source)
+            buckets = len(shape.buckets) if (forward, micro) == last else 1
+            nanoseconds = forward_ns if forward else backward_ns
+            if self.exchange is not None:
+                yield from self._compute(nanoseconds // 2 if forward else 0)
+                yield from self._exchange()
+                yield from self._compute(0 if forward else nanoseconds // 2)
+                nanoseconds -= nanoseconds // 2
+                if not forward:
+                    yield from self._exchange()
+            for _ in range(buckets):
+                yield from self._compute(nanoseconds // buckets)
+                if (forward, micro) == last:
+                    self._ready += 1
+                    self._reduce(self._now)
+            if self.exchange is not None and forward:
+                yield from self._exchange()
+            if 0 <= target < shape.stages:
+                self._send(forward, micro, target)
+
+    def _compute(self, nanoseconds: int) -> Iterator[Callable[[], bool]]:
+        until = self._now + nanoseconds
+        self.computed_ns += nanoseconds
+        self._computing = True
+        while self._now < until:
+            due = min(until, self._now + SLICE_NS)
+            self.channel.wake(due)
+            yield lambda due=due: self._now >= due  # type: ignore[misc]
+        self._computing = False
+
+    def _exchange(self) -> Iterator[Callable[[], bool]]:
+        assert self.exchange is not None
+        self._exchanging = True
+        self.exchange.workload.run(self._now)
+        yield lambda: not self._exchanging
+
+    def _reduce(self, now: int) -> None:
+        """Reduces the next bucket that is ready, one after the other as they become so."""
+        if not self.buckets:
+            self._done = self._ready
+        elif not self._reducing and self._done < self._ready:
+            self._reducing = True
+            self.buckets[self._done].workload.run(now)
+
+    # -- activations and their gradients, from stage to stage ----------------------------------------------
+
+    def _neighbour(self, stage: int) -> int:
+        return self.rank + (stage - self.stage) * self.shape.per_stage
+
+    def _seed(self, sender: int, forward: bool, micro: int) -> int:
+        count = self.progress.iterations * self.shape.micro_batches + micro
+        return (2 * count + int(forward)) * self.size + sender + 1
+
+    def _send(self, forward: bool, micro: int, stage: int) -> None:
+        shape, length = self.shape, self.shape.activation_bytes
+        row, number = (0, FORWARD) if forward else (2, BACKWARD)
+        own = shape.slot(row, micro)
+        self.memory[own : own + length] = pattern(self._seed(self.rank, forward, micro), length)
+        imm = signed(number, self.progress.iterations, micro)
+        there = shape.slot(row + 1, micro)
+        self.put(self._neighbour(stage), own, there, length, tag=tagged(number, self._now), imm=imm)
+
+    def _receive(self, forward: bool, micro: int, stage: int) -> Iterator[Callable[[], bool]]:
+        imm = signed(FORWARD if forward else BACKWARD, self.progress.iterations, micro)
+        self._expected = self._neighbour(stage)
+        yield lambda: imm in self.received
+        self._expected = None
+        self.received.remove(imm)
+        slot, length = self.shape.slot(1 if forward else 3, micro), self.shape.activation_bytes
+        want = pattern(self._seed(self._neighbour(stage), forward, micro), length)
+        self.check(self.memory[slot : slot + length], want)
+
+    # -- what is told --------------------------------------------------------------------------------------
+
+    def awaits(self) -> set[int]:
+        if not self.running:
+            return set()
+        found = set() if self._expected is None else {self._expected}
+        return found.union(*(part.awaits() for part in self.parts.values()))
+
+    def waits_for(self) -> str:
+        if self._between:
+            return super().waits_for()
+        step = f"of step {self.progress.iterations}"
+        if self._expected is not None:
+            return f"activations or their gradients {step}"
+        if self._exchanging:
+            return f"the all-to-all of experts {step}"
+        return f"the end of its own computation {step}" if self._computing else f"bucket {self._done} {step}"
+
+    def measured(self) -> dict[str, Any]:
+        """`training` beside the times of steps: `ends_ns` of the latest steps, `computed_ns` of all, and `operations`,
+        times of reductions of a bucket, of exchanges among experts, and of transfers between stages."""
+        operations = {"all_reduce": self.reductions, "all_to_all": self.exchanges, "send_recv": self.transfers}
+        told = {name: times.summary() for name, times in operations.items() if times.count}
+        training = {"ends_ns": list(self.ends_ns), "computed_ns": self.computed_ns, "operations": told}
+        return super().measured() | {"training": training}
