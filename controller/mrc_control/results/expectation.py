@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,22 @@ class StreamExpectation(Model):
         return self
 
 
+class StepExpectation(Model):
+    """Of the steps of `training`: a statistic (`of`) of the times of all, or of those `during` which something of the lab
+    was `broken`, or nothing was (`whole`), in seconds."""
+
+    of: Literal["mean", "p50", "p99", "max"]
+    during: Literal["all", "broken", "whole"] = "all"
+    at_least: Annotated[float, Field(gt=0)] | None = None
+    at_most: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("steps are expected to have at_least or at_most")
+        return self
+
+
 class Expectation(Model):
     """What must be true of the result; a check that is left out is not made.
 
@@ -69,7 +85,7 @@ class Expectation(Model):
     timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
     expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
     QPs may die. `timeouts`: how many packets hosts may give up waiting for. `plane_spread`: between the planes that
-    carried most and least, as a share of the mean. `localised`: the hosts' probes alone name what was broken.
+    carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the hosts' probes alone name what was broken.
     """
 
     verified: bool = True
@@ -84,5 +100,6 @@ class Expectation(Model):
     timeouts: Annotated[int, Field(ge=0)] | None = None
     plane_spread: Annotated[float, Field(gt=0)] | None = None
     streams: list[StreamExpectation] = []
+    steps: list[StepExpectation] = []
     localised: bool | None = None
     valid: bool = True

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mrc_control.results import steps
+
 #: Columns of ib_write_lat, and where they stand in a distribution's summary.
 TIMES = (
     ("t_min", "min"),
@@ -39,7 +41,8 @@ class Table:
 
 def of(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """`bandwidth` per stream (`Meter.summary`), `latency` per pair and `iterations` per host (`Distribution.summary`,
-    ns); hosts by name. Parts that the workload does not measure are missing."""
+    ns); `training` of all hosts (`steps.summary`, seconds); hosts by name. Parts that the workload does not measure are
+    missing."""
     ranks = document["ranks"]
     found: dict[str, list[dict[str, Any]]] = {}
     for name in ranks:
@@ -53,6 +56,10 @@ def of(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
             found.setdefault("latency", []).append(row)
         elif times := measured.get("iteration_ns"):
             found.setdefault("iterations", []).append({"host": name, **times})
+    if training := steps.summary(document):
+        # Of all ranks together: that of each is the same but for a few packets.
+        found.pop("iterations", None)
+        found["training"] = [training]
     # The answering side of a latency test measured nothing of its own.
     if "latency" in found:
         found.pop("iterations", None)
@@ -90,6 +97,27 @@ def tables(document: Mapping[str, Any]) -> list[Table]:
         heads = ("host", "#iterations", *(head for head, _ in TIMES))
         rows = [(each["host"], str(each["count"]), *_times(each)) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
+    for training in found.get("training", ()):
+        made += _training(training)
+    return made
+
+
+STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}
+
+
+def _training(training: Mapping[str, Any]) -> list[Table]:
+    """Times of steps and of what they communicate."""
+    made = []
+    exposed = f"{training['exposed']:.1%} of the time communication is exposed"
+    for title, rows in (
+        (f"time of a step, ms; {exposed}", {STEPS[key]: each for key, each in training["times"].items()}),
+        ("time of an operation at a rank, ms", training["operations"]),
+    ):
+        lines = [
+            (name, str(each["count"]), *(f"{each[key] * 1e3:.2f}" for key in steps.STATISTICS))
+            for name, each in rows.items()
+        ]
+        made.append(Table(title, ("which", "#", "mean", "P50", "P99", "max"), lines))
     return made
 
 

@@ -13,7 +13,7 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from mrc_control.lab import describe
-from mrc_control.results import analysis, performance
+from mrc_control.results import analysis, performance, steps
 from mrc_control.results.series import TIME
 from mrc_control.results.verdict import Verdict
 from mrc_topo import draw
@@ -62,6 +62,7 @@ def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, ti
         "<h2>What every failure did</h2>" if verdict.recoveries else "",
         _recoveries(verdict) if verdict.recoveries else "",
         *_performance(document),
+        *_steps(document),
         "<h2>Goodput over time</h2>",
         "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric.</p>",
         _plot("goodput", _goodput(document, edges), document, "Mb/s"),
@@ -146,6 +147,22 @@ def _performance(document: Mapping[str, Any]) -> list[str]:
         parts.append(f"<h2>{html.escape(table.title.capitalize())}</h2>")
         parts.append(_table(table.heads, [[html.escape(cell) for cell in row] for row in table.rows]))
     return parts
+
+
+def _steps(document: Mapping[str, Any]) -> list[str]:
+    """How long each step of a training took; none of another workload."""
+    rows = steps.steps_of(document)
+    if not rows:
+        return []
+    times = [(each.end_ns - document["started_ns"]) / 1e9 for each in rows]
+    line = _line("all steps", times, [each.seconds * 1e3 for each in rows], PALETTE[0])
+    seen = [index for index, each in enumerate(rows) if each.broken][:POINTS]
+    marks = {
+        "type": "scatter", "name": "with something broken", "mode": "markers", "marker": {"color": PALETTE[3], "size": 6},
+        "x": [round(times[index], 4) for index in seen], "y": [round(rows[index].seconds * 1e3, 4) for index in seen],
+    }  # fmt: skip
+    note = "<p class=note>From the end of a step at the last rank to that of the next one.</p>"
+    return ["<h2>Time of each step</h2>", note, _plot("steps", [line, marks], document, "ms")]
 
 
 def _recoveries(verdict: Verdict) -> str:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mrc_control.lab import describe
-from mrc_control.results import analysis, evidence
+from mrc_control.results import analysis, evidence, steps
 from mrc_control.results.analysis import Recovery
-from mrc_control.results.expectation import Evidence, Expectation, StreamExpectation
+from mrc_control.results.expectation import Evidence, Expectation, StepExpectation, StreamExpectation
 from mrc_topo.topology import Topology
 
 
@@ -99,6 +99,7 @@ def judge(
         _planes(document, topology, expect.plane_spread, checks)
     for stream in expect.streams:
         _streams(document, topology, stream, checks)
+    checks += [check for each in expect.steps for check in _steps(document, each)]
     if expect.localised is not None:
         _localised(document, checks)
     fidelity = document["fidelity"]
@@ -243,6 +244,24 @@ def _streams(document: Mapping[str, Any], topology: Topology, wanted: StreamExpe
         index = jain(list(rates.values()))
         text = f"Jain's index of {len(rates)} rates at least {wanted.jain:g}"
         checks.append(Check(what, text, f"{index:.3f}", len(rates) > 1 and index >= wanted.jain, timed=True))
+
+
+WHICH = {"all": "all steps", "broken": "steps with something broken", "whole": "steps with nothing broken"}
+
+
+def _steps(document: Mapping[str, Any], wanted: StepExpectation) -> list[Check]:
+    what = f"{wanted.of} of {WHICH[wanted.during]}"
+    seconds = [each.seconds for each in steps.chosen(steps.steps_of(document), wanted.during)]
+    if not seconds:
+        return [Check(what, "some", "none", False)]
+    measured = steps.statistic(seconds, wanted.of)
+    checks = []
+    for name, bound in (("at least", wanted.at_least), ("at most", wanted.at_most)):
+        if bound is not None:
+            passed = measured >= bound if name == "at least" else measured <= bound
+            text = f"{name} {bound * 1e3:g} ms"
+            checks.append(Check(what, text, f"{measured * 1e3:.1f} ms ({len(seconds)} steps)", passed, timed=True))
+    return checks
 
 
 def _localised(document: Mapping[str, Any], checks: list[Check]) -> None:

@@ -1,0 +1,121 @@
+"""Steps of a training run: how long each took over all ranks, and which of them saw a failure.
+
+A step ends when its last rank has ended it, and begins when the one before has ended. It saw a failure when something of
+the lab was broken at any time of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Statistics of step times, by the names that results and expectations use.
+STATISTICS = ("mean", "p50", "p99", "max")
+#: Which steps: all, those with something broken, those without.
+DURING = ("all", "broken", "whole")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, on the session's clock (ns)."""
+
+    number: int
+    begin_ns: int
+    end_ns: int
+    broken: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.end_ns - self.begin_ns) / 1e9
+
+
+def broken_intervals(document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """When something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
+    found: list[tuple[int, int]] = []
+    since: int | None = None
+    for happening in document["happenings"]:
+        if happening["broken"] and since is None:
+            since = happening["at_ns"]
+        elif not happening["broken"] and since is not None:
+            found.append((since, happening["done_ns"]))
+            since = None
+    if since is not None:
+        found.append((since, max(document["finished_ns"], since)))
+    return found
+
+
+def steps_of(document: Mapping[str, Any]) -> list[Step]:
+    """The steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
+    rows = [each for each in document["progress"].values() if "training" in each.get("measured", {})]
+    if not rows or len(rows) < len(document["ranks"]):
+        return []
+    ends = [each["measured"]["training"]["ends_ns"] for each in rows]
+    first = max(each["iterations"] - len(mine) for each, mine in zip(rows, ends, strict=True))
+    last = min(each["iterations"] for each in rows)
+    broken = broken_intervals(document)
+    begin = min(each["started_ns"] for each in rows) if first == 0 else None
+    found = []
+    for number in range(first, last):
+        end = max(mine[number - each["iterations"]] for each, mine in zip(rows, ends, strict=True))
+        if begin is not None:
+            saw = any(since < end and begin < until for since, until in broken)
+            found.append(Step(number, begin, end, saw))
+        begin = end
+    return found
+
+
+def chosen(steps: Sequence[Step], during: str) -> list[Step]:
+    """Those of `DURING`."""
+    return [each for each in steps if during == "all" or each.broken == (during == "broken")]
+
+
+def statistic(seconds: Sequence[float], name: str) -> float:
+    """Mean, maximum, or quantile by nearest rank, of at least one time."""
+    if name == "mean":
+        return sum(seconds) / len(seconds)
+    ordered = sorted(seconds)
+    share = {"p50": 0.5, "p99": 0.99, "max": 1.0}[name]
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+def summary(document: Mapping[str, Any]) -> dict[str, Any]:
+    """`steps` (number, begin and seconds of each, and whether it saw a failure), `times` of `DURING` and `STATISTICS`
+    (seconds), `exposed` (share of all ranks' time that is not computation), and `operations`, seconds, over all ranks.
+    Empty without steps."""
+    steps = steps_of(document)
+    if not steps:
+        return {}
+    times = {}
+    for during in DURING:
+        if seconds := [each.seconds for each in chosen(steps, during)]:
+            times[during] = {"count": len(seconds)} | {name: statistic(seconds, name) for name in STATISTICS}
+    measured = [each["measured"]["training"] for each in document["progress"].values()]
+    spent = sum(each["finished_ns"] - each["started_ns"] for each in document["progress"].values() if each["done"])
+    computed = sum(each["computed_ns"] for each in measured)
+    start = document["started_ns"]
+    return {
+        "steps": [[each.number, (each.begin_ns - start) / 1e9, each.seconds, each.broken] for each in steps],
+        "times": times,
+        "exposed": 1 - computed / spent if spent else 0.0,
+        "operations": _operations(measured),
+    }
+
+
+def _operations(measured: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Over the ranks: counts, the mean of all, the median of the ranks' medians, and the highest of their 99 % and maxima."""
+    names = sorted({name for each in measured for name in each["operations"]})
+    found = {}
+    for name in names:
+        rows = [each["operations"][name] for each in measured if name in each["operations"]]
+        count = sum(each["count"] for each in rows)
+        found[name] = {
+            "count": count,
+            "mean": sum(each["mean"] * each["count"] for each in rows) / count / 1e9,
+            "p50": statistic([each["typical"] for each in rows], "p50") / 1e9,
+            "p99": max(each["p99"] for each in rows) / 1e9,
+            "max": max(each["max"] for each in rows) / 1e9,
+        }
+    return found
