@@ -48,7 +48,7 @@ def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mrc-vs-roce", "mrc-vs-lossless"])
+@pytest.mark.parametrize("name", ["mrc-vs-roce", "mrc-vs-lossless", "training-failures"])
 def test_a_comparison_of_the_project_shows_what_it_says(name: str) -> None:
     comparison = compare.load_comparison(name)
     cells = compare.compare(comparison)

@@ -18,8 +18,9 @@ from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.client import TargetClient
+from support.lab.usual import usual_experiments
 
-BREAKING = [name for name in sorted(known_experiments()) if load_experiment(name).schedule]
+BREAKING = [name for name in usual_experiments() if load_experiment(name).schedule]
 
 
 @pytest.fixture

@@ -13,17 +13,18 @@ from mrc_control.faults.kinds import IMPAIRMENTS, KINDS
 from mrc_control.lab.hostclient import HostError
 from mrc_control.results.expectation import Evidence, Expectation
 from mrc_control.runs import execute
-from mrc_control.runs.experiment import FOLDER, Experiment, Step, Workload, known_experiments, load_experiment
+from mrc_control.runs.experiment import FOLDER, Experiment, Step, Workload, load_experiment
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import load_lab
+from support.lab.usual import usual_experiments
 
 KEPT = {"verdict.json", "samples.npz", "events.jsonl.gz", "result.json", "report.html"}
 MANUAL = (FOLDER.parent / "docs" / "lab.md").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(known_experiments()))
+@pytest.mark.parametrize("name", usual_experiments())
 def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]

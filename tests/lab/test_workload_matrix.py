@@ -22,7 +22,11 @@ from support.lab.labs import SMALL_LOADS, session
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 HOSTS = {"all": None, "three": ["h3", "h0", "h2"]}
 BOUNDS = {"iterations": {"iterations": 3}, "duration": {}}
-COUNTED = {"bandwidth": {"permutation", "incast", "send_recv", "write_bw"}, "latency": {"write_lat"}}
+COUNTED = {
+    "bandwidth": {"permutation", "incast", "send_recv", "write_bw"},
+    "latency": {"write_lat"},
+    "training": {"training"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +57,14 @@ def check_measured(name: str, document: dict[str, Any]) -> None:
             assert each["messages_per_s"] == pytest.approx(each["average_bps"] / 8 / each["message_bytes"])
         verified = sum(progress[host]["bytes_verified"] for host in received)
         assert sum(each["bytes"] for each in found[kind]) == verified
+    elif kind == "training":
+        (training,) = found[kind]
+        times = training["times"]["all"]
+        assert times["count"] == len(training["steps"]) == min(each["iterations"] for each in progress.values()) > 0
+        assert 0 < times["p50"] <= times["p99"] <= times["max"]
+        assert training["operations"]["all_reduce"]["count"] == 2 * sum(
+            each["iterations"] for each in progress.values()
+        )
     else:
         for each in found[kind]:
             assert 0 < each["min"] <= each["typical"] <= each["p99"] <= each["p99_9"] <= each["max"]
@@ -62,6 +74,7 @@ def check_measured(name: str, document: dict[str, Any]) -> None:
     text = "\n".join(table.text() for table in performance.tables(document))
     heads = {
         "bandwidth": ("BW peak", "BW average", "MsgRate"),
+        "training": ("time of a step, ms", "P50", "P99", "all_reduce"),
         "latency": ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%"),
     }
     assert all(head in text for head in heads.get(kind, ("t_typical",)))

@@ -62,8 +62,8 @@ class StreamExpectation(Model):
 
 
 class StepExpectation(Model):
-    """Of the steps of `training`: a statistic (`of`) of the times of all, or of those `during` which something of the lab
-    was `broken`, or nothing was (`whole`), in seconds."""
+    """Of the steps of `training`: a statistic (`of`) of the times of all, or of those `during` which something of the
+    lab was `broken`, or nothing was (`whole`), in seconds."""
 
     of: Literal["mean", "p50", "p99", "max"]
     during: Literal["all", "broken", "whole"] = "all"
@@ -85,7 +85,8 @@ class Expectation(Model):
     timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
     expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
     QPs may die. `timeouts`: how many packets hosts may give up waiting for. `plane_spread`: between the planes that
-    carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the hosts' probes alone name what was broken.
+    carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the hosts'
+    probes alone name what was broken.
     """
 
     verified: bool = True

@@ -108,9 +108,9 @@ STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with n
 def _training(training: Mapping[str, Any]) -> list[Table]:
     """Times of steps and of what they communicate."""
     made = []
-    exposed = f"{training['exposed']:.1%} of the time communication is exposed"
+    idle = f"{training['idle']:.1%} of the time nothing is computed"
     for title, rows in (
-        (f"time of a step, ms; {exposed}", {STEPS[key]: each for key, each in training["times"].items()}),
+        (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training["times"].items()}),
         ("time of an operation at a rank, ms", training["operations"]),
     ):
         lines = [

@@ -158,7 +158,8 @@ def _steps(document: Mapping[str, Any]) -> list[str]:
     line = _line("all steps", times, [each.seconds * 1e3 for each in rows], PALETTE[0])
     seen = [index for index, each in enumerate(rows) if each.broken][:POINTS]
     marks = {
-        "type": "scatter", "name": "with something broken", "mode": "markers", "marker": {"color": PALETTE[3], "size": 6},
+        "type": "scatter", "name": "with something broken", "mode": "markers",
+        "marker": {"color": PALETTE[3], "size": 6},
         "x": [round(times[index], 4) for index in seen], "y": [round(rows[index].seconds * 1e3, 4) for index in seen],
     }  # fmt: skip
     note = "<p class=note>From the end of a step at the last rank to that of the next one.</p>"

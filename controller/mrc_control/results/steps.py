@@ -1,7 +1,7 @@
 """Steps of a training run: how long each took over all ranks, and which of them saw a failure.
 
-A step ends when its last rank has ended it, and begins when the one before has ended. It saw a failure when something of
-the lab was broken at any time of it.
+A step ends when its last rank has ended it, and begins when the one before has ended. It saw a failure when something
+of the lab was broken at any time of it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def statistic(seconds: Sequence[float], name: str) -> float:
 
 def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     """`steps` (number, begin and seconds of each, and whether it saw a failure), `times` of `DURING` and `STATISTICS`
-    (seconds), `exposed` (share of all ranks' time that is not computation), and `operations`, seconds, over all ranks.
-    Empty without steps."""
+    (seconds), `idle` (share of all ranks' time that is not computation: exposed communication, and bubbles of the
+    pipeline), and `operations`, seconds, over all ranks. Empty without steps."""
     steps = steps_of(document)
     if not steps:
         return {}
@@ -99,13 +99,13 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "steps": [[each.number, (each.begin_ns - start) / 1e9, each.seconds, each.broken] for each in steps],
         "times": times,
-        "exposed": 1 - computed / spent if spent else 0.0,
+        "idle": 1 - computed / spent if spent else 0.0,
         "operations": _operations(measured),
     }
 
 
 def _operations(measured: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Over the ranks: counts, the mean of all, the median of the ranks' medians, and the highest of their 99 % and maxima."""
+    """Over the ranks: counts, mean, the median of the ranks' medians, the highest of their 99 %, and the maximum."""
     names = sorted({name for each in measured for name in each["operations"]})
     found = {}
     for name in names:

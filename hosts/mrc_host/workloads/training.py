@@ -5,7 +5,7 @@ parallel, and neighbours among them groups of `experts` ranks. A step is `micro_
 order that is known as 1F1B. A third of `compute_us` is forward, the rest backward. Activations and their gradients go
 to the neighbouring stages. In a group of experts an all-to-all goes before and after the experts, in both directions.
 In the last backward the gradients become ready bucket by bucket, and each bucket is reduced over the stage while the
-next one is computed. A step ends with its last bucket: what it takes beyond its computation is exposed communication.
+next one is computed. A step ends with its last bucket.
 """
 
 from __future__ import annotations

@@ -1,0 +1,123 @@
+"""The training workload in the lab: what its steps are, who saw a failure, what is expected of them; deterministic."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mrc_control.faults.action import Action
+from mrc_control.results import performance, report, steps, verdict
+from mrc_control.results.expectation import Expectation, StepExpectation
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
+from mrc_control.session.virtual import VirtualSession
+from mrc_topo.labfile import load_lab
+
+SMALL = {"compute_us": 9000, "jitter_percent": 10, "gradient_bytes": 20_000, "pipeline": 2, "experts": 2}
+SMALL |= {"micro_batches": 2, "activation_bytes": 4000, "expert_bytes": 1000, "buckets": 3}
+LINK = "p0-t0.0--p0-t1.0"
+
+
+def run(transport: str = "mrc", breaks: bool = True) -> dict[str, Any]:
+    session = VirtualSession(load_lab("tiny"), transport)
+    schedule = [(0.2, Action("fail", LINK)), (0.4, Action("restore", LINK))]
+    try:
+        return Run(session, WorkloadSpec("training", SMALL, duration_s=0.7), schedule if breaks else ()).go().document()
+    finally:
+        session.close()
+
+
+def test_a_run_tells_its_steps() -> None:
+    document = run()
+    assert document["failures"] == []
+    found = steps.steps_of(document)
+    (done,) = {each["iterations"] for each in document["progress"].values()}
+    assert [each.number for each in found] == list(range(done))
+    assert found[0].begin_ns == document["started_ns"]
+    assert all(before.end_ns == after.begin_ns for before, after in itertools.pairwise(found))
+    # Every step takes its computation at least; with two stages and two micro batches half as much again is a bubble.
+    assert all(each.seconds > 1.5 * 0.009 for each in found)
+    failed, restored = (each["done_ns"] for each in document["happenings"])
+    for each in found:
+        assert each.broken == (each.end_ns > document["happenings"][0]["at_ns"] and each.begin_ns < restored)
+    assert failed < restored
+    assert 0 < sum(each.broken for each in found) < done
+    (told,) = performance.of(document)["training"]
+    assert told["times"]["all"]["count"] == done
+    assert set(told["operations"]) == {"all_reduce", "all_to_all", "send_recv"}
+    assert told["operations"]["all_to_all"]["count"] == 4 * 4 * 2 * done
+    made = load_lab("tiny")
+    judged = verdict.judge(document, made, Expectation())
+    page = report.render(document, made, judged, "x")
+    assert "Time of each step" in page
+    assert "with something broken" in page
+    again = run()
+    assert steps.summary(again) == told
+
+
+def test_roces_steps_are_told_too() -> None:
+    document = run("roce", breaks=False)
+    assert document["failures"] == []
+    assert not any(each.broken for each in steps.steps_of(document))
+    assert set(steps.summary(document)["times"]) == {"all", "whole"}
+
+
+def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str, Any]:
+    """Two ranks; the second ends each step a little before the first."""
+    ends, now = [], 0.0
+    for each in seconds:
+        now += each
+        ends.append(round(now * 1e9))
+    rank = {"iterations": len(ends), "started_ns": 0, "finished_ns": ends[-1], "done": True, "takes_part": True}
+    progress = {
+        name: rank | {"measured": {"training": {"ends_ns": mine, "computed_ns": ends[-1] // 2, "operations": {}}}}
+        for name, mine in (("h0", ends), ("h1", [end - 1 for end in ends]))
+    }
+    happenings = []
+    for since, until in broken:
+        happenings.append({"at_ns": round(since * 1e9), "done_ns": round(since * 1e9), "broken": ["x"]})
+        happenings.append({"at_ns": round(until * 1e9), "done_ns": round(until * 1e9), "broken": []})
+    return {
+        "ranks": ["h0", "h1"], "progress": progress, "happenings": happenings, "started_ns": 0, "finished_ns": ends[-1],
+    }  # fmt: skip
+
+
+def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
+    return [check.passed for check in verdict._steps(document, StepExpectation.model_validate(wanted))]
+
+
+def test_bounds_on_both_sides_and_by_failure() -> None:
+    document = made_up([1.0, 1.0, 3.0, 1.0], [(2.5, 3.5)])
+    assert judged(document, of="max", at_least=2.9, at_most=3.1) == [True, True]
+    assert judged(document, of="max", at_least=3.1) == [False]
+    assert judged(document, of="p50", at_most=0.9) == [False]
+    assert judged(document, of="mean", during="broken", at_least=2.9, at_most=3.1) == [True, True]
+    assert judged(document, of="max", during="whole", at_most=1.1) == [True]
+    # Without its failure an expectation of steps that saw one is missed.
+    assert judged(made_up([1.0, 1.0], []), of="max", during="broken", at_most=9) == [False]
+    with pytest.raises(ValidationError, match="at_least or at_most"):
+        StepExpectation(of="max")
+    (told,) = performance.of(document)["training"]
+    assert told["idle"] == pytest.approx(0.5)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200))
+def test_statistics_are_of_the_times(seconds: list[float]) -> None:
+    values = [steps.statistic(seconds, name) for name in ("p50", "p99", "max")]
+    assert values == sorted(values)
+    assert set(values) <= set(seconds)
+    assert values[-1] == max(seconds)
+    assert sum(each <= values[0] for each in seconds) * 2 >= len(seconds)
+    assert min(seconds) <= steps.statistic(seconds, "mean") * (1 + 1e-9)
+
+
+def test_a_rank_without_a_word_leaves_no_steps() -> None:
+    document = made_up([1.0], [])
+    document["progress"].pop("h1")
+    assert steps.steps_of(document) == []
+    assert steps.summary(document) == {}
