@@ -31,6 +31,8 @@ def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
     assert not missed, missed
     assert outcome.document["failures"] == []
     assert {path.name for path in tmp_path.iterdir()} == KEPT
+    # 4.9 MB with a plotting library inside.
+    assert (tmp_path / "report.html").stat().st_size < 1_500_000
     assert (FOLDER / name / "README.md").is_file()
 
 

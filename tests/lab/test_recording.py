@@ -5,16 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import pathlib
-import re
 import tracemalloc
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plotly.offline import get_plotlyjs
 
 from mrc_control.results import analysis, report, resultdir, verdict
 from mrc_control.results.expectation import Expectation
@@ -245,7 +242,7 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, document, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])
-        sizes[-1].append((folder / "report.html").stat().st_size - len(get_plotlyjs().encode()))
+        sizes[-1].append((folder / "report.html").stat().st_size)
         result.recording.close()
         assert sorted(path.name for path in folder.iterdir()) == sorted(
             [EVENTS, "report.html", "result.json", SAMPLES, "verdict.json"]
@@ -297,11 +294,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
         assert list(record.events.between(4 * SECOND, 6 * SECOND)) == [(NAMES[0], events[NAMES[0]][1])]
         first = report.render(document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t")
         resultdir.write(new, document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t", record)
-    plots = [json.loads(f"[{given}]") for given in re.findall(r"Plotly\.newPlot\((.*?)\);</script>", first)]
-    assert len(plots) == 6
-    for _, data, layout, _ in plots:
-        go.Figure(data=data, layout=layout)  # raises ValueError for what Plotly does not know
-    assert json.loads(report._script(text := "</script>")) == text != report._script(text).strip('"')
+    assert first.count('<figure class="chart"') == 6
     plain = document_of(record, samples=samples, fabric=fabric, events=events)
     del plain["format"]  # format 1 did not name itself
     (old / "result.json").write_text(json.dumps(plain))

@@ -11,15 +11,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from mrc_control.figures.model import Judged, Size
+from mrc_control.results import look
 from p4lite.files import write_whole
 
 PAGE, TIMES = "index.html", "times.js"
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-img { width: 100%; max-width: 46rem } table { border-collapse: collapse; font-size: 13px }
-td, th { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
-.reproduced { color: #06702f } .differs { color: #8a5a00 } .not { color: #b00020 } code { font-size: 13px }
+img { width: 100%; max-width: 46rem } table, code { font-size: 13px }
+.reproduced { color: var(--good) } .differs { color: var(--warn) } .not { color: var(--bad) }
 """
 
 
@@ -62,15 +61,15 @@ def _page(figures: Sequence[Judged], files: Mapping[str, Sequence[str]], size: S
     )
     told = "".join(f"<p>{_text(note)}</p>" for note in notes)
     parts = "".join(_figure(each, files.get(each.figure.name, ()), size) for each in figures)
-    return (
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8><title>mrclab: the paper's figures</title>"
-        f"<style>{STYLE}</style></head><body>\n<h1>The paper's figures</h1>\n"
+    body = (
+        "<h1>The paper's figures</h1>\n"
         f"<p>Size: {size}. All runs are in simulated time: the lab's switch program, tables, packets and protocol "
         "core, at rates and in fabrics that a small machine can simulate. Bounds are in the tables; a figure is "
         f"reproduced when its failures have shown and every number lies within its bounds.</p>{told}\n"
         f"<table><tr><th>figure</th><th></th><th>result</th></tr>{overview}</table>\n{parts}"
-        f'<script src="{TIMES}"></script>\n</body></html>\n'
+        f'<script src="{TIMES}"></script>\n'
     )
+    return look.page("mrclab: the paper's figures", body, rules=STYLE)
 
 
 def _status(judged: Judged) -> str:

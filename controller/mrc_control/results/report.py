@@ -1,36 +1,26 @@
-"""The HTML report of a run: one self-contained file with the verdict, interactive plots and the lab's picture."""
+"""The HTML report of a run: one self-contained file with the verdict, charts, what every failure did, and the lab."""
 
 from __future__ import annotations
 
 import html
-import json
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
-import plotly.io
-from plotly.offline import get_plotlyjs
 
 from mrc_control.lab import describe
-from mrc_control.results import analysis, performance, steps
+from mrc_control.results import analysis, charts, look, moments, performance, steps, summary
+from mrc_control.results.charts import Curve, Mark
 from mrc_control.results.series import TIME
 from mrc_control.results.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
 
-STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #222; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; margin: .6rem 0; } td, th { padding: .25rem .8rem .25rem 0; text-align: left;
-border-bottom: 1px solid #ddd; vertical-align: top; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.good { color: #0a7a3d; font-weight: 600; } .bad { color: #b3261e; font-weight: 600; }
-.note { color: #555; } .plot { height: 330px; } svg { max-width: 100%; height: auto; }
-.warn { background: #fff3cd; padding: .5rem .8rem; border-radius: 4px; }
-"""
-PALETTE = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#65a30d")
-EV_COLOURS = {"GOOD": "#059669", "SKIP": "#d97706", "ASSUMED_BAD": "#dc2626", "DENIED": "#525252"}
+EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED")
+#: So that states are told apart without their colours.
+EV_DASHES = ("", "8 4", "10 3 2 3", "2 3")
 
 #: Of a curve; more than a screen is wide would only make the file large.
 POINTS = 2000
@@ -56,49 +46,58 @@ def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, ti
     edges = analysis.grid(document)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
+        _doubt(verdict),
+        summary.render(document, topology, verdict),
+        "NAVIGATION",
+        "<h2>The run</h2>",
         _summary(document, topology, verdict),
         "<h2>Verdict</h2>",
         _checks(verdict),
         "<h2>What every failure did</h2>" if verdict.recoveries else "",
         _recoveries(verdict) if verdict.recoveries else "",
+        *_moments(document, topology, verdict),
         *_performance(document),
         *_steps(document),
         "<h2>Goodput over time</h2>",
-        "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric.</p>",
-        _plot("goodput", _goodput(document, edges), document, "Mb/s"),
+        "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric. In every chart:"
+        " values under the pointer or with the arrow keys; drag to see a part of the time, double click or Escape for"
+        " all of it; a click on a name hides its curve.</p>",
+        _plot("goodput", "Goodput over time", _goodput(document, edges), document, "Mb/s"),
         "<h2>Load of each plane</h2>",
         "<p class=note>What all hosts send into a plane. MRC loads planes equally while all ports are up.</p>",
-        _plot("planes", _planes(document, topology, edges), document, "Mb/s"),
+        _plot("planes", "Load of each plane", _planes(document, topology, edges), document, "Mb/s"),
         "<h2>Entropy values by state</h2>",
         "<p class=note>Over all queue pairs. GOOD: in use or in reserve; SKIP: rested once after a mark or trim;"
         " ASSUMED_BAD: out until probes succeed.</p>",
-        _plot("evs", _evs(document, edges), document, "EVs"),
+        _plot("evs", "Entropy values by state", _evs(document, edges), document, "EVs"),
         "<h2>Queues</h2>",
         "<p class=note>Bytes that wait in the data queues of a plane's switches: the sum over its ports.</p>",
-        _plot("queues", _queues(document, topology), document, "KiB"),
+        _plot("queues", "Queues of each plane", _queues(document, topology), document, "KiB"),
         *_stalls(document),
         "<h2>Window and round-trip time</h2>",
-        _plot("cwnd", _levels(document, edges, "cwnd", 1 / 1024), document, "KiB (mean over hosts)"),
-        _plot("rtt", _levels(document, edges, "rtt_ns", 1e-6), document, "ms (mean over hosts)"),
+        _plot("cwnd", "Window", _levels(document, edges, "cwnd", 1 / 1024), document, "KiB (mean over hosts)"),
+        _plot("rtt", "Round-trip time", _levels(document, edges, "rtt_ns", 1e-6), document, "ms (mean over hosts)"),
         "<h2>Hosts</h2>",
         _hosts(document),
         "<h2>The lab</h2>",
-        draw.to_svg(topology),
+        f'<div id="lab" class="scroll">{draw.to_svg(topology)}</div>',
         "<h2>Fidelity</h2>",
         _fidelity(document),
     ]
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE}</style><script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
-    )
+    return look.page(title, _navigated(parts), ("report.css",), ("report.js",))
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML already."""
-    top = "".join(f"<th>{each}</th>" for each in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{top}</tr>{body}</table>"
+def _navigated(parts: Sequence[str]) -> str:
+    """The parts, each head with an anchor, and links to them where `NAVIGATION` stands."""
+    links: list[str] = []
+    made = []
+    for part in parts:
+        if part.startswith("<h2>"):
+            text = part.removeprefix("<h2>").removesuffix("</h2>")
+            links.append(f'<a href="#part-{len(links)}">{text}</a>')
+            part = f'<h2 id="part-{len(links) - 1}">{text}</h2>'
+        made.append(part)
+    return "\n".join(f"<nav>{' '.join(links)}</nav>" if part == "NAVIGATION" else part for part in made)
 
 
 def _mark(passed: bool) -> str:
@@ -125,11 +124,15 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
         ["retransmissions, trims, marks, timeouts",
          ", ".join(str(totals[key]) for key in ("retransmissions", "trims", "marks", "timeouts"))],
     ]  # fmt: skip
-    warning = ""
-    if not verdict.valid:
-        reasons = "".join(f"<li>{html.escape(reason)}</li>" for reason in verdict.reasons)
-        warning = f"<div class=warn>The machine did not keep up; the figures are not valid:<ul>{reasons}</ul></div>"
-    return warning + _table(["", ""], rows)
+    return look.table(["", ""], rows)
+
+
+def _doubt(verdict: Verdict) -> str:
+    """Above all else: that the figures are not to be trusted."""
+    if verdict.valid:
+        return ""
+    reasons = "".join(f"<li>{html.escape(reason)}</li>" for reason in verdict.reasons)
+    return f"<div class=warn>The machine did not keep up; the figures are not valid:<ul>{reasons}</ul></div>"
 
 
 def _checks(verdict: Verdict) -> str:
@@ -137,7 +140,7 @@ def _checks(verdict: Verdict) -> str:
         [html.escape(check.what), html.escape(check.expected), html.escape(check.measured), _mark(check.passed)]
         for check in verdict.checks
     ]
-    return _table(["check", "expected", "measured", ""], rows)
+    return look.table(["check", "expected", "measured", ""], rows)
 
 
 def _performance(document: Mapping[str, Any]) -> list[str]:
@@ -145,7 +148,7 @@ def _performance(document: Mapping[str, Any]) -> list[str]:
     parts = []
     for table in performance.tables(document):
         parts.append(f"<h2>{html.escape(table.title.capitalize())}</h2>")
-        parts.append(_table(table.heads, [[html.escape(cell) for cell in row] for row in table.rows]))
+        parts.append(look.table(table.heads, [[html.escape(cell) for cell in row] for row in table.rows]))
     return parts
 
 
@@ -155,15 +158,12 @@ def _steps(document: Mapping[str, Any]) -> list[str]:
     if not rows:
         return []
     times = [(each.end_ns - document["started_ns"]) / 1e9 for each in rows]
-    line = _line("all steps", times, [each.seconds * 1e3 for each in rows], PALETTE[0])
+    line = _line("all steps", times, [each.seconds * 1e3 for each in rows], *charts.series(0))
     seen = [index for index, each in enumerate(rows) if each.broken][:POINTS]
-    marks = {
-        "type": "scatter", "name": "with something broken", "mode": "markers",
-        "marker": {"color": PALETTE[3], "size": 6},
-        "x": [round(times[index], 4) for index in seen], "y": [round(rows[index].seconds * 1e3, 4) for index in seen],
-    }  # fmt: skip
+    x, y = np.array([times[index] for index in seen]), np.array([rows[index].seconds * 1e3 for index in seen])
+    marks = Curve("with something broken", x, y, "var(--down)", dots=True)
     note = "<p class=note>From the end of a step at the last rank to that of the next one.</p>"
-    return ["<h2>Time of each step</h2>", note, _plot("steps", [line, marks], document, "ms")]
+    return ["<h2>Time of each step</h2>", note, _plot("steps", "Time of each step", [line, marks], document, "ms")]
 
 
 def _recoveries(verdict: Verdict) -> str:
@@ -182,79 +182,81 @@ def _recoveries(verdict: Verdict) -> str:
             ]
         )
     head = ["at", "what", "goodput before", "capacity left", "lowest", "settled at", "back to 95 % of that after"]
-    return _table(head, rows)
+    return look.table(head, rows)
 
 
-def figure(traces: Sequence[Any], document: Mapping[str, Any], unit: str) -> dict[str, Any]:
-    """A plot over the seconds of a run, as Plotly takes it: written down and not made by Plotly's classes, whose checks
-    of every value cost more than all the rest of a report."""
-    lines, words = _marks(document)
-    layout = {
-        "shapes": lines,
-        "annotations": words,
-        "margin": {"l": 60, "r": 20, "t": 10, "b": 40},
-        "xaxis": {"title": {"text": "s"}},
-        "yaxis": {"title": {"text": unit}, "rangemode": "tozero"},
-        "template": _template(),
-        "legend": {"orientation": "h", "y": 1.08},
-        "hovermode": "x unified",
-    }
-    return {"data": list(traces), "layout": layout}
+def _moments(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> list[str]:
+    """An animation of each failure."""
+    chosen = moments.chosen(document, verdict.recoveries, len(topology.links))
+    if not chosen:
+        return []
+    made = summary.broken(document)
+    some = f" Of {made} failures the {len(chosen)} that cost most." if made > len(chosen) else ""
+    return [
+        "<h2>The moment of each failure</h2>",
+        f"<p class=note>Links by the load of their busier direction, half a second before to two seconds after.{some}"
+        " Without scripts, the table above and the charts below say the same.</p>",
+        _scale(),
+        *(_moment(each) for each in chosen),
+        look.data("moments-data", moments.frames(document, topology, chosen)),
+    ]
 
 
-@cache
-def _template() -> dict[str, Any]:
-    """Colours and lines of all plots."""
-    found: dict[str, Any] = plotly.io.templates["plotly_white"].to_plotly_json()
-    return found
+def _scale() -> str:
+    """What the looks of links mean."""
+    bounds = [0, *(round(100 * level) for level in moments.LEVELS), 100]
+    parts = [
+        f'<span><i style="border-color:var(--load-{level})"></i>{low} to {high} %</span>'
+        for level, (low, high) in enumerate(itertools.pairwise(bounds))
+    ]
+    for word in ("down", "impaired"):
+        parts.append(f'<span><i style="border-top-style:dashed;border-color:var(--{word})"></i>{word}</span>')
+    return f'<p class="scale">{"".join(parts)}</p>'
 
 
-def _plot(name: str, traces: Sequence[Any], document: Mapping[str, Any], unit: str) -> str:
-    made = figure(traces, document, unit)
-    given = ", ".join(_script(each) for each in (name, made["data"], made["layout"], {"responsive": True}))
+def _moment(moment: moments.Moment) -> str:
+    each = moment.recovery
+    told = "Too close to another change for goodput to be compared."
+    if each is not None:
+        back = "did not come back" if each.recovery_s is None else f"was back after {each.recovery_s * 1e3:.0f} ms"
+        told = (
+            f"Goodput was {format_rate(round(each.before_bps))}; {min(each.expected, 1.0):.1%} of the capacity was"
+            f" left. It fell to {each.dip:.1%} of before at the lowest, and {back}."
+        )
+    text = html.escape(f"{moment.at_s:.2f} s: {moment.text}")
     return (
-        f'<div id="{name}" class="plotly-graph-div" style="height:330px; width:100%;"></div>'
-        f"<script>Plotly.newPlot({given});</script>"
+        f'<section class="moment card"><h3>{text}</h3><p>{told}</p><div class="picture"></div>'
+        '<div class="controls" hidden><button type="button">play</button><input type="range" min="0" value="0"'
+        f' aria-label="time around the failure at {text}"><output class="now"></output></div></section>'
     )
 
 
-def _script(value: Any) -> str:
-    """JSON that can stand in a script of a page, whatever texts are in it."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("/", "\\u002f")
+def _plot(name: str, title: str, curves: Sequence[Curve], document: Mapping[str, Any], unit: str) -> str:
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    marks = _marks(document)
+    return charts.chart(name, title, curves, unit, seconds, marks, len(marks) <= LABELLED)
 
 
-def _marks(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What was done to the fabric: lines across the plot at its times, and the words at them."""
-    lines, words = [], []
-    happenings = document["happenings"]
-    for happening in happenings:
-        at = (happening["done_ns"] - document["started_ns"]) / 1e9
-        colour = "#b3261e" if happening["action"]["verb"] == "fail" else "#0a7a3d"
-        stroke = {"dash": "dash", "width": 1, "color": colour}
-        lines.append({"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "y domain", "line": stroke})
-        text = {"text": happening["action"]["text"], "textangle": -90, "font": {"size": 10}, "showarrow": False}
-        words.append({"x": at, "y": 1, "yref": "y domain", "xanchor": "left", "yanchor": "top", **text})
-    return lines, words if len(happenings) <= LABELLED else []
-
-
-def _line(name: str, x: Any, y: Any, colour: str, **more: Any) -> Any:
-    x, y = analysis.thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
-    points = {"x": x.round(4).tolist(), "y": y.round(4).tolist()}
-    line = {"color": colour, "width": 1.6}
-    return {"type": "scatter", "name": name, "mode": "lines", "line": line, **points, **more}
-
-
-def _goodput(document: Mapping[str, Any], edges: analysis.Curve) -> list[Any]:
-    return [_line("all hosts", edges[:-1], analysis.goodput_bps(document, edges) / 1e6, PALETTE[0])]
-
-
-def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Curve) -> list[Any]:
-    loads = analysis.plane_load_bps(document, edges, topology.lab.planes)
+def _marks(document: Mapping[str, Any]) -> list[Mark]:
+    """What was done to the fabric."""
     return [
-        _line(f"plane {plane}", edges[:-1], load / 1e6, PALETTE[plane % len(PALETTE)])
-        for plane, load in enumerate(loads)
+        Mark((each["done_ns"] - document["started_ns"]) / 1e9, each["action"]["text"], each["action"]["verb"] == "fail")
+        for each in document["happenings"]
     ]
+
+
+def _line(name: str, x: Any, y: Any, colour: str, dash: str = "") -> Curve:
+    x, y = analysis.thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
+    return Curve(name, x, y, colour, dash)
+
+
+def _goodput(document: Mapping[str, Any], edges: analysis.Curve) -> list[Curve]:
+    return [_line("all hosts", edges[:-1], analysis.goodput_bps(document, edges) / 1e6, *charts.series(0))]
+
+
+def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Curve) -> list[Curve]:
+    loads = analysis.plane_load_bps(document, edges, topology.lab.planes)
+    return [_line(f"plane {plane}", edges[:-1], load / 1e6, *charts.series(plane)) for plane, load in enumerate(loads)]
 
 
 def _hosts_with(document: Mapping[str, Any], column: str) -> list[str]:
@@ -262,16 +264,16 @@ def _hosts_with(document: Mapping[str, Any], column: str) -> list[str]:
     return [name for name in document["samples"] if column in analysis.samples_of(document, name).columns]
 
 
-def _evs(document: Mapping[str, Any], edges: analysis.Curve) -> list[Any]:
+def _evs(document: Mapping[str, Any], edges: analysis.Curve) -> list[Curve]:
     traces = []
     hosts = _hosts_with(document, "ev.GOOD")
-    for state, colour in EV_COLOURS.items():
+    for state, dash in zip(EV_STATES, EV_DASHES, strict=True):
         counts = analysis.levels(document, hosts, "ev", state, edges)
-        traces.append(_line(state, edges, counts, colour))
+        traces.append(_line(state, edges, counts, f"var(--ev-{state.lower().replace('_', '-')})", dash))
     return traces
 
 
-def _queues(document: Mapping[str, Any], topology: Topology) -> list[Any]:
+def _queues(document: Mapping[str, Any], topology: Topology) -> list[Curve]:
     plane_of = {switch.name: switch.plane for switch in topology.switches}
     fabric = analysis.fabric_of(document)
     (stamps,) = fabric.take([TIME])
@@ -288,8 +290,7 @@ def _queues(document: Mapping[str, Any], topology: Topology) -> list[Any]:
             depths[plane, begin : begin + chunk.shape[1]] += chunk[number] / 1024
         begin += chunk.shape[1]
     return [
-        _line(f"plane {plane}", times, depths[plane], PALETTE[plane % len(PALETTE)])
-        for plane in range(topology.lab.planes)
+        _line(f"plane {plane}", times, depths[plane], *charts.series(plane)) for plane in range(topology.lab.planes)
     ]
 
 
@@ -302,20 +303,24 @@ def _stalls(document: Mapping[str, Any]) -> list[str]:
             continue
         shown = list(ports.items())[:STALLED_PORTS]
         lines = [
-            _line(port, seconds, 100 * share, PALETTE[number % len(PALETTE)])
+            _line(port, seconds, 100 * share, *charts.series(number))
             for number, (port, (seconds, share)) in enumerate(shown)
         ]
         rest = f" Of {len(ports)} ports the {len(shown)} that stood longest." if len(ports) > len(shown) else ""
-        parts += [f"<h2>{head}</h2>", f"<p class=note>{note}{rest}</p>", _plot(column, lines, document, "% of time")]
+        parts += [
+            f"<h2>{head}</h2>",
+            f"<p class=note>{note}{rest}</p>",
+            _plot(column, head, lines, document, "% of time"),
+        ]
     return parts
 
 
-def _levels(document: Mapping[str, Any], edges: analysis.Curve, key: str, scale: float) -> list[Any]:
+def _levels(document: Mapping[str, Any], edges: analysis.Curve, key: str, scale: float) -> list[Curve]:
     hosts = _hosts_with(document, f"cc.{key}")
     if not hosts:
         return []
     total = analysis.levels(document, hosts, "cc", key, edges)
-    return [_line(key.removesuffix("_ns"), edges, total * scale / len(hosts), PALETTE[4])]
+    return [_line(key.removesuffix("_ns"), edges, total * scale / len(hosts), *charts.series(0))]
 
 
 def _hosts(document: Mapping[str, Any]) -> str:
@@ -337,7 +342,7 @@ def _hosts(document: Mapping[str, Any]) -> str:
                 html.escape(progress["failure"]) or "-",
             ]
         )
-    return _table(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
+    return look.table(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
 
 
 def _fidelity(document: Mapping[str, Any]) -> str:
@@ -357,7 +362,7 @@ def _fidelity(document: Mapping[str, Any]) -> str:
         share = f"{host['cpu_share']:.0%}{', with ' * bool(others)}{', '.join(others)}"
         rows.append([html.escape(name), *lag, html.escape(share), str(host["rx_ring_drops"])])
     head = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
-    return f"{_table(head, rows)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
+    return f"{look.table(head, rows)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
 
 
 def _software(measured: Iterable[Mapping[str, Any]]) -> str:

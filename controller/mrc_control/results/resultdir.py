@@ -22,7 +22,7 @@ from p4lite.files import write_whole
 
 RESULTS = pathlib.Path("results")
 RESULT = "result.json"
-#: A report with its plotting library, and room for what the samples of a short run need.
+#: A report, and room for what the samples of a short run need.
 LEAST_BYTES = 16 << 20
 #: Samples and events, per host and second, with their share of the fabric's ports; measured: 0.4 to 1.4 KB.
 BYTES_PER_HOST_SECOND = 3_000

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from mrc_control.results import look
 from mrc_control.workshop import trace
 from mrc_control.workshop.exercise import Exercise
 from mrc_control.workshop.trace import Seen
@@ -16,10 +17,7 @@ from p4lite.files import write_whole
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
 #: A capture for a look; who wants all of it runs the lab.
 MAX_PACKETS = 500
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em}"
-    "pre{background:#f4f4f4;padding:.7em;overflow-x:auto}.ok{color:#186a3b}.no{color:#a61b1b}"
-)
+STYLE = "pre{background:var(--panel);padding:.7em;overflow-x:auto}.ok{color:var(--good)}.no{color:var(--bad)}"
 
 
 class _Line(Protocol):
@@ -70,8 +68,5 @@ def _page(exercise: Exercise, lines: Sequence[_Line], others: Sequence[str]) -> 
         if line.evidence:
             rows.append(f"<pre>{text(chr(10).join(line.evidence))}</pre>")
     links = "".join(f'<li><a href="{text(each)}">{text(each)}</a></li>' for each in others)
-    title = text(f"{exercise.name}: {exercise.content.title}")
-    return (
-        f'<!doctype html><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
-        f"<h1>{title}</h1>{''.join(rows)}<ul>{links}</ul>\n"
-    )
+    title = f"{exercise.name}: {exercise.content.title}"
+    return look.page(title, f"<h1>{text(title)}</h1>{''.join(rows)}<ul>{links}</ul>\n", rules=STYLE)

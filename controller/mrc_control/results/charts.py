@@ -1,0 +1,207 @@
+"""Charts of a report: inline SVG that is readable without scripts; `report.js` adds values under the pointer, zoom and
+curves that can be hidden.
+
+A curve is a path in whole steps of a power of ten, so that the path itself holds the data: nothing is in a page twice,
+and a curve of 2 000 points takes 10 to 20 KB.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
+
+#: The picture, in its own units, and the area of the curves in it.
+WIDTH, HEIGHT = 1000, 290
+LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 12, 926, 230
+#: Both axes have at least so many steps: finer than what can be seen, or told from a neighbour in a table.
+STEPS = 20_000
+#: Series by number: colours of style.css; from the ninth on they are dashed.
+COLOURS = 8
+DASHES = ("", "8 4", "2 3", "10 3 2 3")
+#: Words of two happenings need so much room; the later ones stay without.
+WORD_WIDTH = 12
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line, or dots: `x` in seconds after the start, `y` in the chart's unit; `colour` and `dash` as CSS and SVG have
+    them."""
+
+    name: str
+    x: Numbers
+    y: Numbers
+    colour: str
+    dash: str = ""
+    dots: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What was done to the lab at a time (s); `breaks`: and not mended."""
+
+    at_s: float
+    text: str
+    breaks: bool
+
+
+def series(number: int) -> tuple[str, str]:
+    """Colour and dash of a series by its number: no two of the first 32 look alike."""
+    return f"var(--plane-{number % COLOURS})", DASHES[number // COLOURS % len(DASHES)]
+
+
+def step(largest: float) -> float:
+    """The power of ten that divides the range from 0 to this into `STEPS` or more."""
+    return 10.0 ** math.floor(math.log10(largest / STEPS)) if largest > 0 else 1.0
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers within a range, at most so many."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / most
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    width = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
+    first = math.ceil(low / width - 1e-9)
+    return [number * width for number in range(first, math.floor(high / width + 1e-9) + 1)]
+
+
+def number(value: float) -> str:
+    """A number as short as it can be read."""
+    return f"{value:.6g}"
+
+
+def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = False) -> str:
+    """Points as an SVG path in whole steps, each but the first relative to the one before.
+
+    Dots are parts without length, which round ends make visible.
+    """
+    columns = np.rint(x / x_step).astype(np.int64), np.rint(y / y_step).astype(np.int64)
+    points = np.stack(columns, axis=1)
+    if not len(points):
+        return ""
+    first, rest = points[0], np.diff(points, axis=0)
+    if dots:
+        return f"M{first[0]} {first[1]}z" + "".join(f"m{dx} {dy}z" for dx, dy in rest.tolist())
+    moves = "".join(f"{'' if dx < 0 else ' '}{dx}{'' if dy < 0 else ' '}{dy}" for dx, dy in rest.tolist())
+    return f"M{first[0]} {first[1]}" + (f"l{moves.lstrip()}" if len(rest) else "")
+
+
+def chart(
+    name: str, title: str, curves: Sequence[Curve], unit: str, seconds: float, marks: Sequence[Mark], words: bool
+) -> str:
+    """A chart over the seconds of a run as HTML.
+
+    Args:
+        name: its id in the page.
+        title: what it shows, for who does not see it.
+        marks: what was done to the lab; `words`: with their texts.
+    """
+    top = max((float(curve.y.max()) for curve in curves if len(curve.y)), default=0.0) * 1.05 or 1.0
+    seconds = max(seconds, 1e-9)
+    x_step, y_step = step(seconds), step(top)
+    across, up = seconds / x_step, top / y_step
+    stroke = 'fill="none" vector-effect="non-scaling-stroke"'
+    lines = "".join(
+        f'<path class="curve" d="{path(curve.x, curve.y, x_step, y_step, curve.dots)}" {stroke} {_pen(curve)}'
+        f' style="stroke:{curve.colour}"><title>{html.escape(curve.name)}</title></path>'
+        for curve in curves
+    )
+    happened = "".join(
+        f'<path class="{"fails" if mark.breaks else "mends"}" d="M{mark.at_s / x_step:.0f} 0V{up:.0f}" {stroke}>'
+        f"<title>{html.escape(f'{mark.at_s:.2f} s: {mark.text}')}</title></path>"
+        for mark in marks
+    )
+    shown = f'viewBox="0 {-up:.0f} {across:.0f} {up:.0f}" preserveAspectRatio="none"'
+    text = f"{title}, in {unit}. {_told(curves)}"
+    return (
+        f'<figure class="chart" id="{name}" data-unit="{html.escape(unit)}" data-step="{x_step:.12g} {y_step:.12g}">'
+        f"{_legend(curves)}"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{html.escape(text)}">'
+        f'<g class="axes">{_axes(seconds, top)}</g>'
+        f'<svg class="area" x="{LEFT}" y="{TOP}" width="{AREA_WIDTH}" height="{AREA_HEIGHT}" {shown}>'
+        f'<g transform="scale(1 -1)">{happened}{lines}</g></svg>'
+        f'<g class="words">{_words(marks, seconds) if words else ""}</g>'
+        f'<text class="unit" x="{LEFT + AREA_WIDTH}" y="{HEIGHT - 6}">seconds after the start; upwards '
+        f"{html.escape(unit)}</text></svg>{_values(curves, unit)}</figure>"
+    )
+
+
+def _pen(curve: Curve, width: float = 1.7) -> str:
+    if curve.dots:
+        return 'stroke-width="7" stroke-linecap="round"'
+    return f'stroke-width="{width}"' + (f' stroke-dasharray="{curve.dash}"' if curve.dash else "")
+
+
+def _axes(seconds: float, top: float) -> str:
+    """Grid and numbers of the whole run; `report.js` draws them anew for a part of it."""
+    parts = []
+    for value in ticks(0, top, 6):
+        y = TOP + AREA_HEIGHT * (1 - value / top)
+        parts.append(f'<path d="M{LEFT} {y:.1f}h{AREA_WIDTH}"/><text class="y" x="{LEFT - 6}" y="{y:.1f}">')
+        parts.append(f"{number(value)}</text>")
+    for value in ticks(0, seconds, 12):
+        x = LEFT + AREA_WIDTH * value / seconds
+        parts.append(
+            f'<path d="M{x:.1f} {TOP}v{AREA_HEIGHT}"/><text class="x" x="{x:.1f}" y="{TOP + AREA_HEIGHT + 14}">'
+        )
+        parts.append(f"{number(value)}</text>")
+    return "".join(parts)
+
+
+def _words(marks: Sequence[Mark], seconds: float) -> str:
+    """The texts along their lines. All are in the page: one without room appears when it has some."""
+    parts, last = [], -math.inf
+    for mark in marks:
+        x = LEFT + AREA_WIDTH * mark.at_s / seconds
+        hidden = "" if x - last >= WORD_WIDTH else " hidden"
+        last = x if not hidden else last
+        place = f'transform="translate({x:.1f} {TOP + 3}) rotate(-90)"'
+        side = "fails" if mark.breaks else "mends"
+        parts.append(f'<text class="word {side}{hidden}" data-s="{mark.at_s:.6g}" {place} dy="9">')
+        parts.append(f"{html.escape(mark.text)}</text>")
+    return "".join(parts)
+
+
+def _legend(curves: Sequence[Curve]) -> str:
+    keys = "".join(
+        f'<button type="button" class="key" aria-pressed="true"><svg width="26" height="10" aria-hidden="true">'
+        f'<path d="{"M13 5z" if curve.dots else "M0 5H26"}" style="stroke:{curve.colour}" {_pen(curve, 3)}/></svg> '
+        f"{html.escape(curve.name)}</button>"
+        for curve in curves
+    )
+    tools = '<span class="tools"><button type="button" class="whole" hidden>whole run</button>'
+    tools += '<button type="button" class="save">save as SVG</button></span>'
+    return f'<figcaption class="legend">{keys}{tools}</figcaption>'
+
+
+def _span(curve: Curve) -> tuple[float, float, float]:
+    """Least, mean and most; of a curve without points 0."""
+    if not len(curve.y):
+        return 0.0, 0.0, 0.0
+    return float(curve.y.min()), float(curve.y.mean()), float(curve.y.max())
+
+
+def _told(curves: Sequence[Curve]) -> str:
+    said = []
+    for curve in curves:
+        least, mean, most = _span(curve)
+        said.append(f"{curve.name}: {least:.4g} to {most:.4g}, mean {mean:.4g}")
+    return "; ".join(said) + "." if said else "Nothing was measured."
+
+
+def _values(curves: Sequence[Curve], unit: str) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(curve.name)}</td>"
+        + "".join(f'<td class="n">{value:.4g}</td>' for value in _span(curve))
+        + "</tr>"
+        for curve in curves
+    )
+    head = f"<tr><th>{html.escape(unit)}</th><th>least</th><th>mean</th><th>most</th></tr>"
+    return f'<details class="values"><summary>as numbers</summary><table>{head}{rows}</table></details>'

@@ -1,0 +1,52 @@
+"""The look that all pages of mrclab share: style sheets and scripts of this folder, in pages that open offline."""
+
+from __future__ import annotations
+
+import html
+import json
+import pathlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+FOLDER = pathlib.Path(__file__).parent
+#: Colours and common layout, of every page.
+STYLE = "style.css"
+
+
+@cache
+def part(name: str) -> str:
+    """A style sheet or script of this folder."""
+    return (FOLDER / name).read_text()
+
+
+def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), rules: str = "") -> str:
+    """A page that needs no other file.
+
+    Args:
+        title: as text.
+        body: as HTML.
+        styles: of this folder, after `STYLE`.
+        scripts: of this folder; they run when the body is there.
+        rules: of this page alone, as CSS.
+    """
+    rules = "\n".join([*(part(name) for name in (STYLE, *styles)), rules])
+    code = "".join(f"<script>{part(name)}</script>" for name in scripts)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{rules}</style></head><body><main class=page>{body}</main>{code}</body></html>\n"
+    )
+
+
+def data(name: str, value: Any) -> str:
+    """JSON that a script of the page finds by its id, whatever texts are in it."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; cells are HTML already. Wider than the page, it scrolls."""
+    top = "".join(f"<th>{each}</th>" for each in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'

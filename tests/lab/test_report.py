@@ -1,0 +1,297 @@
+"""The report: charts that hold their data, the moment of each failure, what the top says, one small file."""
+
+from __future__ import annotations
+
+import html
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mrc_control.figures import page as figures_page
+from mrc_control.results import analysis, charts, look, moments, report, resultdir, summary
+from mrc_control.results.charts import Curve, Mark
+from mrc_control.results.expectation import Evidence, Expectation
+from mrc_control.results.verdict import Check, Verdict
+from mrc_control.runs import execute
+from mrc_control.runs.experiment import Experiment, Step, Workload
+from mrc_control.workshop import keep
+from mrc_topo import draw
+from mrc_topo.labfile import load_lab
+
+LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"
+TOPOLOGY = load_lab("tiny")
+LOADED = re.compile(r'(?:src|href)="(?!#)|@import|url\(|fetch\(|XMLHttpRequest|import\(')
+FINITE = st.floats(0, 1e9, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that ended: its folder, what was kept of it, and the verdict."""
+
+    folder: pathlib.Path
+    document: dict[str, Any]
+    verdict: Verdict
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A link fails and comes back, then it loses packets, then a switch stops."""
+    experiment = Experiment(
+        name="x",
+        title="a <b>title</b>",
+        lab="tiny",
+        workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=2.4),
+        schedule=[
+            Step(at=0.6, fail=LINK, evidence=Evidence(dropped=1)),
+            Step(at=1.0, restore=LINK),
+            Step(at=1.4, fail=LINK, kind="impair", settings={"loss": 0.01}, evidence=Evidence(dropped=1)),
+            Step(at=1.8, fail=SWITCH, evidence=Evidence(ports_down=1)),
+        ],
+        expect=Expectation(recovery=1.0),
+    )
+    folder = tmp_path_factory.mktemp("run")
+    made = execute.execute(experiment, "virtual", folder=folder, live=False)
+    return Run(folder, resultdir.load(folder), made.verdict)
+
+
+@pytest.fixture(scope="module")
+def text(outcome: Run) -> str:
+    return (outcome.folder / "report.html").read_text()
+
+
+def decoded(path: str, x_step: float, y_step: float) -> tuple[Any, Any]:
+    """The points of a curve, read as `report.js` does."""
+    numbers = np.array(re.findall(r"-?\d+", path), dtype=np.int64).reshape(-1, 2).cumsum(axis=0)
+    return numbers[:, 0] * x_step, numbers[:, 1] * y_step
+
+
+@given(st.lists(st.tuples(FINITE, FINITE), max_size=40), st.booleans())
+def test_a_path_holds_its_points(points: list[tuple[float, float]], dots: bool) -> None:
+    x = np.array(sorted(each[0] for each in points))
+    y = np.array([each[1] for each in points])
+    x_step, y_step = charts.step(float(x.max(initial=0))), charts.step(float(y.max(initial=0)))
+    across, up = decoded(charts.path(x, y, x_step, y_step, dots), x_step, y_step)
+    assert len(across) == len(points)
+    assert np.abs(across - x).max(initial=0) <= x_step * 0.501
+    assert np.abs(up - y).max(initial=0) <= y_step * 0.501
+    assert not points or y.max() == 0 or 0.9 * charts.STEPS <= y.max() / y_step <= 11 * charts.STEPS
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 20))
+def test_ticks_are_within_the_range_and_no_more_than_asked(low: float, width: float, most: int) -> None:
+    found = charts.ticks(low, low + width, most)
+    assert len(found) <= most + 1
+    assert all(low - width * 1e-6 <= each <= low + width * (1 + 1e-6) for each in found)
+
+
+@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12), st.lists(st.floats(0, 10), max_size=8))
+def test_a_chart_is_well_formed_whatever_the_names(names: list[str], times: list[float]) -> None:
+    texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
+    x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
+    curves = [Curve(name, x, y, *charts.series(number)) for number, name in enumerate(texts)]
+    made = charts.chart("c", "title", curves, "Mb/s", 10.0, [Mark(at, texts[0], True) for at in times], True)
+    root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
+    paths = [each for each in root.iter("path") if each.get("class") == "curve"]
+    assert [each.findtext("title") for each in paths] == texts
+    steps = [float(each) for each in root.attrib["data-step"].split()]
+    for each in paths:
+        across, up = decoded(each.attrib["d"], steps[0], steps[1])
+        assert across == pytest.approx(x)
+        assert up == pytest.approx(y)
+    styles = [(each.get("style"), each.get("stroke-dasharray")) for each in paths]
+    assert len(set(styles)) == len(styles)
+
+
+def test_words_without_room_wait_for_it() -> None:
+    curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
+    marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
+    made = charts.chart("c", "t", [curve], "u", 10.0, marks, True)
+    assert re.findall(r'class="word fails( hidden)?"[^>]*>(m[\d.]+)<', made) == [
+        ("", "m1.0"),
+        (" hidden", "m1.01"),
+        ("", "m5.0"),
+    ]
+
+
+def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Run, text: str) -> None:
+    assert outcome.folder / "report.html" in outcome.folder.iterdir()
+    assert len(text.encode()) < 200_000
+    assert not LOADED.search(text)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    wanted = ("Verdict", "What every failure did", "Goodput over time", "Load of each plane", "Entropy values by state")
+    for head in (*wanted, "Queues", "Window and round-trip time", "Hosts", "The lab", "Fidelity"):
+        assert head in heads
+    found = re.findall(r'<figure class="chart" id="(\w+)"', text)
+    assert found == ["goodput", "planes", "evs", "queues", "cwnd", "rtt"]
+    assert "<b>title" not in text
+    assert html.escape("a <b>title</b>") in text
+    for number, _ in enumerate(heads):
+        assert f'href="#part-{number}"' in text
+        assert f'id="part-{number}"' in text
+
+
+def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text: str) -> None:
+    edges = analysis.grid(outcome.document)
+    steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
+    assert steps
+    path = re.search(r'id="goodput".*?class="curve" d="([^"]*)"', text, re.S)
+    assert path
+    across, up = decoded(path[1], float(steps[1]), float(steps[2]))
+    assert across == pytest.approx(edges[:-1], abs=1e-4)
+    assert up == pytest.approx(analysis.goodput_bps(outcome.document, edges) / 1e6, abs=1e-2)
+
+
+def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
+    defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
+    used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
+    assert used <= defined, used - defined
+    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(charts.COLOURS)]
+    assert [each and each[1] for each in planes] == list(draw.COLOURS[: charts.COLOURS])
+
+
+# -- the moment of each failure --------------------------------------------------------------------------------
+
+
+def moments_of(text: str) -> list[dict[str, Any]]:
+    found = re.search(r'<script type="application/json" id="moments-data">(.*?)</script>', text)
+    assert found
+    made: list[dict[str, Any]] = json.loads(found[1])
+    return made
+
+
+def test_a_moment_shows_load_and_what_was_broken(outcome: Run, text: str) -> None:
+    names = list(TOPOLOGY.links)
+    first, lossy, stopped = moments_of(text)
+    assert len(re.findall('<section class="moment', text)) == 3
+    assert first["at"] == pytest.approx(0.6, abs=0.01)
+    before = next(number for number, time in enumerate(first["t"]) if time > 0.4)
+    assert all(len(frame) == len(names) for frame in first["links"])
+    place = names.index(LINK)
+    assert int(first["links"][before][place]) > 1
+    down = [(state["from"], state["down"]) for state in first["states"]]
+    assert [what for _, what in down[:4]] == [[], [place], [], []]
+    assert [state["impaired"] for state in first["states"][:4]] == [[], [], [], [place]]
+    dead = [number for number, time in enumerate(first["t"]) if 0.7 < time < 0.95]
+    assert {first["links"][number][place] for number in dead} <= {"0", "1"}  # a few packets are still tried
+    assert first["t"][down[1][0]] == pytest.approx(0.6, abs=2 * moments.FRAME_S)
+    assert max(first["lost"]) > 0
+    assert first["lost"][0] == 0
+    assert [place] in [each["impaired"] for each in lossy["states"]]
+    assert stopped["states"][-1]["switches"] == [SWITCH]
+    assert set(stopped["states"][-1]["down"]) == {
+        names.index(link.name) for link in TOPOLOGY.switch(SWITCH).links.values()
+    }
+
+
+def test_load_is_that_of_the_busier_direction() -> None:
+    link = next(iter(TOPOLOGY.links.values()))
+    rate = link.spec.rate
+    rows = []
+    for tick in range(11):
+        sent = {f"{end.node}:{end.port}": int(tick * 0.1 * rate / 8 * share)
+                for end, share in ((link.low, 0.1), (link.high, 0.5))}  # fmt: skip
+        rows.append({"t_ns": tick * 100_000_000, "ports": {port: {"tx_bytes": sent[port]} for port in sent}})
+    made = {"started_ns": 0, "finished_ns": 10**9, "fabric": rows, "samples": {}}
+    for frame in moments.loads(made, TOPOLOGY, np.linspace(0.1, 0.9, 5)):
+        assert frame[0] == str(np.searchsorted(moments.LEVELS, 0.5, side="right")) == "3"
+        assert set(frame[1:]) == {"0"}
+
+
+def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
+    happening = {"action": {"verb": "fail", "target": LINK, "kind": "link_down", "text": "t"}, "expected_loss": 0.0}
+    times = [number * 10**9 for number in range(1, 500)]
+    made = {
+        "started_ns": 0,
+        "finished_ns": 600 * 10**9,
+        "happenings": [{**happening, "at_ns": each, "done_ns": each} for each in times],
+        "samples": {},
+        "fabric": [],
+        "ranks": [],
+    }
+    worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2)
+    chosen = moments.chosen(made, [worst], len(TOPOLOGY.links))
+    assert len(chosen) == moments.MOST
+    assert 77.0 in [each.at_s for each in chosen]
+    assert [each.number for each in chosen] == sorted(each.number for each in chosen)
+    assert len(moments.chosen(made, [], 20_000)) == 1
+    frames = moments.frames(made, TOPOLOGY, chosen)
+    assert sum(len(frame) for each in frames for frame in each["links"]) <= moments.DIGITS
+
+
+def test_a_failure_of_something_unknown_shows_nothing_broken() -> None:
+    action = {"verb": "fail", "target": "p9-t9.9", "text": "t"}
+    made = {"started_ns": 0, "happenings": [{"done_ns": 10, "action": action}]}
+    assert [force for _, force in moments.forces(made, TOPOLOGY)] == [()]
+
+
+def test_texts_cannot_leave_the_data() -> None:
+    made = look.data("d", {"a": "</script><script>"})
+    assert made.count("<") == 2
+    assert json.loads(made.partition(">")[2].rpartition("<")[0]) == {"a": "</script><script>"}
+
+
+# -- the top ----------------------------------------------------------------------------------------------------
+
+
+def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
+    document, good = outcome.document, Verdict([Check("a", "b", "c", True)], [], True, [])
+    assert summary.headline(document, good) == "Passed: everything came out as expected, with 3 failures on the way"
+    bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
+    assert summary.headline(document, bad).startswith("Failed: 5 of 8 checks were missed")
+    made = summary.render(document, TOPOLOGY, bad)
+    assert "check 3: expected 1, measured &lt;2&gt;" in made
+    assert "and 1 more" in made
+    assert "check 4" not in made
+    stopped = Verdict([], [], True, [], interrupted="SIGINT")
+    assert "SIGINT" in summary.headline(document, stopped)
+    found = {what: (value, more) for value, what, more in summary.figures(document, TOPOLOGY, outcome.verdict)}
+    assert len(found) == 6
+    assert found["data checked byte by byte"][1] == "0 wrong"
+    assert found["failures caused"][0] == "3"
+
+
+def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
+    never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
+    found = summary.figures(outcome.document, TOPOLOGY, Verdict([], [never], True, []))
+    assert ("never", "slowest recovery") in [each[:2] for each in found]
+
+
+def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
+    judged = Verdict([Check("a", "b", "c", True)], [], False, ["late <by> far"])
+    made = report.render(outcome.document, TOPOLOGY, judged, "t")
+    assert made.index("The machine did not keep up") < made.index('class="banner')
+    assert "late &lt;by&gt; far" in made
+
+
+def test_all_pages_have_the_same_colours() -> None:
+    assert look.part(look.STYLE) in look.page("t", "")
+    for module in (figures_page, keep):
+        assert module.look is look
+
+
+def test_a_report_can_be_made_again_from_what_was_kept(outcome: Run, text: str) -> None:
+    assert report.render(outcome.document, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here: `make setup-web` installs one")
+def test_a_browser_draws_the_moments_and_loads_nothing(outcome: Run, tmp_path: pathlib.Path) -> None:
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    command += ["--window-size=1280,9000", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr"]
+    page = outcome.folder / "report.html"
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert done.stdout.count('class="now">') == 3
+    shown = re.findall(r'class="now">([\d.]+ s \(.[\d.]+ s\): [^<]*)', done.stdout)
+    assert len(shown) == 3, done.stdout[-2000:]
+    assert "Uncaught" not in done.stderr
+    assert re.search(r'class="link l\d down"', done.stdout)
