@@ -42,6 +42,10 @@ LabOption = Annotated[str | None, typer.Option("--lab", help="the lab's name, if
 Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel; as the lab says if left out")]
 Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c; as the lab says if left out")]
 
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="on the real clock: run the policies that the lab names, as you")
+]
+
 #: What the user said was wrong, and what went wrong.
 USAGE = (
     RunError,

@@ -30,12 +30,24 @@ def clock_of(clock: str | None) -> str | None:
     return clock
 
 
-def run_and_show(experiment: Experiment, clock: str | None, folder: pathlib.Path | None, as_json: bool) -> None:
+def run_and_show(
+    experiment: Experiment,
+    clock: str | None,
+    folder: pathlib.Path | None,
+    as_json: bool,
+    *,
+    trust_code: bool = False,
+) -> None:
     if (clock or experiment.clock) == "real":
         need_namespaces()
     console = Console(stderr=True)
     outcome = execute.execute(
-        experiment, clock, folder=folder, live=not as_json, progress=lambda text: console.print(text, style="dim")
+        experiment,
+        clock,
+        folder=folder,
+        live=not as_json,
+        progress=lambda text: console.print(text, style="dim"),
+        trust_code=trust_code,
     )
     if as_json:
         measured = performance.of(outcome.document)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from mrc_control.cli.common import Compiler, Switch, the_lab
+from mrc_control.cli.common import Compiler, Switch, TrustCode, the_lab
 from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_control.cli.settings import parse_settings
 from mrc_control.lab.rundir import RunDir, all_runs
@@ -43,6 +43,7 @@ def verb(
     qps: Annotated[int | None, typer.Option(help="queue pairs per peer, for a workload; 1 if left out")] = None,
     switch: Switch = None,
     compiler: Compiler = None,
+    trust_code: TrustCode = False,
     clock: Clock = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
@@ -85,7 +86,7 @@ def verb(
             )
     asked = {"switch": switch, "compiler": compiler}
     experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
-    run_and_show(experiment, clock, output, as_json)
+    run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
 
 
 def _default_lab(running: bool, clock: str | None) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 from mrc_control.cli.common import LabName, on_lab
 from mrc_control.lab.hostclient import HostError
 from mrc_control.lab.rundir import RunDir, all_runs
-from mrc_control.paths import clustermapper
+from mrc_control.paths import clustermapper, localiser
 from mrc_control.session.real import RealSession
 
 #: Of the lab's processes those whom nothing asks.
@@ -103,7 +103,9 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
     """Every element that is broken, or that the hosts take for broken."""
     truth = session.failures.broken
     seen = clustermapper.view_of(
-        session.topology, {name: host for name, host in session.hosts.items() if name not in frozen}
+        session.topology,
+        {name: host for name, host in session.hosts.items() if name not in frozen},
+        localiser.load(session.topology.lab.policies.localiser),
     )
     return [
         {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from mrc_control.cli.common import Compiler, Switch
+from mrc_control.cli.common import Compiler, Switch, TrustCode
 from mrc_control.lab import describe, lifecycle
 from mrc_control.lab.rundir import RunError
 from mrc_topo.labfile import load_lab
@@ -19,6 +19,7 @@ def verb(
     links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
     switch: Switch = None,
     compiler: Compiler = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Bring a lab up on the real clock: namespaces, switches, tables, host agents."""
     if transport not in ("mrc", "roce"):
@@ -29,7 +30,9 @@ def verb(
     for text in describe.warnings(load_lab(lab), "real", transport):
         typer.echo(f"warning: {lab}: {text}", err=True)
     with console.status("starting") as status:
-        name, topology = lifecycle.up(lab, transport, lambda text: status.update(text), links, switch, compiler)
+        name, topology = lifecycle.up(
+            lab, transport, lambda text: status.update(text), links, switch, compiler, trust_code=trust_code
+        )
     typer.echo(
         f"lab {name} is up: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
         f"{len(topology.links)} links; try: mrclab run ring_all_reduce"

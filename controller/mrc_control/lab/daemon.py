@@ -36,7 +36,7 @@ from mrc_control.lab.kernel import KernelSwitches
 from mrc_control.lab.p4rt import Device, P4RuntimeError
 from mrc_control.lab.process import frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
-from mrc_control.lab.record import LAB_FOLDER, PROGRAM, LabFolder, Record
+from mrc_control.lab.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_control.lab.rundir import RunError
 from mrc_control.lab.scheduling import AGENT_NICE, raise_session
 from mrc_topo.labfile import LabError, load_lab
@@ -168,7 +168,8 @@ class Daemon:
         for role, process in dead.items():
             if process not in self._buried:
                 others = [each for each, carrier in dead.items() if carrier is process and each != role]
-                fresh.append(Death.now(role, cause(process.returncode, others)))
+                last = last_line(self.folder.log(role)) if process.returncode > 0 else ""
+                fresh.append(Death.now(role, cause(process.returncode, others) + (last and f": {last}")))
         self._buried = list(dead.values())
         now = time.time()
         stopped = {

@@ -21,8 +21,8 @@ from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, wait_dea
 from mrc_control.lab.program import FabricProgram, program_of
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
-from mrc_topo.labfile import builtin_labs, load_lab
-from mrc_topo.schema import Lab
+from mrc_control.lab.wanted import WantedLab
+from mrc_topo.labfile import builtin_labs
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
@@ -99,24 +99,36 @@ def up(
     links: str = "memory",
     switch: str | None = None,
     compiler: str | None = None,
+    *,
+    trust_code: bool = False,
 ) -> tuple[str, Topology]:
     """Brings a lab up; returns its name and topology. `links` is memory (one process carries all switches) or veth;
-    `switch` and `compiler` are instead of the lab file's.
+    `switch` and `compiler` are instead of the lab file's; `trust_code`: its policies may run.
 
     Raises:
         LabError: the lab file.
         PartMissing: what shall forward or compile is not here.
+        PolicyRefused: its policies may not run.
+        ProgramError, RunError, HostNetError, NamespaceError: as `bring_up`.
+    """
+    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code)
+    wanted.check("real")
+    return bring_up(wanted, progress, links)
+
+
+def bring_up(wanted: WantedLab, progress: Progress = _quiet, links: str = "memory") -> tuple[str, Topology]:
+    """Brings a lab up that was checked (`WantedLab.check`); see `up`.
+
+    Raises:
         ProgramError: p4c refuses the program, or it is the lab's own and cannot be used.
         RunError: the name is in use, or the lab did not come up.
         HostNetError: Mininet is missing.
         NamespaceError: this machine gives no namespaces.
     """
-    topology = forwarders.chosen(load_lab(lab), switch, compiler)
-    policies.check(topology, "real", transport)
+    topology = wanted.topology
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
-    forwarders.check(topology)
     # The project's own program is compiled inside.
     lab_runs_another = topology.lab.compiler == "p4c" or topology.lab.program is not None
     program = program_of(topology) if lab_runs_another else None
@@ -134,7 +146,7 @@ def up(
         try:
             if program is not None:
                 program.save(run.program_file)
-            _start(run, lab_path(lab), topology.lab, transport, links, owner)
+            _start(run, wanted, links, owner)
         except FileNotFoundError:
             if run.exists():
                 raise
@@ -204,11 +216,19 @@ def _environment(owner: Owner | None) -> dict[str, str]:
     return {**kept, "HOME": LAB_FOLDER, "MRCLAB_CACHE": CACHE}
 
 
-def _start(run: RunDir, source: pathlib.Path, lab: Lab, transport: str, links: str, owner: Owner | None) -> None:
+def _start(run: RunDir, wanted: WantedLab, links: str, owner: Owner | None) -> None:
     """Launches the daemon in namespaces and lets it go once it is recorded."""
-    shutil.copyfile(source, run.lab_file)
+    source, lab, transport = lab_path(wanted.lab), wanted.topology.lab, wanted.transport
     inside = run.folder.path / run.lab_file.name
-    shutil.copyfile(source, inside)
+    if lab.policies.named:
+        trusted = policies.read(wanted.topology)
+        text = policies.copied(source.read_text(), trusted)
+        for path in (run.lab_file, inside):
+            policies.place(trusted, path.parent)
+            path.write_text(text)
+    else:
+        shutil.copyfile(source, run.lab_file)
+        shutil.copyfile(source, inside)
     if run.program_file.exists():
         FabricProgram.load(run.program_file).save(run.folder.path / run.program_file.name)
     state = State(run.name, lab_file=str(run.lab_file), transport=transport, links=links, since=time.time())

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_control.lab.hostclient import HostError
-from mrc_control.paths import clustermapper
+from mrc_control.paths import clustermapper, localiser
 from mrc_control.session.base import Session
 from mrc_topo.addressing import Tier
 from mrc_topo.modes import MODES, Chooser
@@ -35,7 +35,8 @@ class _Orders:
 
 def dead_now(session: Session) -> list[str]:
     """The elements that the hosts' probes find dead at present."""
-    view = clustermapper.view_of(session.topology, session.hosts)
+    finder = localiser.load(session.topology.lab.policies.localiser)
+    view = clustermapper.view_of(session.topology, session.hosts, finder)
     return sorted(name for name, state in view.items() if state == clustermapper.WORDS[clustermapper.DEAD])
 
 

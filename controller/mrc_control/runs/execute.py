@@ -12,11 +12,12 @@ from typing import Any
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.lab import describe, fitting, forwarders, lifecycle
+from mrc_control.lab import describe, fitting, lifecycle
 from mrc_control.lab import policies as own
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
+from mrc_control.lab.wanted import WantedLab
 from mrc_control.paths import clustermapper, localiser
 from mrc_control.paths.clustermapper import Localiser
 from mrc_control.results import resultdir, verdict
@@ -64,9 +65,11 @@ def session_for(
     switch: str | None = None,
     compiler: str | None = None,
     policies: PoliciesSpec | None = None,
+    *,
+    trust_code: bool = False,
 ) -> Iterator[Session]:
     """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
-    `switch`, `compiler` and `policies` are instead of the lab file's.
+    `switch`, `compiler` and `policies` are instead of the lab file's; `trust_code`: policies may run on the real clock.
 
     Raises:
         RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
@@ -74,8 +77,16 @@ def session_for(
         ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    topology = own.chosen(forwarders.chosen(load_lab(lab), switch, compiler), policies)
-    own.check(topology, clock, transport)
+    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code)
+    wanted.check(clock)
+    with session_on(wanted, clock, progress) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def session_on(wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None) -> Iterator[Session]:
+    """As `session_for`, of a lab that was checked (`WantedLab.check`)."""
+    lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":
@@ -90,9 +101,11 @@ def session_for(
     run = RunDir(topology.lab.name)
     ours = not run.exists() or lifecycle.is_dead(run)
     if ours:
-        lifecycle.up(lab, transport, progress, switch=switch, compiler=compiler)
+        lifecycle.bring_up(wanted, progress)
     else:
-        check_usable(run, transport=transport, switch=switch, compiler=compiler)
+        check_usable(run, transport=transport, switch=wanted.switch, compiler=wanted.compiler)
+        if not own.same(topology, load_lab(run.lab_file)):
+            raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
     first = None
     try:
         session = RealSession(topology.lab.name, fresh=ours)
@@ -252,6 +265,7 @@ def execute(
     folder: pathlib.Path | None = None,
     live: bool = True,
     progress: Callable[[str], None] = lambda text: None,
+    trust_code: bool = False,
 ) -> Outcome:
     """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
 
@@ -260,12 +274,16 @@ def execute(
         WriteError: a result could not be written.
     """
     clock = clock or experiment.clock
-    chosen = forwarders.chosen(load_lab(experiment.lab), experiment.switch, experiment.compiler)
-    topology = own.chosen(chosen, experiment.policies)
-    forwarders.check_clock(topology, clock)
-    own.check(topology, clock, experiment.transport)
-    if clock == "real":
-        forwarders.check(topology)
+    wanted = WantedLab.of(
+        experiment.lab,
+        experiment.transport,
+        switch=experiment.switch,
+        compiler=experiment.compiler,
+        policies=experiment.policies,
+        trust_code=trust_code,
+    )
+    wanted.check(clock)
+    topology = wanted.topology
     check(experiment, topology)
     workload = experiment.workload
     folder = folder or resultdir.default_folder(experiment.name, clock)
@@ -277,15 +295,7 @@ def execute(
     ):
         document = program = None
         try:
-            with session_for(
-                experiment.lab,
-                clock,
-                experiment.transport,
-                progress,
-                experiment.switch,
-                experiment.compiler,
-                experiment.policies,
-            ) as session:
+            with session_on(wanted, clock, progress) as session:
                 progress("running")
                 # From here on whatever comes is brought to its end: the run, the lab, the report.
                 interruption.patient = True

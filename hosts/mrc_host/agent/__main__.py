@@ -4,7 +4,7 @@
 
 It reads each host's configuration, opens a ring on every port, serves a control socket for each host and beside it one
 for programs (SOCKET with the suffix .verbs), and runs until SIGTERM or SIGINT. Exit code 2: unusable configuration; 1:
-a port could not be opened.
+a port could not be opened, or a policy made a mistake.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mrc_host.drivers.raw import RawDriver, Station
 from mrc_host.drivers.surface import RING_PACKETS
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
+from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_host.verbs.connection import verbs_socket
 
@@ -140,7 +141,11 @@ def main(argv: list[str]) -> int:
                 station.close()
             print(f"mrc_host.agent: {node.name}: {error.strerror or error}", file=sys.stderr)
             return 1
-    serve(nodes, stations, argv[1::2])
+    try:
+        serve(nodes, stations, argv[1::2])
+    except PolicyError as error:
+        print(f"mrc_host.agent: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
