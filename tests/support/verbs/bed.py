@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import ipaddress
 import json
 import os
 import pathlib
@@ -30,18 +31,19 @@ from mrc_host.verbs.connection import verbs_socket
 
 PORTS = 2
 PACKETS = 4096
+DESTINATION = slice(24, 40)  # of an IPv6 packet
 #: Short retries: a silent peer is given up after some tenths of a second, on a machine that others use as well.
 RELIABILITY = {"timeout": 14, "linear_cnt": 2, "exp_cnt": 3}
 
 
 class WireEnd:
-    """One end of a link in memory, as a station sees a port's ring."""
+    """One end of a network in memory, as a station sees a port's ring: `others` has the ends of other hosts, by address."""
 
     interface = "lo"
     tx_errors = 0
 
     def __init__(self) -> None:
-        self.other: WireEnd = self
+        self.others: dict[bytes, WireEnd] = {}
         self.frames: deque[tuple[int, bytes]] = deque()
         self.signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.cut = False
@@ -62,14 +64,17 @@ class WireEnd:
         return count
 
     def send(self, packets: Iterable[bytes]) -> int:
-        other, count = self.other, 0
+        count, told = 0, set()
         for packet in packets:
             count += 1
-            if self.cut or len(other.frames) >= PACKETS:
+            other = self.others.get(packet[DESTINATION])
+            if other is None or self.cut or len(other.frames) >= PACKETS:
                 self.dropped += 1
             else:
                 other.frames.append((time.time_ns(), packet))
-        os.eventfd_write(other.signal, 1)
+                told.add(other)
+        for other in told:
+            os.eventfd_write(other.signal, 1)
         return count
 
     def kernel_drops(self) -> int:
@@ -96,17 +101,21 @@ def document(index: int, **changes: Any) -> dict[str, Any]:
 
 
 class Bed:
-    """Two hosts, port to port; `loop` serves them until `stop`."""
+    """`hosts` of them (two), port to port in each plane; `run` serves them until `driver.stop`."""
 
-    def __init__(self, folder: pathlib.Path, **changes: Any) -> None:
+    def __init__(self, folder: pathlib.Path, *, hosts: int = 2, **changes: Any) -> None:
         self.folder = folder
         self.nodes = [
             HostNode(load(document(index, **json.loads(json.dumps(changes)))), random.Random(index + 7))
-            for index in range(2)
+            for index in range(hosts)
         ]
         ends = [[WireEnd() for _ in range(PORTS)] for _ in self.nodes]
-        for first, second in zip(*ends, strict=True):
-            first.other, second.other = second, first
+        for index, node in enumerate(self.nodes):
+            address = ipaddress.IPv6Address(node.config.address).packed
+            for other, own in enumerate(ends):
+                if other != index:
+                    for port, end in enumerate(own):
+                        end.others[address] = ends[index][port]
         self.ends = ends
         self.stations = [
             Station(node.datapath, rings, node.config.rate_bps, node.packet_bytes)
@@ -141,7 +150,7 @@ def bed(folder: pathlib.Path, **changes: Any) -> Iterator[Bed]:
     try:
         yield made
         assert thread.is_alive(), "the agents' loop has died"
-        assert [node.faults for node in made.nodes] == [0, 0]
+        assert not any(node.faults for node in made.nodes)
     finally:
         made.driver.stop()
         thread.join(30)

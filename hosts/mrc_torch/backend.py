@@ -1,0 +1,444 @@
+"""The backend `mrc` of torch.distributed: its interface on one side, `Collectives` on the other, and nothing between.
+
+Errors: `wait` of a work raises. A future's callback raises, chained behind one whose result is always a value: an
+exception that is set on a future of Python's is a value to the C++ of DDP, which ends the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from mrc_torch.collectives import Collectives
+from mrc_torch.numbers import Array
+from mrc_torch.work import Work
+
+NAME: Final = "mrc"
+_OPERATIONS: Final = (
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.AVG, "avg"),
+    (dist.ReduceOp.PRODUCT, "product"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.BAND, "band"),
+    (dist.ReduceOp.BOR, "bor"),
+    (dist.ReduceOp.BXOR, "bxor"),
+)
+
+
+def _operation(op: Any) -> str:
+    for known, name in _OPERATIONS:
+        if op == known:
+            return name
+    raise ValueError(f"mrc has no reduction {op}; known: {', '.join(name for _, name in _OPERATIONS)}")
+
+
+class _Buffers:
+    """Tensors as arrays that share their memory; those that have gaps through a copy, which `back` undoes."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[Tensor, Tensor]] = []
+
+    def _dense(self, tensor: Tensor, written: bool) -> Tensor:
+        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+            raise ValueError(f"mrc moves dense tensors of the CPU, not {tensor.layout} of {tensor.device}")
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            return tensor
+        copy = tensor.contiguous()
+        if written:
+            self._copies.append((tensor, copy))
+        return copy
+
+    def bytes(self, tensor: Tensor, *, written: bool = False) -> Array:
+        """Of any type, as bytes."""
+        row = self._dense(tensor, written).reshape(-1)
+        found: Array = row.view(torch.uint8).numpy() if row.numel() else np.empty(0, np.uint8)
+        return found
+
+    def numbers(self, tensor: Tensor, *, written: bool = False) -> tuple[Array, str]:
+        """As elements, with the name of their type."""
+        row = self._dense(tensor, written).reshape(-1)
+        kind = str(row.dtype).removeprefix("torch.")
+        if row.dtype is torch.bfloat16:
+            return row.view(torch.int16).numpy().view(np.uint16), kind
+        return row.numpy(), kind
+
+    def back(self) -> None:
+        """What was written into copies goes where it belongs."""
+        for tensor, copy in self._copies:
+            tensor.copy_(copy)
+
+
+class MrcWork(dist.Work):
+    """Ends when all its works have; the first error is its own.
+
+    Args:
+        works: of `Collectives`.
+        tensors: the result.
+        then: done before it ends, if it ends well.
+    """
+
+    def __init__(self, works: Sequence[Work], tensors: list[Tensor], then: Callable[[], None]) -> None:
+        super().__init__()
+        self._works = list(works)
+        self._tensors = tensors
+        self._then = then
+        self._left = len(self._works)
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._future: Future[Any] | None = None
+        for work in self._works:
+            work.when_done(self._one)
+        if not self._works:
+            self._end()
+
+    def _one(self, work: Work) -> None:
+        with self._lock:
+            self._error = self._error or work.error
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._end()
+
+    def _end(self) -> None:
+        if self._error is None:
+            try:
+                self._then()
+            except Exception as error:  # noqa: BLE001 - of copying back; whoever waits hears of it
+                self._error = error
+        with self._lock:
+            self._ended.set()
+            future = self._future
+        if future is not None:
+            future.set_result(None)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Returns when it has ended well; raises otherwise. A timeout of 0 means for ever, as everywhere in torch."""
+        seconds = timeout.total_seconds()
+        if not self._ended.wait(seconds if seconds > 0 else None):
+            raise RuntimeError(f"{', '.join(work.name for work in self._works)}: not ended within {seconds:g} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._ended.is_set()
+
+    def is_success(self) -> bool:
+        """Whether it has ended well."""
+        return self._ended.is_set() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """What it ended with."""
+        return self._error
+
+    def result(self) -> list[Tensor]:
+        """The tensors it was about."""
+        return self._tensors
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Who sent what a receive from anybody got."""
+        found = self._works[0].source if self._works else None
+        return -1 if found is None else found
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Future[Any]:
+        """Its future; see the module's docstring."""
+        with self._lock:
+            base = self._future
+            if base is None:
+                base = self._future = Future()
+                if self._ended.is_set():
+                    base.set_result(None)
+        return base.then(self._value)
+
+    def _value(self, _: Future[Any]) -> list[Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._tensors
+
+
+class ProcessGroupMrc(dist.ProcessGroup):
+    """A group of torch.distributed over `Collectives`.
+
+    A subclass of `ProcessGroup`, which is what torch 2.6 to 2.13 let Python derive from; where they renamed a method it
+    has both names.
+    """
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta = timedelta(minutes=30), *, device: str | None = None
+    ) -> None:
+        super().__init__(rank, size)
+        self._rank_here = rank
+        self._world = size
+        self._name = ""
+        self._description = ""
+        self.collectives = Collectives(store, rank, size, device=device, timeout=timeout.total_seconds())
+
+    # -- who it is -----------------------------------------------------------------------------------------------
+
+    def rank(self) -> int:
+        """This rank's number in the group."""
+        return self._rank_here
+
+    def size(self) -> int:
+        """Of the group."""
+        return self._world
+
+    getRank = rank  # noqa: N815 - names that the C++ side looks for
+    getSize = size  # noqa: N815
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """mrc."""
+        return NAME
+
+    name = _get_backend_name = getBackendName
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    def _set_group_desc(self, description: str) -> None:
+        self._description = description
+
+    setGroupName = _set_group_name  # noqa: N815
+    setGroupDesc = _set_group_desc  # noqa: N815
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """The name under which torch knows it."""
+        return self._name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """What it is for."""
+        return self._description
+
+    @property
+    def group_name(self) -> str:
+        """The name under which torch knows it."""
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        """What it is for."""
+        return self._description
+
+    def shutdown(self) -> None:
+        """Leaves the group."""
+        self.collectives.close()
+
+    def abort(self) -> None:
+        """Leaves the group; what is under way ends with an error."""
+        self.collectives.close()
+
+    def __repr__(self) -> str:
+        return f"<mrc group {self._name} rank {self._rank_here} of {self._world}>"
+
+    # -- reductions ----------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> MrcWork:
+        """In place."""
+        return self.allreduce_coalesced(tensors if isinstance(tensors, list) else [tensors], opts)
+
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> MrcWork:
+        """In place, tensors of one type as if they were one."""
+        op = _operation(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if opts is not None else dist.ReduceOp.SUM)
+        buffers = _Buffers()
+        by_kind: dict[str, list[Array]] = {}
+        for tensor in tensors:
+            array, kind = buffers.numbers(tensor, written=True)
+            by_kind.setdefault(kind, []).append(array)
+        works = [self.collectives.all_reduce_coalesced(arrays, op, kind=kind) for kind, arrays in by_kind.items()]
+        return MrcWork(works, tensors, buffers.back)
+
+    def reduce(self, tensors: list[Tensor], opts: Any) -> MrcWork:
+        """At the root, in place."""
+        buffers = _Buffers()
+        array, kind = buffers.numbers(tensors[0], written=True)
+        work = self.collectives.reduce(array, opts.rootRank, _operation(opts.reduceOp), kind=kind)
+        return MrcWork([work], tensors, buffers.back)
+
+    def reduce_scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
+        """Of a list of tensors."""
+        buffers = _Buffers()
+        out, kind = buffers.numbers(output_tensors[0], written=True)
+        rows = [buffers.numbers(tensor)[0] for tensor in input_tensors[0]]
+        work = self.collectives.reduce_scatter_parts(out, rows, _operation(opts.reduceOp), kind=kind)
+        return MrcWork([work], output_tensors, buffers.back)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:  # noqa: A002
+        """Of one tensor."""
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None
+    ) -> MrcWork:
+        """Of one tensor each."""
+        op = _operation(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
+        buffers = _Buffers()
+        works = []
+        for output, tensor in zip(output_tensors, input_tensors, strict=True):
+            out, kind = buffers.numbers(output, written=True)
+            works.append(self.collectives.reduce_scatter(out, buffers.numbers(tensor)[0], op, kind=kind))
+        return MrcWork(works, output_tensors, buffers.back)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # -- what only moves bytes -----------------------------------------------------------------------------------
+
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> MrcWork:
+        """From the root."""
+        buffers = _Buffers()
+        root = opts.rootRank
+        works = [
+            self.collectives.broadcast(buffers.bytes(tensor, written=self._rank_here != root), root)
+            for tensor in tensors
+        ]
+        return MrcWork(works, tensors, buffers.back)
+
+    def allgather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
+        """Into a list of tensors."""
+        buffers = _Buffers()
+        rows = [buffers.bytes(tensor, written=True) for tensor in output_tensors[0]]
+        work = self.collectives.all_gather_parts(rows, buffers.bytes(input_tensors[0]))
+        return MrcWork([work], output_tensors[0], buffers.back)
+
+    def allgather_coalesced(
+        self, output_lists: list[list[Tensor]], input_list: list[Tensor], opts: Any = None
+    ) -> MrcWork:
+        """Several; `output_lists[r]` has those of rank r."""
+        buffers = _Buffers()
+        works = [
+            self.collectives.all_gather_parts(
+                [buffers.bytes(tensors[index], written=True) for tensors in output_lists], buffers.bytes(tensor)
+            )
+            for index, tensor in enumerate(input_list)
+        ]
+        return MrcWork(works, [tensor for tensors in output_lists for tensor in tensors], buffers.back)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:  # noqa: A002
+        """Into one tensor."""
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(
+        self, output_lists: list[Tensor], input_list: list[Tensor], opts: Any = None
+    ) -> MrcWork:
+        """Into one tensor each."""
+        buffers = _Buffers()
+        works = [
+            self.collectives.all_gather(buffers.bytes(output, written=True), buffers.bytes(tensor))
+            for output, tensor in zip(output_lists, input_list, strict=True)
+        ]
+        return MrcWork(works, output_lists, buffers.back)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any) -> MrcWork:
+        """At the root."""
+        buffers = _Buffers()
+        rows = None
+        if self._rank_here == opts.rootRank:
+            rows = [buffers.bytes(tensor, written=True) for tensor in output_tensors[0]]
+        work = self.collectives.gather(rows, buffers.bytes(input_tensors[0]), opts.rootRank)
+        return MrcWork([work], output_tensors[0] if rows else [], buffers.back)
+
+    def scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
+        """From the root."""
+        buffers = _Buffers()
+        rows = None
+        if self._rank_here == opts.rootRank:
+            rows = [buffers.bytes(tensor) for tensor in input_tensors[0]]
+        work = self.collectives.scatter(buffers.bytes(output_tensors[0], written=True), rows, opts.rootRank)
+        return MrcWork([work], output_tensors, buffers.back)
+
+    def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
+        """Lists of tensors."""
+        buffers = _Buffers()
+        work = self.collectives.all_to_all_parts(
+            [buffers.bytes(tensor, written=True) for tensor in output_tensors],
+            [buffers.bytes(tensor) for tensor in input_tensors],
+        )
+        return MrcWork([work], output_tensors, buffers.back)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,  # noqa: A002
+        output_split_sizes: list[int],
+        input_split_sizes: list[int],
+        opts: Any = None,
+    ) -> MrcWork:
+        """One tensor, cut along its first dimension: evenly, or as it is said."""
+        buffers = _Buffers()
+        outs = self._cut(buffers.bytes(output, written=True), output, output_split_sizes, "output")
+        rows = self._cut(buffers.bytes(input), input, input_split_sizes, "input")
+        return MrcWork([self.collectives.all_to_all_parts(outs, rows)], [output], buffers.back)
+
+    alltoall_base = all_to_all_single
+
+    def _cut(self, row: Array, tensor: Tensor, splits: list[int], name: str) -> list[Array]:
+        length = tensor.shape[0] if tensor.dim() else 1
+        if not splits:
+            if length % self._world:
+                raise ValueError(f"{name}: {length} rows are not divisible by {self._world} ranks; give split sizes")
+            splits = [length // self._world] * self._world
+        if len(splits) != self._world or sum(splits) != length:
+            raise ValueError(f"{name}: split sizes {splits} of {length} rows for {self._world} ranks")
+        width = len(row) // length if length else 0
+        bounds = [0, *np.cumsum(splits).tolist()]
+        return [row[low * width : high * width] for low, high in zip(bounds, bounds[1:], strict=False)]
+
+    def barrier(self, opts: Any = None) -> MrcWork:
+        """Ends when all have called it."""
+        return MrcWork([self.collectives.barrier()], [], _nothing)
+
+    # -- between two ranks ---------------------------------------------------------------------------------------
+
+    def send(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
+        """To a rank."""
+        return MrcWork([self.collectives.send(_Buffers().bytes(tensors[0]), rank, tag)], tensors, _nothing)
+
+    def recv(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
+        """From a rank."""
+        buffers = _Buffers()
+        work = self.collectives.receive(buffers.bytes(tensors[0], written=True), rank, tag)
+        return MrcWork([work], tensors, buffers.back)
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> MrcWork:
+        """From whoever sends."""
+        buffers = _Buffers()
+        work = self.collectives.receive(buffers.bytes(tensors[0], written=True), None, tag)
+        return MrcWork([work], tensors, buffers.back)
+
+
+def _nothing() -> None:
+    """There is nothing to copy back."""
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMrc:
+    """What torch calls for `init_process_group("mrc")` and `new_group`."""
+    return ProcessGroupMrc(store, rank, size, timeout)
+
+
+def register() -> None:
+    """Makes the backend known to torch."""
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, create, devices=["cpu"])

@@ -1,0 +1,461 @@
+"""A group of ranks with a queue pair between any two: operations in order, messages between ranks, deaths.
+
+One thread per group takes completions; whoever starts an operation posts its first writes itself. Collective operations
+are generators (`algorithms`), done one after the other as they were called; messages between two ranks do not wait for
+them. While anything is under way, a peer that has been silent for `PING_AFTER_S` is written to: its host answers, or
+not. The first error ends the group: all that is under way and all that comes later ends with it, and every other rank
+is told who is to blame.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Final
+
+from mrc_host import verbs
+from mrc_host.verbs import VerbsError, WcOpcode, WcStatus
+from mrc_torch import devices
+from mrc_torch.errors import ClosedError, CollectiveError, RankDeadError, RankSilentError
+from mrc_torch.link import AREA_BYTES, CAP, MAX_RANKS, RECEIVES, SLOT_BYTES, SLOTS, Link, Receive, Send, Sink, Transfer, Word
+from mrc_torch.stores import Store
+from mrc_torch.work import Work
+
+PING_AFTER_S: Final = 0.5
+TICK_S: Final = 0.1
+CLOSE_S: Final = 5.0
+FORMAT: Final = 1
+_BATCH: Final = 64
+_MESSAGE_KEYS: Final = 1 << 63
+#: Why a queue pair of ours went to ERR, as the agent says it; and what that means of the peer.
+_WHY: Final = {
+    "remote operation error": "its program has ended",
+    "retry counter exceeded": "its host does not answer: the agent is gone, or no path is left",
+    "the peer's endpoint has started again since": "the agent of its host has started again",
+}
+
+#: What an operation waits for: transfers that must be done.
+Steps = Generator[Iterable[Transfer], None, None]
+
+
+class _Task:
+    """A collective operation that has been called."""
+
+    def __init__(self, work: Work, steps: Steps) -> None:
+        self.work = work
+        self.steps = steps
+        self.waiting: list[Transfer] = []
+        self.began = 0.0  # when it was its turn
+
+
+class Group:
+    """See the module's docstring.
+
+    Args:
+        store: where its ranks meet; no other group may use the same keys.
+        rank: this one's number, from 0.
+        size: how many there are.
+        device: a host's name or the path of its agent's socket; None: `MRC_DEVICE` of the environment.
+        timeout: seconds that an operation may take from its turn on, and that a rank may take to come.
+
+    Raises:
+        CollectiveError: not all ranks came in time.
+        VerbsError: the device refuses something.
+    """
+
+    def __init__(
+        self, store: Store, rank: int, size: int, *, device: str | None = None, timeout: float = 1800.0
+    ) -> None:
+        if not 0 <= rank < size <= MAX_RANKS:
+            raise ValueError(f"rank {rank} of {size}: ranks count from 0, and a group has at most {MAX_RANKS}")
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self.error: BaseException | None = None
+        self.host = ""
+        self._lock = threading.RLock()
+        self._tasks: deque[_Task] = deque()
+        self._transfers: set[Transfer] = set()  # between ranks, with a work of their own
+        self._began: dict[Transfer, float] = {}
+        self._anyone: dict[int, deque[Receive]] = {}
+        self._finished: list[tuple[Work, BaseException | None]] = []
+        self._count = 0  # of collective operations
+        self._closing = False
+        self._stopped = False
+        self.links: dict[int, Link] = {}
+        self._by_qp: dict[int, Link] = {}
+        self._context: verbs.Context | None = None
+        self._thread: threading.Thread | None = None
+        if size > 1:
+            self._context = devices.acquire(device)
+            try:
+                self._connect(self._context, store)
+            except BaseException:
+                self._release()
+                raise
+            self._thread = threading.Thread(target=self._run, name=f"mrc group {rank}/{size}", daemon=True)
+            self._thread.start()
+        _OPEN.add(self)
+
+    # -- beginning and end ---------------------------------------------------------------------------------------
+
+    def _connect(self, context: verbs.Context, store: Store) -> None:
+        self.host = context.host
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        self._domain = verbs.ProtectionDomain(context)
+        self._channel = verbs.CompletionChannel(context)
+        entries = len(others) * (CAP.max_send_wr + CAP.max_recv_wr)
+        self._cq = verbs.CompletionQueue(context, entries, self._channel)
+        self._region = verbs.MemoryRegion(self._domain, 2 * AREA_BYTES * len(others))
+        documents: dict[int, object] = {}
+        for index, rank in enumerate(others):
+            qp = verbs.QueuePair(self._domain, self._cq, cap=CAP)
+            at = 2 * AREA_BYTES * index
+            link = Link(rank, qp, self._region, at, at + AREA_BYTES, self._ended, self._from_anyone)
+            self.links[rank] = self._by_qp[qp.qp_num] = link
+            documents[rank] = {"qp": qp.document(), "slots": [self._region.addr + link.receive_at, self._region.rkey]}
+        own = {"format": [FORMAT, SLOTS, SLOT_BYTES], "host": self.host, "size": self.size, "ranks": documents}
+        store.set(f"mrc/{self.rank}", json.dumps(own))
+        for rank, link in self.links.items():
+            theirs = json.loads(self._come(store, f"mrc/{rank}", rank))
+            if theirs["format"] != own["format"] or theirs["size"] != self.size:
+                raise CollectiveError(f"rank {rank} has another version of this package, or of the group's size")
+            document = theirs["ranks"][str(self.rank)]
+            link.host = theirs["host"]
+            link.remote_addr, link.rkey = document["slots"]
+            link.qp.connect(document["qp"])
+            link.qp.post_recv(0, RECEIVES)
+        store.set(f"mrc/{self.rank}/ready", "1")
+        for rank in others:
+            self._come(store, f"mrc/{rank}/ready", rank)
+        now = time.monotonic()
+        for link in self.links.values():
+            link.heard = now
+
+    def _come(self, store: Store, key: str, rank: int) -> bytes:
+        try:
+            return store.get(key)
+        except (RuntimeError, OSError) as error:  # torch's stores have errors of their own, which are RuntimeErrors
+            raise CollectiveError(f"rank {rank} of {self.size} has not come to the group: {error}") from error
+
+    def close(self, timeout: float = CLOSE_S) -> None:
+        """Leaves the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""
+        _OPEN.discard(self)
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            if self.error is None:
+                self._give_up(ClosedError(f"rank {self.rank} has left the group"))
+                for link in self._living():
+                    link.say(Word.BYE)
+        deadline = time.monotonic() + timeout
+        while self._thread is not None and time.monotonic() < deadline:
+            with self._lock:
+                if self._stopped or all(link.idle for link in self._living()):
+                    break
+            time.sleep(0.001)
+        self._stopped = True
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._flush()
+        self._release()
+
+    def _release(self) -> None:
+        context, self._context = self._context, None
+        if context is None:
+            return
+        with contextlib.suppress(VerbsError, AttributeError):  # the agent may be gone; the rest may not be made yet
+            for link in self.links.values():
+                link.qp.destroy()
+            self._cq.destroy()
+            self._channel.destroy()
+            self._region.destroy()
+            self._domain.destroy()
+        devices.release(context)
+
+    def _living(self) -> list[Link]:
+        return [link for link in self.links.values() if not link.dead and not link.left]
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def run(self, name: str, steps: Callable[[int], Steps]) -> Work:
+        """Calls a collective operation: `steps(number)` is its generator, with the number that its keys are made of."""
+        with self._lock:
+            self._count += 1
+            work = Work(f"{name} (operation {self._count} of rank {self.rank})")
+            if self._usable(work):
+                self._tasks.append(_Task(work, steps(self._count)))
+                with self._posting():
+                    self._advance()
+        self._flush()
+        return work
+
+    def message(self, name: str, rank: int | None, tag: int, data: memoryview | tuple[int, Sink]) -> Work:
+        """Sends bytes to a rank, or receives so many into a sink, from one or (None) from anybody."""
+        if rank is not None and (rank not in self.links):
+            raise ValueError(f"{name}: rank {rank} is no other rank of a group of {self.size}")
+        key = _MESSAGE_KEYS | tag & _MESSAGE_KEYS - 1
+        with self._lock:
+            work = Work(f"{name} (tag {tag})")
+            if self._usable(work):
+                transfer: Transfer
+                with self._posting():
+                    if isinstance(data, memoryview):
+                        assert rank is not None
+                        transfer = Send(self.links[rank], key, data, work)
+                        self._note(transfer)
+                        self._guarded(self.links[rank].send, transfer)
+                    elif rank is not None:
+                        transfer = Receive(self.links[rank], key, *data, work)
+                        self._note(transfer)
+                        self._guarded(self.links[rank].receive, transfer)
+                    else:
+                        transfer = Receive(None, key, *data, work)
+                        self._note(transfer)
+                        self._guarded(self._receive_from_anyone, transfer)
+                    self._advance()
+        self._flush()
+        return work
+
+    def _usable(self, work: Work) -> bool:
+        if self.error is not None:
+            self._finished.append((work, self.error))
+        return self.error is None
+
+    def _note(self, transfer: Transfer) -> None:
+        self._transfers.add(transfer)
+        self._began[transfer] = time.monotonic()
+
+    def _receive_from_anyone(self, transfer: Receive) -> None:
+        if not any(link.claim(transfer) for link in self.links.values()):
+            self._anyone.setdefault(transfer.key, deque()).append(transfer)
+        for link in self.links.values():
+            link.empty()
+            link.pump()
+
+    def _from_anyone(self, key: int) -> Receive | None:
+        posted = self._anyone.get(key)
+        return posted.popleft() if posted else None
+
+    # -- what generators use; the lock is held ----------------------------------------------------------------------
+
+    def send(self, number: int, step: int, rank: int, view: memoryview) -> Send:
+        """Sends a message of an operation."""
+        transfer = Send(self.links[rank], number << 16 | step, view)
+        self.links[rank].send(transfer)
+        return transfer
+
+    def receive(self, number: int, step: int, rank: int, size: int, sink: Sink) -> Receive:
+        """Receives a message of an operation."""
+        transfer = Receive(self.links[rank], number << 16 | step, size, sink)
+        self.links[rank].receive(transfer)
+        return transfer
+
+    # -- progress; the lock is held ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _posting(self) -> Iterator[None]:
+        """One wake-up of the agent for all that is posted; an error of the device ends the group."""
+        try:
+            assert self._context is not None or not self.links
+            if self._context is None:
+                yield
+            else:
+                with self._context.batch():
+                    yield
+        except OSError as error:
+            self._fail(self._own(error))
+
+    def _guarded(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except (CollectiveError, ValueError) as error:
+            self._fail(error)
+
+    def _ended(self, transfer: Transfer) -> None:
+        transfer.done = True
+        if transfer.work is not None:
+            self._transfers.discard(transfer)
+            self._began.pop(transfer, None)
+            transfer.work.source = transfer.link.rank if transfer.link is not None else None
+            self._finished.append((transfer.work, None))
+
+    def _advance(self) -> None:
+        """Lets the oldest operation go on, and those after it."""
+        while self._tasks and self.error is None:
+            task = self._tasks[0]
+            if not task.began:
+                task.began = time.monotonic()
+            if not all(each.done for each in task.waiting):
+                return
+            try:
+                task.waiting = list(next(task.steps))
+            except StopIteration:
+                self._tasks.popleft()
+                self._finished.append((task.work, None))
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one
+                self._fail(error)
+
+    def _flush(self) -> None:
+        """Tells those who wait; not under the lock, for they may do anything."""
+        while True:
+            with self._lock:
+                if not self._finished:
+                    return
+                work, error = self._finished.pop(0)
+            work.finish(error)
+
+    # -- errors; the lock is held -----------------------------------------------------------------------------------
+
+    def _own(self, error: OSError) -> CollectiveError:
+        return RankDeadError(self.rank, f"rank {self.rank} (this one, host {self.host}): {error}")
+
+    def _give_up(self, error: BaseException) -> None:
+        """Ends all that is under way and all that comes later with an error."""
+        if self.error is not None:
+            return
+        self.error = error
+        works = [task.work for task in self._tasks]
+        works += [transfer.work for transfer in self._transfers if transfer.work is not None]
+        for task in self._tasks:
+            task.steps.close()
+        self._tasks.clear()
+        self._transfers.clear()
+        self._began.clear()
+        self._anyone.clear()
+        for link in self.links.values():
+            link.posted.clear()
+            if not isinstance(error, ClosedError):
+                link.outgoing.clear()
+        self._finished += [(work, error) for work in works]
+
+    def _fail(self, error: BaseException, blamed: int | None = None) -> None:
+        """As `_give_up`, and tells the others."""
+        if self.error is not None:
+            return
+        self._give_up(error)
+        word = Word.DEAD if isinstance(error, RankDeadError) else Word.GAVE_UP
+        if isinstance(error, RankDeadError | RankSilentError):
+            blamed = error.rank
+        for link in self._living():
+            with contextlib.suppress(OSError):
+                link.say(word, self.rank if blamed is None else blamed)
+
+    def _lost(self, link: Link, status: WcStatus) -> None:
+        """A queue pair is in ERR."""
+        if link.dead:
+            return
+        link.dead = True
+        if link.left and not link.awaited:
+            return
+        try:
+            why = link.qp.query().why
+        except VerbsError as error:
+            self._fail(self._own(error))
+            return
+        reason = _WHY.get(why, why or verbs.status_text(status))
+        self._fail(RankDeadError(link.rank, f"rank {link.rank} (host {link.host}) is dead: {reason}"))
+
+    def _heard(self, link: Link, word: Word, rank: int) -> None:
+        if word is Word.DEAD:
+            host = self.links[rank].host if rank in self.links else self.host
+            text = f"rank {rank} (host {host}) is dead: rank {link.rank} says so"
+            self._fail(RankDeadError(rank, text))
+        elif word is Word.GAVE_UP:
+            about = "" if rank == link.rank else f" because of rank {rank}"
+            self._fail(CollectiveError(f"rank {link.rank} (host {link.host}) has given up{about}; its own error says why"))
+        elif word is Word.BYE:
+            link.left = True
+
+    def _check_left(self) -> None:
+        for link in self.links.values():
+            if link.left and link.awaited and self.error is None:
+                self._fail(CollectiveError(f"rank {link.rank} (host {link.host}) has left the group"))
+
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                done = self._cq.wait(TICK_S, _BATCH)
+            except OSError as error:
+                with self._lock:
+                    self._stopped = True
+                    self._fail(self._own(error))
+                self._flush()
+                return
+            with self._lock, self._posting():
+                try:
+                    for completion in done:
+                        self._completed(completion)
+                    self._advance()
+                    self._check_left()
+                    self._tick()
+                except OSError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the other ranks wait for this one
+                    self._fail(error)
+            self._flush()
+
+    def _completed(self, completion: verbs.WorkCompletion) -> None:
+        link = self._by_qp[completion.qp_num]
+        if completion.status is not WcStatus.SUCCESS:
+            self._lost(link, completion.status)
+            return
+        link.heard = time.monotonic()
+        if completion.opcode is WcOpcode.RDMA_WRITE:
+            link.written(completion.wr_id)
+        elif not link.dead:
+            try:
+                self._heard(link, *link.heard_word(completion.imm_data, completion.byte_len))
+            except (CollectiveError, ValueError) as error:
+                self._fail(error)
+
+    def _tick(self) -> None:
+        """Asks whether the silent ones live, and ends what takes too long."""
+        if self.error is not None or not (self._tasks or self._transfers):
+            return
+        now = time.monotonic()
+        since = min([self._tasks[0].began] if self._tasks else self._began.values())
+        for link in self._living():
+            if now - max(link.heard, since) > PING_AFTER_S:
+                link.ping()
+        if self._tasks and now - self._tasks[0].began > self.timeout:
+            self._late(self._tasks[0].work, [each for each in self._tasks[0].waiting if not each.done])
+        for transfer in self._transfers:
+            if now - self._began[transfer] > self.timeout and transfer.work is not None:
+                self._late(transfer.work, [transfer])
+                return
+
+    def _late(self, work: Work, waiting: list[Transfer]) -> None:
+        link = next((each.link for each in waiting if isinstance(each, Receive) and each.link is not None), None)
+        link = link or next((each.link for each in waiting if each.link is not None), None)
+        text = f"{work.name} has not ended within {self.timeout:g} s"
+        if link is None:
+            self._fail(CollectiveError(f"{text}: nobody has sent anything"))
+        else:
+            self._fail(
+                RankSilentError(link.rank, f"{text}: rank {link.rank} (host {link.host}) lives and does not do its part")
+            )
+
+
+_OPEN: Final[weakref.WeakSet[Group]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """What has been sent must arrive, also from a program that ends without a word."""
+    for group in list(_OPEN):
+        with contextlib.suppress(Exception):
+            group.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,59 @@
+"""What an operation in progress is to its caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from mrc_torch.errors import CollectiveError
+
+
+class Work:
+    """An operation in progress: `wait` for it, or ask. Any thread may.
+
+    Args:
+        name: of the operation, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        #: Of a receive from anybody: who sent.
+        self.source: int | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._then: list[Callable[[Work], None]] = []
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when it has ended well.
+
+        Raises:
+            CollectiveError: it has not; or it has not ended within `timeout` seconds (None: for ever).
+        """
+        if not self._done.wait(timeout):
+            raise CollectiveError(f"{self.name} has not ended within {timeout:.1f} s")
+        if self.error is not None:
+            raise self.error
+
+    def when_done(self, call: Callable[[Work], None]) -> None:
+        """Calls when it has ended: at once, or in the thread of the group."""
+        with self._lock:
+            if not self._done.is_set():
+                self._then.append(call)
+                return
+        call(self)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """It has ended. What is to be called is called here, so no lock may be held."""
+        with self._lock:
+            if self._done.is_set():
+                return
+            self.error = error
+            self._done.set()
+            calls, self._then = self._then, []
+        for call in calls:
+            call(self)

@@ -1,0 +1,252 @@
+"""The backend `mrc` of torch.distributed: what its groups compute is what gloo's compute; errors come out of `wait`."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="torch is not installed (pip install mrclab[torch])")
+
+import torch.distributed as dist  # noqa: E402
+
+from mrc_torch import CollectiveError  # noqa: E402
+from mrc_torch.backend import ProcessGroupMrc  # noqa: E402
+from support.verbs.bed import Bed, bed  # noqa: E402
+from support.verbs.ranks import SECONDS, at_once  # noqa: E402
+
+LARGEST = 4
+TIMEOUT = timedelta(seconds=SECONDS)
+KINDS = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8"]
+SHAPES = [(), (0,), (5,), (3, 4), (2, 0, 3), (40_001,)]
+OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+PROPERTY = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+Groups = dict[int, tuple[list[Any], list[Any]]]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with bed(tmp_path_factory.mktemp("bed"), hosts=LARGEST) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def groups(hosts: Bed) -> Iterator[Groups]:
+    """Of each size ours and gloo's, one rank a thread."""
+    made: Groups = {}
+    for size in range(1, LARGEST + 1):
+        store = dist.HashStore()
+        made[size] = (
+            at_once(
+                size,
+                lambda rank, size=size, store=store: ProcessGroupMrc(
+                    dist.PrefixStore("mrc", store), rank, size, TIMEOUT, device=hosts.path(rank)
+                ),
+            ),
+            at_once(
+                size,
+                lambda rank, size=size, store=store: dist.ProcessGroupGloo(
+                    dist.PrefixStore("gloo", store), rank, size, timeout=TIMEOUT
+                ),
+            ),
+        )
+    yield made
+    for ours, _ in made.values():
+        at_once(len(ours), lambda rank, ours=ours: ours[rank].shutdown())
+
+
+def tensors(kind: str, shape: tuple[int, ...], count: int, seed: int) -> list[Any]:
+    generator = torch.Generator().manual_seed(seed)
+    dtype = getattr(torch, kind)
+    if dtype.is_floating_point:
+        return [(torch.rand(shape, generator=generator) + 0.5).to(dtype) for _ in range(count)]
+    return [torch.randint(0, 4, shape, generator=generator).to(dtype) for _ in range(count)]
+
+
+def both(groups: Groups, size: int, call: Callable[[Any, int], Any]) -> tuple[list[Any], list[Any]]:
+    """What a call gives at all ranks: with our groups, and with gloo's."""
+    ours, gloo = groups[size]
+    return at_once(size, lambda rank: call(ours[rank], rank)), at_once(size, lambda rank: call(gloo[rank], rank))
+
+
+def same(ours: Any, gloo: Any, size: int) -> None:
+    """But for the order of the roundings."""
+    for one, other in zip(ours, gloo, strict=True):
+        if isinstance(one, list):
+            same(one, other, size)
+        elif one.dtype.is_floating_point:
+            torch.testing.assert_close(one, other, rtol=2 * size * torch.finfo(one.dtype).eps, atol=0)
+        else:
+            assert torch.equal(one, other)
+
+
+@given(
+    size=st.integers(1, LARGEST),
+    kind=st.sampled_from(KINDS),
+    shape=st.sampled_from(SHAPES),
+    op=st.sampled_from(list(OPS)),
+    root=st.integers(0, LARGEST - 1),
+    seed=st.integers(0, 1 << 20),
+)
+@PROPERTY
+def test_reductions_are_gloos(
+    groups: Groups, size: int, kind: str, shape: tuple[int, ...], op: str, root: int, seed: int
+) -> None:
+    root %= size
+    rows = tensors(kind, shape, size, seed)
+
+    def call(group: Any, rank: int) -> Any:
+        own, several, at_root = rows[rank].clone(), [rows[rank].clone(), rows[rank].clone()], rows[rank].clone()
+        options = dist.AllreduceOptions()
+        options.reduceOp = OPS[op]
+        coalesced = dist.AllreduceCoalescedOptions()
+        coalesced.reduceOp = OPS[op]
+        reduce = dist.ReduceOptions()
+        reduce.reduceOp, reduce.rootRank = OPS[op], root
+        group.allreduce([own], options).wait(TIMEOUT)
+        group.allreduce_coalesced(several, coalesced).wait(TIMEOUT)
+        group.reduce([at_root], reduce).wait(TIMEOUT)
+        return [own, *several, at_root if rank == root else own]
+
+    same(*both(groups, size, call), size)
+
+
+@given(
+    size=st.integers(1, LARGEST),
+    kind=st.sampled_from([*KINDS, "bool"]),
+    shape=st.sampled_from(SHAPES),
+    root=st.integers(0, LARGEST - 1),
+    seed=st.integers(0, 1 << 20),
+)
+@PROPERTY
+def test_moves_are_gloos(groups: Groups, size: int, kind: str, shape: tuple[int, ...], root: int, seed: int) -> None:
+    root %= size
+    rows = tensors(kind, shape, size * size, seed)
+    empty = lambda: torch.zeros(shape, dtype=getattr(torch, kind))  # noqa: E731
+
+    def call(group: Any, rank: int) -> Any:
+        own, mine = rows[rank], rows[rank * size : (rank + 1) * size]
+        sent = own.clone() if rank == root else empty()
+        listed, at_root, scattered = [empty() for _ in range(size)], [empty() for _ in range(size)], empty()
+        broadcast, gather, scatter = dist.BroadcastOptions(), dist.GatherOptions(), dist.ScatterOptions()
+        broadcast.rootRank = gather.rootRank = scatter.rootRank = root
+        group.broadcast([sent], broadcast).wait(TIMEOUT)
+        group.allgather([listed], [own], dist.AllgatherOptions()).wait(TIMEOUT)
+        group.gather([at_root] if rank == root else [], [own], gather).wait(TIMEOUT)
+        group.scatter([scattered], [mine] if rank == root else [], scatter).wait(TIMEOUT)
+        group.barrier(dist.BarrierOptions()).wait(TIMEOUT)
+        return [sent, listed, at_root if rank == root else listed, scattered]
+
+    same(*both(groups, size, call), size)
+
+
+@given(size=st.integers(2, LARGEST), kind=st.sampled_from(KINDS), length=st.integers(0, 9), seed=st.integers(0, 1 << 20))
+@PROPERTY
+def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: str, length: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    splits = torch.randint(0, length + 1, (size, size), generator=generator).tolist()  # [from][to]
+    rows = [tensors(kind, (sum(splits[rank]), 3), 1, seed + rank)[0] for rank in range(size)]
+
+    def call(group: Any, rank: int) -> Any:
+        incoming = [splits[peer][rank] for peer in range(size)]
+        output = torch.zeros((sum(incoming), 3), dtype=getattr(torch, kind))
+        method = getattr(group, "all_to_all_single", None) or group.alltoall_base
+        method(output, rows[rank], incoming, splits[rank], dist.AllToAllOptions()).wait(TIMEOUT)
+        return [output]
+
+    same(*both(groups, size, call), size)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64"])
+def test_what_gloo_lacks(groups: Groups, kind: str) -> None:
+    """Averages, reduce_scatter, and one tensor for all ranks, against what torch computes."""
+    ours, size = groups[4][0], 4
+    rows = tensors(kind, (size * 5,), size, 3)
+    total = torch.stack(rows).double().sum(0)
+
+    def call(rank: int) -> Any:
+        own, part, listed = rows[rank].clone(), torch.zeros(5, dtype=rows[0].dtype), torch.zeros(5, dtype=rows[0].dtype)
+        gathered = torch.zeros(size * size * 5, dtype=rows[0].dtype)
+        options, scatter = dist.AllreduceOptions(), dist.ReduceScatterOptions()
+        options.reduceOp = dist.ReduceOp.AVG
+        works = [
+            ours[rank].allreduce([own], options),
+            ours[rank].reduce_scatter_single(part, rows[rank], scatter),
+            ours[rank].reduce_scatter([listed], [list(rows[rank].chunk(size))], scatter),
+            ours[rank].all_gather_single(gathered, rows[rank]),
+        ]
+        for work in works:
+            work.wait(TIMEOUT)
+        return own, part, listed, gathered
+
+    for rank, (own, part, listed, gathered) in enumerate(at_once(size, call)):
+        exact = total / size if own.dtype.is_floating_point else (total / size).trunc()
+        tolerance = {"rtol": 5 * torch.finfo(own.dtype).eps if own.dtype.is_floating_point else 0, "atol": 0}
+        torch.testing.assert_close(own.double(), exact, **tolerance)
+        torch.testing.assert_close(part.double(), total[rank * 5 : rank * 5 + 5], **tolerance)
+        assert torch.equal(part, listed)
+        assert torch.equal(gathered, torch.cat(rows))
+
+
+def test_tensors_with_gaps_and_messages(groups: Groups) -> None:
+    ours = groups[2][0]
+    wide = [torch.zeros(4, 6), torch.arange(24.0).reshape(4, 6)]
+
+    def call(rank: int) -> Any:
+        if rank:
+            ours[1].send([wide[1][:, ::2]], 0, 3).wait(TIMEOUT)
+            return -1
+        work = ours[0].recv_anysource([wide[0][:, ::2]], 3)
+        work.wait(TIMEOUT)
+        return work._source_rank()
+
+    assert at_once(2, call) == [1, -1]
+    assert torch.equal(wide[0][:, ::2], wide[1][:, ::2])
+    assert not wide[0][:, 1::2].any()
+
+
+def test_futures_have_the_tensors(groups: Groups) -> None:
+    ours = groups[2][0]
+    rows = [torch.ones(3), torch.ones(3)]
+    works = [group.allreduce([row]) for group, row in zip(ours, rows, strict=True)]
+    futures = [work.get_future().then(lambda future: future.value()[0] * 10) for work in works]
+    assert [future.wait().tolist() for future in futures] == [[20.0] * 3] * 2
+    assert all(work.is_completed() and work.is_success() for work in works)
+    assert works[0].get_future().wait()[0] is rows[0]
+
+
+def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
+    store = dist.HashStore()
+    ours = at_once(2, lambda rank: ProcessGroupMrc(store, rank, 2, TIMEOUT, device=hosts.path(rank)))
+    try:
+        early = ours[0].allreduce([torch.zeros(4)])
+        future = early.get_future()
+        late = ours[1].allreduce([torch.zeros(5)])
+        for work in (early, late):
+            with pytest.raises(CollectiveError, match="same sizes|has given up"):
+                work.wait(TIMEOUT)
+            assert work.is_completed()
+            assert not work.is_success()
+            assert isinstance(work.exception(), CollectiveError)
+        for each in (future, late.get_future(), ours[0].barrier().get_future()):
+            with pytest.raises(RuntimeError, match="same sizes|has given up"):
+                each.wait()
+    finally:
+        at_once(2, lambda rank: ours[rank].shutdown())
+
+
+def test_what_cannot_be_sent_is_refused(groups: Groups) -> None:
+    ours = groups[2][0][0]
+    with pytest.raises(ValueError, match="dense tensors of the CPU, not torch.sparse_coo of cpu"):
+        ours.allreduce([torch.zeros(3).to_sparse()])
+    with pytest.raises(ValueError, match="no reduction of float8_e4m3fn"):
+        ours.allreduce([torch.zeros(3).to(torch.float8_e4m3fn)])
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist._make_nccl_premul_sum(2.0)
+    with pytest.raises(ValueError, match="mrc has no reduction"):
+        ours.allreduce([torch.zeros(3)], options)
