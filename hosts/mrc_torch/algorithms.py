@@ -6,7 +6,7 @@ All ranks of a group get the same bits: each element is reduced in one order, at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,8 @@ SMALL_BYTES: Final = 1 << 14
 
 def bytes_of(array: Array) -> memoryview:
     """The bytes of an array without gaps."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    row: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(row)
 
 
 def into(view: memoryview) -> tuple[int, Sink]:

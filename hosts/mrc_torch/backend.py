@@ -6,6 +6,7 @@ exception that is set on a future of Python's is a value to the C++ of DDP, whic
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from mrc_torch.collectives import Collectives
-from mrc_torch.numbers import Array
+from mrc_torch.numbers import Array, stored
 from mrc_torch.work import Work
 
 NAME: Final = "mrc"
@@ -68,6 +69,7 @@ class _Buffers:
         """As elements, with the name of their type."""
         row = self._dense(tensor, written).reshape(-1)
         kind = str(row.dtype).removeprefix("torch.")
+        stored(kind)  # what there is no reduction of, NumPy may not have at all
         if row.dtype is torch.bfloat16:
             return row.view(torch.int16).numpy().view(np.uint16), kind
         return row.numpy(), kind
@@ -78,7 +80,7 @@ class _Buffers:
             tensor.copy_(copy)
 
 
-class MrcWork(dist.Work):
+class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
     """Ends when all its works have; the first error is its own.
 
     Args:
@@ -174,7 +176,7 @@ class MrcWork(dist.Work):
         return self._tensors
 
 
-class ProcessGroupMrc(dist.ProcessGroup):
+class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     """A group of torch.distributed over `Collectives`.
 
     A subclass of `ProcessGroup`, which is what torch 2.6 to 2.13 let Python derive from; where they renamed a method it
@@ -280,7 +282,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
         work = self.collectives.reduce_scatter_parts(out, rows, _operation(opts.reduceOp), kind=kind)
         return MrcWork([work], output_tensors, buffers.back)
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:  # noqa: A002
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
         """Of one tensor."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
@@ -332,7 +334,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
         ]
         return MrcWork(works, [tensor for tensors in output_lists for tensor in tensors], buffers.back)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:  # noqa: A002
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> MrcWork:
         """Into one tensor."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
@@ -381,7 +383,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
     def all_to_all_single(
         self,
         output: Tensor,
-        input: Tensor,  # noqa: A002
+        input: Tensor,
         output_split_sizes: list[int],
         input_split_sizes: list[int],
         opts: Any = None,
@@ -404,7 +406,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
             raise ValueError(f"{name}: split sizes {splits} of {length} rows for {self._world} ranks")
         width = len(row) // length if length else 0
         bounds = [0, *np.cumsum(splits).tolist()]
-        return [row[low * width : high * width] for low, high in zip(bounds, bounds[1:], strict=False)]
+        return [row[low * width : high * width] for low, high in itertools.pairwise(bounds)]
 
     def barrier(self, opts: Any = None) -> MrcWork:
         """Ends when all have called it."""

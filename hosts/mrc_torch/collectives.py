@@ -11,6 +11,7 @@ array; "bfloat16" is an array of uint16.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -180,8 +181,8 @@ class Collectives:
         bounds_out, bounds_in = even(output.size, self.size), even(array.size, self.size)
         out, own = _flat(output, written=True), _flat(array)
         return self.all_to_all_parts(
-            [out[low:high] for low, high in zip(bounds_out, bounds_out[1:], strict=False)],
-            [own[low:high] for low, high in zip(bounds_in, bounds_in[1:], strict=False)],
+            [out[low:high] for low, high in itertools.pairwise(bounds_out)],
+            [own[low:high] for low, high in itertools.pairwise(bounds_in)],
         )
 
     def all_to_all_parts(self, outputs: Sequence[Array], arrays: Sequence[Array]) -> Work:
@@ -313,11 +314,11 @@ def _split(row: Array, counts: list[int], name: str) -> list[Array]:
     if len(row) != sum(counts):
         raise ValueError(f"the {name} has {len(row)} elements; {len(counts)} ranks need {sum(counts)}")
     bounds = [0, *np.cumsum(counts).tolist()]
-    return [row[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [row[low:high] for low, high in itertools.pairwise(bounds)]
 
 
 def _same(one: Array, other: Array, name: str, rank: int) -> None:
     if one.dtype != other.dtype or len(one) != len(other):
         raise ValueError(
-            f"the {name} of rank {rank} has {len(one)} elements of {one.dtype}, {len(other)} of {other.dtype} are needed"
+            f"the {name} of rank {rank} has {len(one)} elements of {one.dtype}; needed: {len(other)} of {other.dtype}"
         )

@@ -23,7 +23,20 @@ from mrc_host import verbs
 from mrc_host.verbs import VerbsError, WcOpcode, WcStatus
 from mrc_torch import devices
 from mrc_torch.errors import ClosedError, CollectiveError, RankDeadError, RankSilentError
-from mrc_torch.link import AREA_BYTES, CAP, MAX_RANKS, RECEIVES, SLOT_BYTES, SLOTS, Link, Receive, Send, Sink, Transfer, Word
+from mrc_torch.link import (
+    AREA_BYTES,
+    CAP,
+    MAX_RANKS,
+    RECEIVES,
+    SLOT_BYTES,
+    SLOTS,
+    Link,
+    Receive,
+    Send,
+    Sink,
+    Transfer,
+    Word,
+)
 from mrc_torch.stores import Store
 from mrc_torch.work import Work
 
@@ -372,7 +385,9 @@ class Group:
             self._fail(RankDeadError(rank, text))
         elif word is Word.GAVE_UP:
             about = "" if rank == link.rank else f" because of rank {rank}"
-            self._fail(CollectiveError(f"rank {link.rank} (host {link.host}) has given up{about}; its own error says why"))
+            self._fail(
+                CollectiveError(f"rank {link.rank} (host {link.host}) has given up{about}; its own error says why")
+            )
         elif word is Word.BYE:
             link.left = True
 
@@ -444,7 +459,9 @@ class Group:
             self._fail(CollectiveError(f"{text}: nobody has sent anything"))
         else:
             self._fail(
-                RankSilentError(link.rank, f"{text}: rank {link.rank} (host {link.host}) lives and does not do its part")
+                RankSilentError(
+                    link.rank, f"{text}: rank {link.rank} (host {link.host}) lives and does not do its part"
+                )
             )
 
 

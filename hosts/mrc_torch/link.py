@@ -51,7 +51,7 @@ class Word(IntEnum):
 
 
 class Transfer:
-    """A message to be sent or received. `done`: its buffer is the caller's again. `work` ends with it, if there is one."""
+    """A message to be sent or received. `done`: its buffer is the caller's again; a `work` of its own ends with it."""
 
     __slots__ = ("done", "key", "link", "size", "work")
 

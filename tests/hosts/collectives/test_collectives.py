@@ -26,7 +26,13 @@ KINDS = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16",
 #: Elements: none, fewer than ranks, not divisible, more than a slot holds.
 LENGTHS = st.sampled_from([0, 1, 3, 5, 1000, 40_001])
 PROPERTY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-_FUNCTIONS: dict[str, Any] = {"sum": np.add, "avg": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
+_FUNCTIONS: dict[str, Any] = {
+    "sum": np.add,
+    "avg": np.add,
+    "product": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +293,10 @@ def test_groups_share_a_device_and_leave_nothing(hosts: Bed, tmp_path: pathlib.P
     ("call", "said"),
     [
         (lambda c: c.all_reduce(np.zeros((4, 4))[:, :2]), "the array has gaps"),
-        (lambda c: c.all_reduce(np.zeros(4, np.float32), kind="bfloat16"), "float32 holds no bfloat16; that needs uint16"),
+        (
+            lambda c: c.all_reduce(np.zeros(4, np.float32), kind="bfloat16"),
+            "float32 holds no bfloat16; that needs uint",
+        ),
         (lambda c: c.all_reduce(np.zeros(4), "mean"), "no operation 'mean'"),
         (lambda c: c.all_reduce(np.zeros(4), algorithm="star"), "no algorithm 'star'; known: auto, ring, tree"),
         (lambda c: c.all_reduce(np.zeros(4, bool), "avg"), "an average of bool"),

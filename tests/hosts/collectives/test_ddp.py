@@ -6,10 +6,8 @@ import contextlib
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest

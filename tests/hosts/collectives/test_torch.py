@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install mrclab[torch])")
 
+import torch._C._distributed_c10d as options_of  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 from mrc_torch import CollectiveError  # noqa: E402
@@ -102,11 +102,11 @@ def test_reductions_are_gloos(
 
     def call(group: Any, rank: int) -> Any:
         own, several, at_root = rows[rank].clone(), [rows[rank].clone(), rows[rank].clone()], rows[rank].clone()
-        options = dist.AllreduceOptions()
+        options = options_of.AllreduceOptions()
         options.reduceOp = OPS[op]
-        coalesced = dist.AllreduceCoalescedOptions()
+        coalesced = options_of.AllreduceCoalescedOptions()
         coalesced.reduceOp = OPS[op]
-        reduce = dist.ReduceOptions()
+        reduce = options_of.ReduceOptions()
         reduce.reduceOp, reduce.rootRank = OPS[op], root
         group.allreduce([own], options).wait(TIMEOUT)
         group.allreduce_coalesced(several, coalesced).wait(TIMEOUT)
@@ -133,19 +133,25 @@ def test_moves_are_gloos(groups: Groups, size: int, kind: str, shape: tuple[int,
         own, mine = rows[rank], rows[rank * size : (rank + 1) * size]
         sent = own.clone() if rank == root else empty()
         listed, at_root, scattered = [empty() for _ in range(size)], [empty() for _ in range(size)], empty()
-        broadcast, gather, scatter = dist.BroadcastOptions(), dist.GatherOptions(), dist.ScatterOptions()
+        broadcast, gather, scatter = (
+            options_of.BroadcastOptions(),
+            options_of.GatherOptions(),
+            options_of.ScatterOptions(),
+        )
         broadcast.rootRank = gather.rootRank = scatter.rootRank = root
         group.broadcast([sent], broadcast).wait(TIMEOUT)
-        group.allgather([listed], [own], dist.AllgatherOptions()).wait(TIMEOUT)
+        group.allgather([listed], [own], options_of.AllgatherOptions()).wait(TIMEOUT)
         group.gather([at_root] if rank == root else [], [own], gather).wait(TIMEOUT)
         group.scatter([scattered], [mine] if rank == root else [], scatter).wait(TIMEOUT)
-        group.barrier(dist.BarrierOptions()).wait(TIMEOUT)
+        group.barrier(options_of.BarrierOptions()).wait(TIMEOUT)
         return [sent, listed, at_root if rank == root else listed, scattered]
 
     same(*both(groups, size, call), size)
 
 
-@given(size=st.integers(2, LARGEST), kind=st.sampled_from(KINDS), length=st.integers(0, 9), seed=st.integers(0, 1 << 20))
+@given(
+    size=st.integers(2, LARGEST), kind=st.sampled_from(KINDS), length=st.integers(0, 9), seed=st.integers(0, 1 << 20)
+)
 @PROPERTY
 def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: str, length: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -156,7 +162,7 @@ def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: s
         incoming = [splits[peer][rank] for peer in range(size)]
         output = torch.zeros((sum(incoming), 3), dtype=getattr(torch, kind))
         method = getattr(group, "all_to_all_single", None) or group.alltoall_base
-        method(output, rows[rank], incoming, splits[rank], dist.AllToAllOptions()).wait(TIMEOUT)
+        method(output, rows[rank], incoming, splits[rank], options_of.AllToAllOptions()).wait(TIMEOUT)
         return [output]
 
     same(*both(groups, size, call), size)
@@ -172,7 +178,7 @@ def test_what_gloo_lacks(groups: Groups, kind: str) -> None:
     def call(rank: int) -> Any:
         own, part, listed = rows[rank].clone(), torch.zeros(5, dtype=rows[0].dtype), torch.zeros(5, dtype=rows[0].dtype)
         gathered = torch.zeros(size * size * 5, dtype=rows[0].dtype)
-        options, scatter = dist.AllreduceOptions(), dist.ReduceScatterOptions()
+        options, scatter = options_of.AllreduceOptions(), options_of.ReduceScatterOptions()
         options.reduceOp = dist.ReduceOp.AVG
         works = [
             ours[rank].allreduce([own], options),
@@ -228,13 +234,13 @@ def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
         future = early.get_future()
         late = ours[1].allreduce([torch.zeros(5)])
         for work in (early, late):
-            with pytest.raises(CollectiveError, match="same sizes|has given up"):
+            with pytest.raises(CollectiveError, match=r"same sizes|has given up"):
                 work.wait(TIMEOUT)
             assert work.is_completed()
             assert not work.is_success()
             assert isinstance(work.exception(), CollectiveError)
         for each in (future, late.get_future(), ours[0].barrier().get_future()):
-            with pytest.raises(RuntimeError, match="same sizes|has given up"):
+            with pytest.raises(RuntimeError, match=r"same sizes|has given up"):
                 each.wait()
     finally:
         at_once(2, lambda rank: ours[rank].shutdown())
@@ -242,11 +248,11 @@ def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
 
 def test_what_cannot_be_sent_is_refused(groups: Groups) -> None:
     ours = groups[2][0][0]
-    with pytest.raises(ValueError, match="dense tensors of the CPU, not torch.sparse_coo of cpu"):
+    with pytest.raises(ValueError, match=r"dense tensors of the CPU, not torch\.sparse_coo of cpu"):
         ours.allreduce([torch.zeros(3).to_sparse()])
     with pytest.raises(ValueError, match="no reduction of float8_e4m3fn"):
         ours.allreduce([torch.zeros(3).to(torch.float8_e4m3fn)])
-    options = dist.AllreduceOptions()
-    options.reduceOp = dist._make_nccl_premul_sum(2.0)
+    options = options_of.AllreduceOptions()
+    options.reduceOp = options_of._make_nccl_premul_sum(2.0)
     with pytest.raises(ValueError, match="mrc has no reduction"):
         ours.allreduce([torch.zeros(3)], options)

@@ -37,7 +37,7 @@ RELIABILITY = {"timeout": 14, "linear_cnt": 2, "exp_cnt": 3}
 
 
 class WireEnd:
-    """One end of a network in memory, as a station sees a port's ring: `others` has the ends of other hosts, by address."""
+    """One end of a network in memory, as a station sees a port's ring. `others`: other hosts' ends, by address."""
 
     interface = "lo"
     tx_errors = 0

@@ -24,9 +24,7 @@ def at_once(count: int, call: Callable[[int], T]) -> list[T]:
 @contextlib.contextmanager
 def group(made: Bed, folder: pathlib.Path, size: int, **options: Any) -> Iterator[list[Collectives]]:
     """All ranks of a group."""
-    ranks = at_once(
-        size, lambda rank: Collectives(FolderStore(folder), rank, size, device=made.path(rank), **options)
-    )
+    ranks = at_once(size, lambda rank: Collectives(FolderStore(folder), rank, size, device=made.path(rank), **options))
     try:
         yield ranks
     finally:
