@@ -185,6 +185,9 @@ def test_the_slowest_machine_still_sees_its_times_in_simulated_time(
 
     monkeypatch.setattr(Demo, "_beside", lambda self: True)
     assert Late(tmp_path, lambda text: None, lambda outcome: None, live=False).go("real", LEAST_MBPS)
+    sizes = [report.stat().st_size for report in tmp_path.glob("*/report.html")]
+    assert sizes
+    assert max(sizes) < 1_500_000  # 4.9 MB with a plotting library inside
 
 
 @pytest.mark.slow
