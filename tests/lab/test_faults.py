@@ -296,3 +296,14 @@ def test_flapping() -> None:
 
 def test_every_kind_says_what_it_is() -> None:
     assert all(name == kind.name and kind.summary and kind.__doc__ for name, kind in KINDS.items())
+
+
+def test_what_cannot_be_broken_is_refused_before_anything_is_touched(fake: FakeLab) -> None:
+    def ready(action: Action) -> None:
+        raise FailureError(f"{action.target} is dead")
+
+    ledger = Ledger(fake.topology, fake.refill, ready=ready)
+    with pytest.raises(FailureError, match=r"p0-t1\.0 is dead"):
+        ledger.fail(fake, Action("fail", "p0-t1.0", "freeze"))
+    assert (ledger.broken, ledger.unsettled) == ({}, [])
+    assert fake.log == []

@@ -6,7 +6,10 @@ import json
 import pathlib
 import socket
 import stat
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
@@ -29,6 +32,7 @@ from mrc_control.lab.thrift import SimpleSwitch, ThriftError
 from mrc_control.runs.execute import check_usable, execute
 from mrc_control.runs.experiment import Experiment, ExperimentError, Workload
 from mrc_control.session.fidelity import judge
+from mrc_control.session.load import Thread, document, threads_of
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab, parse_lab
 from p4lite.switch.server import FabricServer
@@ -313,7 +317,7 @@ def test_kernel_routes_are_the_programs_tables() -> None:
 
 
 def test_a_switch_that_misses_packets_or_has_no_time_left_makes_a_run_not_valid() -> None:
-    good = {"busiest_thread": 0.5, "given": 100_000, "missed": 100}
+    good = {"busiest_thread": 0.5, "runnable": 0.9, "waited_ns": 200_000.0, "given": 100_000, "missed": 100}
     assert judge({"switches": {"p0-t0.0": good}}, 10**6) == []
     assert judge({"switches": {"p0-t0.0": good | {"missed": 101}}}, 10**6) == [
         "p0-t0.0 missed 101 of 100000 packets that its links gave it"
@@ -321,6 +325,36 @@ def test_a_switch_that_misses_packets_or_has_no_time_left_makes_a_run_not_valid(
     assert judge({"switches": {"p0-t0.0": good | {"busiest_thread": 0.99}}}, 10**6) == [
         "a thread of p0-t0.0 took 99% of a core"
     ]
+    assert judge({"switches": {"p0-t0.0": good | {"busiest_thread": 0.05, "runnable": 0.98}}}, 10**6) == [
+        "p0-t0.0 is starved: a thread of it had work 98% of the time, and no thread of it got more than 5% of a core"
+    ]
+    assert judge({"switches": {"p0-t0.0": good | {"waited_ns": 260_000.0}}}, 10**6) == [
+        "p0-t0.0 is starved: a thread of it waited 0.26 ms for a core each time (mean); base RTT 1.00 ms"
+    ]
+
+
+def test_a_process_that_waits_for_a_core_is_seen_to_wait() -> None:
+    """Two that always have work on one core; the kernel's own words of it, where it has any."""
+    if not pathlib.Path("/proc/self/schedstat").exists():
+        pytest.skip("the kernel has no scheduler statistics")
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    both = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            found = [threads_of(each.pid)[each.pid] for each in both]
+            if all(each.used > 0.2 and each.waited > 0.05 for each in found) or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    finally:
+        for each in both:
+            each.kill()
+            each.wait()
+    for each in found:
+        told = document([each.since(Thread(0.0)), Thread(0.0)], each.used + each.waited)
+        assert told["runnable"] == pytest.approx(1.0)
+        assert told["busiest_thread"] == told["cpu_share"] < 0.9
+        assert told["waited_ns"] > 0
 
 
 def test_the_daemons_socket(tmp_path: pathlib.Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mrc_control.cli.status import lab_status
+from mrc_control.faults.action import Action, FailureError
 from mrc_control.lab import forwarders, lifecycle
 from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.results import analysis, verdict
@@ -190,6 +191,9 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
         assert [each["role"] for each in outcome.document["deaths"]] == [victim]
         with closing(RealSession(name)) as session:
             status = lab_status(session)
+            with pytest.raises(FailureError, match=f"switch {victim} is dead, its process was killed by SIGKILL"):
+                session.failures.fail(session, Action("fail", victim, "freeze"))
+            assert (session.failures.broken, session.failures.unsettled) == ({}, [])
         assert [each["state"] for each in status["switches"] if each["name"] == victim] == ["dead"]
         assert len(status["harm"]) == 1
         with pytest.raises(RunError, match=f"is damaged: {victim} was killed by SIGKILL"):

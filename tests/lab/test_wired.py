@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import signal
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ class House:
         self.record = Record()
         self.process = "running"
         self.filled = True
+        self.died = ""
 
     def signal(self, role: str, number: int) -> None:
         assert (role, self.process) != (NAME, "dead")
@@ -39,6 +41,13 @@ class House:
 
     def part_with(self, role: str) -> None:
         self.process, self.filled = "dead", False
+
+    def check_alive(self, role: str) -> Callable[[], None]:
+        def check() -> None:
+            if self.died:
+                raise RunError(self.died)
+
+        return check
 
     def write(self) -> None:
         """Nobody reads."""
@@ -100,6 +109,17 @@ def test_a_links_rate_is_told_to_the_switches_at_both_its_ends(monkeypatch: pyte
     assert lab.behind.rates == {("p0-t0.0", 3): 1_000, ("p0-t1.0", 1): 9_000}
     lab.fabric.set_port_link(1, 1, incoming=slow)
     assert len(lab.behind.rates) == 2
+
+
+@pytest.mark.parametrize("step", [RUNNING, FROZEN, STOPPED, "restart"])
+def test_nothing_is_done_to_a_dead_switch(step: SwitchState | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    lab.house.died = "was killed by SIGKILL"
+    with pytest.raises(
+        RunError, match=rf"switch {NAME} is dead, its process was killed by SIGKILL.*`mrclab down tiny`"
+    ):
+        lab.fabric.restart(1) if isinstance(step, str) else lab.fabric.set_state(1, step)
+    assert (lab.wires, lab.house.process, lab.house.record.held) == (RUNNING, "running", {})
 
 
 def test_what_the_daemon_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

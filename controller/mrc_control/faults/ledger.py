@@ -65,11 +65,19 @@ class Ledger:
         topology: the lab's.
         refill: fills a switch's tables again after a reboot (by name).
         record: where it is kept.
+        ready: asked before a failure begins; raises FailureError where it cannot be.
     """
 
-    def __init__(self, topology: Topology, refill: Callable[[str], object], record: Record | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        refill: Callable[[str], object],
+        record: Record | None = None,
+        ready: Callable[[Action], object] = lambda action: None,
+    ) -> None:
         self.topology = topology
         self.refill = refill
+        self.ready = ready
         self.record: Record = MemoryRecord() if record is None else record
         self._causes: list[Action] = []
         self._found: dict[str, Found] = {}
@@ -157,6 +165,7 @@ class Ledger:
             for cause in self._causes:
                 if (cause.target, cause.kind) == (action.target, action.kind):
                     raise FailureError(f"{action.target} is broken already ({cause.describe()}); restore it first")
+            self.ready(action)
             self._change(lab, write, gone=[], come=[action])
             self._own.append(action)
 

@@ -21,6 +21,11 @@ COMMANDS = "labd"
 RUNNING, FROZEN, STOPPED = "running", "frozen", "stopped"
 
 
+def dead_switch(name: str, how: str, lab: str) -> str:
+    """What is said to whoever commands a switch whose process has died."""
+    return f"switch {name} is dead, its process {how}: nothing can be done to it; `mrclab down {lab}`, and up again"
+
+
 class Household(Protocol):
     """The daemon: whose children these processes are."""
 
@@ -76,13 +81,24 @@ class Behind(abc.ABC):
 
     def verbs(self) -> dict[str, Verb]:
         """What the daemon's socket offers of this."""
-        return {"hold": self._hold, "restart": self._restart, "rate": self._rate}
+        return {"check": self._check, "hold": self._hold, "restart": self._restart, "rate": self._rate}
 
     def _switch(self, request: Mapping[str, Any]) -> Switch:
+        """The switch that is meant; a dead one cannot be commanded, and stays dead."""
         try:
-            return self.house.topology.switch(str(request["switch"]))
+            switch = self.house.topology.switch(str(request["switch"]))
         except UnknownElement as error:
             raise RunError(str(error)) from error
+        try:
+            self.house.check_alive(switch.name)()
+        except RunError as error:
+            death = next((each.how for each in self.house.record.deaths if each.role == switch.name), error)
+            raise RunError(dead_switch(switch.name, str(death), self.house.topology.lab.name)) from error
+        return switch
+
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._switch(request)
+        return {}
 
     def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
         switch, state = self._switch(request), str(request["state"])

@@ -15,6 +15,7 @@ FABRIC_LAG_SHARE = 0.25
 HOST_STALL_RTTS = 10
 #: Beyond this share of one core a process has no room left to catch up.
 CPU_LIMIT = 0.95
+#: So is a thread that has work for that share of the time, whether it runs or waits for a core.
 #: Packets that were on their way when a switch was asked how many it has seen.
 MISSED, MISSED_SHARE = 32, 0.001
 
@@ -33,7 +34,7 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
     """Reasons for which a run is not valid; none: the machine kept up.
 
     `measured` has `fabric` (lateness) and `hosts` (by name: loop_lag, rx_ring_drops, and cpu_share of its process, with
-    the names of all hosts in it), and `switches` where each is a process (by name: busiest_thread, given, missed).
+    the names of all hosts in it), and `switches` where each is a process (by name: `load.document`, given, missed).
     """
     reasons = []
     fabric = measured.get("fabric") or {}
@@ -45,6 +46,16 @@ def judge(measured: Mapping[str, Any], base_rtt_ns: int) -> list[str]:
     for name, switch in measured.get("switches", {}).items():
         if switch["busiest_thread"] > CPU_LIMIT:
             reasons.append(f"a thread of {name} took {switch['busiest_thread']:.0%} of a core")
+        elif switch["runnable"] > CPU_LIMIT:
+            reasons.append(
+                f"{name} is starved: a thread of it had work {switch['runnable']:.0%} of the time, and no thread of it "
+                f"got more than {switch['busiest_thread']:.0%} of a core"
+            )
+        elif switch["waited_ns"] > FABRIC_LAG_SHARE * base_rtt_ns:
+            reasons.append(
+                f"{name} is starved: a thread of it waited {switch['waited_ns'] / 1e6:.2f} ms for a core each time "
+                f"(mean); base RTT {base_rtt_ns / 1e6:.2f} ms"
+            )
         if switch["missed"] > max(MISSED, MISSED_SHARE * switch["given"]):
             reasons.append(f"{name} missed {switch['missed']} of {switch['given']} packets that its links gave it")
     for name, host in measured.get("hosts", {}).items():

@@ -13,9 +13,10 @@ from typing import Any
 import grpc
 import psutil
 
+from mrc_control.faults.action import Action, FailureError
 from mrc_control.faults.ledger import Document, Ledger
 from mrc_control.lab import describe, forwarders, inside, scheduling
-from mrc_control.lab.behind import COMMANDS
+from mrc_control.lab.behind import COMMANDS, dead_switch
 from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import switch_interfaces
@@ -88,7 +89,7 @@ class RealSession(Session):
         self.target = self._connect()
         self._load = Load(self.run, state.switches)
         self.fabric = self.target
-        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run))
+        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run), self._ready)
         self.denied = set(state.denied)
         self._interfaces = switch_interfaces(self.topology)
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
@@ -101,6 +102,12 @@ class RealSession(Session):
         return WiredFabric(
             state.fabric, self.topology, commands, state.switches, self._refill, lambda: self.program.p4info
         )
+
+    def _ready(self, action: Action) -> None:
+        """A switch whose process is dead cannot be broken any more."""
+        for death in self.run.deaths(self.first):
+            if death.role == action.target:
+                raise FailureError(dead_switch(action.target, death.how, self.run.name))
 
     @property
     def program(self) -> FabricProgram:

@@ -77,6 +77,7 @@ class WiredFabric(FabricSet):
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
         name, wanted = self._name(device_id), SwitchState(state)
+        self._tell("check", switch=name)  # before the wires are touched
         if wanted is not SwitchState.RUNNING:
             super().set_state(device_id, wanted)
         if wanted is SwitchState.STOPPED:
