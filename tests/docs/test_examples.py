@@ -19,6 +19,8 @@ import yaml
 
 from mrc_control.chaos.schedule import Schedule
 from mrc_control.runs import compare, experiment
+from mrc_control.sweeps import curves, plan, spec
+from mrc_control.sweeps.cluster import ClusterSpec
 from mrc_topo.labfile import parse_lab
 from p4lite.switch.server import FabricServer
 from support import docs
@@ -50,9 +52,13 @@ def test_text_holds_no_commands(block: docs.Block) -> None:
 
 @pytest.mark.parametrize("block", of("yaml"))
 def test_yaml(block: docs.Block) -> None:
-    """By its keys: an experiment, a comparison, a schedule of chaos, a lab, or a part of a lab."""
+    """By its keys: a sweep, a Dask cluster, an experiment, a comparison, a schedule of chaos, a lab, or a part of one."""
     document = yaml.safe_load(block.text)
-    if "workload" in document and "variants" not in document:
+    if {"grid", "cases", "hypercube"} & set(document):
+        curves.check(plan.make(spec.parse_sweep(block.text, block.place)))
+    elif set(document) <= set(ClusterSpec.model_fields):
+        ClusterSpec.model_validate(document)
+    elif "workload" in document and "variants" not in document:
         experiment.parse(experiment.Experiment, block.text, block.place, experiment.EXAMPLE)
     elif "variants" in document:
         experiment.parse(compare.Comparison, block.text, block.place, "name: x")
@@ -140,6 +146,7 @@ def test_python(block: docs.Block, tmp_path: pathlib.Path, monkeypatch: pytest.M
     [
         ("yaml", "name: a\nplane: 2\n", "plane"),
         ("yaml", "queues: {limt: 64KiB}\n", "limt"),
+        ("yaml", "name: a\ntitle: A\nexperiment: lossy-link\ngrid: {lab.plane: [2]}\n", "did you mean 'planes'"),
         ("yaml", "name: a\nworkload: {name: ring_all_reduse, duration: 1}\n", "ring_all_reduse"),
     ],
 )

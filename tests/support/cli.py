@@ -24,6 +24,7 @@ from mrc_control.faults.action import Action, FailureError
 from mrc_control.figures import catalogue
 from mrc_control.lab import forwarders
 from mrc_control.runs import compare, experiment
+from mrc_control.sweeps import spec
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
@@ -68,6 +69,8 @@ def _mrclab(arguments: list[str], loosely: bool) -> str | None:
         name, *arguments = arguments
         if loosely and name == "...":
             return None
+        if name not in command.commands and hasattr(command, "default_verb"):
+            name, arguments = command.default_verb, [name, *arguments]
         if name not in command.commands:
             return f"'{path}' has no verb '{name}'"
         command, path = command.commands[name], f"{path} {name}"
@@ -98,6 +101,8 @@ def _unknown_name(verb: str, given: dict[str, Any]) -> str | None:
         names["name"] = [*experiment.known_experiments(), *WORKLOADS]
     if verb == "compare":
         names["name"] = list(compare.known_comparisons())
+    if verb == "sweep run":
+        names["name"] = list(spec.known_sweeps())
     if verb in ("p4sh", "topo show"):
         names["switch"] = ["", *(each.name for each in load_lab("default").switches)]
     for key, known in names.items():

@@ -7,6 +7,7 @@ no document here can mean: keys given twice, numbers that are not finite or absu
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 import os
 import stat
@@ -246,9 +247,25 @@ def _scalar(node: yaml.Node) -> Iterator[str]:
             yield f"the character U+{ord(bad):04X} cannot stand in a text"
 
 
+def unknown_key(model: type[BaseModel], path: KeyPath) -> tuple[KeyPath, str] | None:
+    """The first key on the way to a place in a model's documents that there is none of, and what would do; None if
+    there may be such a place. Below what holds anything (`params`), any key may be."""
+    for length in range(1, len(path) + 1):
+        here = path[:length]
+        allowed = [] if isinstance(here[-1], int) else _fields(model, here)
+        if allowed and here[-1] not in allowed:
+            return here, explain(model, {"loc": here, "msg": "", "type": "extra_forbidden"})
+    return None
+
+
+@functools.cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
 def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
     """The keys that are allowed where `path` ends."""
-    schema: dict[str, Any] = model.model_json_schema()
+    schema = _schema(model)
     definitions = schema.get("$defs", {})
     here = schema
     for part in path[:-1]:
@@ -256,6 +273,8 @@ def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
             step = here.get("items", {})
         else:
             step = here.get("properties", {}).get(part) or here.get("additionalProperties") or {}
+            if not isinstance(step, dict):  # anything may be there
+                return []
         options = [step, *step.get("anyOf", []), *step.get("allOf", [])]
         found = next((option for option in options if "$ref" in option), None)
         here = definitions.get(str(found["$ref"]).rsplit("/", 1)[-1], step) if found else step

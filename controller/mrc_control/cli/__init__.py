@@ -25,6 +25,7 @@ from mrc_control.cli import (
     run,
     sh,
     status,
+    sweep,
     topo,
     up,
     workshop,
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 app.add_typer(topo.app, name="topo")
 app.add_typer(workshop.app, name="workshop")
+app.add_typer(sweep.app, name="sweep")
 for module in VERBS:
     app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
 

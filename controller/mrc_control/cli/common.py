@@ -25,6 +25,7 @@ from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import Interrupted
 from mrc_control.session.real import RealSession
+from mrc_control.sweeps.work import SweepCut
 from mrc_control.workshop.exercise import WorkshopError
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
@@ -68,6 +69,7 @@ FAILED = (
     TargetError,
     ServerError,
     UnsettledError,
+    SweepCut,
     WriteError,
 )
 

@@ -9,10 +9,11 @@ from rich.table import Table
 
 from mrc_control.runs.compare import known_comparisons, load_comparison
 from mrc_control.runs.experiment import known_experiments, load_experiment
+from mrc_control.sweeps.spec import known_sweeps, load_sweep
 
 
 def verb() -> None:
-    """List the experiments and comparisons that come with mrclab."""
+    """List the experiments, comparisons and sweeps that come with mrclab."""
     table = Table(box=None)
     for column in ("experiment", "what it shows", "lab", "clock"):
         table.add_column(column)
@@ -22,4 +23,7 @@ def verb() -> None:
     for name in known_comparisons():
         comparison = load_comparison(name)
         table.add_row(f"{name} (compare)", comparison.title, pathlib.Path(comparison.lab).stem, comparison.clock)
+    for name in known_sweeps():
+        sweep = load_sweep(name).sweep
+        table.add_row(f"{name} (sweep)", sweep.title, sweep.lab if isinstance(sweep.lab, str) else "", "virtual")
     Console().print(table)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
 import pathlib
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from mrc_control.faults.action import Action
 from mrc_control.figures.model import Cell
 from mrc_control.results import analysis, evidence, performance
 from mrc_control.results.recording import Recording
-from mrc_control.runs import execute
+from mrc_control.runs import execute, sources
 from mrc_control.runs.compare import seconds_per_iteration
 from mrc_control.runs.experiment import Experiment
 from mrc_control.runs.ideal import payload_share
@@ -26,7 +24,6 @@ from mrc_control.session.virtual import VirtualSession
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
 from mrc_topo.paths import Paths
-from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology
 
 BIN_S = 0.05
@@ -38,23 +35,9 @@ TOGETHER_S = 0.02
 SETTLED_S = 0.15
 
 
-@cache
 def software() -> str:
-    """Stands for all programs that a result depends on: a hash of their sources."""
-    import mrc_control
-    import mrc_host
-    import mrc_topo
-    import p4lite
-
-    digest = hashlib.sha256()
-    roots = [pathlib.Path(str(each.__file__)).parent for each in (p4lite, mrc_topo, mrc_host, mrc_control)]
-    for root in (*roots, shipped("programs")):
-        for path in sorted(root.rglob("*")):
-            parts = path.relative_to(root).parts
-            ours = parts[0] in ("figures", "cli") and root.name == "mrc_control" and path != pathlib.Path(__file__)
-            if path.suffix in (".py", ".c", ".h", ".p4") and "__compiled__" not in parts and not ours:
-                digest.update("/".join(parts).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    """Stands for all programs that a figure depends on."""
+    return sources.software(pathlib.Path(__file__))
 
 
 def prepare(cell: Cell) -> tuple[Topology, Experiment]:

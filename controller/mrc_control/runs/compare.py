@@ -224,11 +224,11 @@ def seconds_per_iteration(result: RunResult) -> float:
     return float((end - begin) / 1e9 / min(each["iterations"] for each in progress))
 
 
-def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
-    """Runs every variant under every condition; by (variant, condition).
+def check(comparison: Comparison) -> None:
+    """Checks every variant against its lab before any has begun.
 
     Raises:
-        ExperimentError: a variant that its lab cannot be, or cannot run; before any has begun.
+        ExperimentError: a variant that its lab cannot be, or cannot run.
     """
     for variant in comparison.variants:
         where = f"comparison {comparison.name}: {variant.name}"
@@ -236,6 +236,15 @@ def compare(comparison: Comparison, progress: Callable[[str], None] = lambda tex
         check_workload(comparison.workload, topology, _carried_by(variant), (), where)
         if variant.transport == "iperf3" and not tcp.have_iperf3():
             raise ExperimentError(f"{where}: {tcp.IPERF3}")
+
+
+def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
+    """Runs every variant under every condition; by (variant, condition).
+
+    Raises:
+        ExperimentError: as `check`.
+    """
+    check(comparison)
     cells = {}
     for variant in comparison.variants:
         with (

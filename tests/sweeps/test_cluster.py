@@ -1,0 +1,349 @@
+"""Sweeps on Dask: two workers, dead ones, a dead scheduler, one that is not there; and who else may talk to ours."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from mrc_control.cli import main
+from mrc_control.runs.experiment import ExperimentError
+from mrc_control.sweeps import cluster, measure, page, plan, store, work
+from mrc_control.sweeps.spec import load_sweep
+
+COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+#: Of the test of kills; 500 of them are a few minutes.
+RUNS = int(os.environ.get("MRCLAB_SWEEP_RUNS", "24"))
+
+needs_dask = pytest.mark.skipif(
+    not cluster.have_dask() or not store.has_parquet(), reason="Dask is not installed (extra `cluster`)"
+)
+
+
+def results(folder: pathlib.Path) -> dict[str, bytes]:
+    """All that must be the same for the same plan."""
+    files = [folder / name for name in ("sweep.json", store.CSV, page.PAGE)]
+    files += sorted((folder / store.DATASET).glob("*"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def sweep(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, "sweep", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A sweep of `RUNS` small runs, and what it leaves undisturbed, one run after another."""
+    folder = tmp_path_factory.mktemp("many")
+    content = dict(load_sweep("pinned").file.data)
+    content |= {"name": "many", "grid": {"experiment.workload.params.message_bytes": [2048, 8192]}, "seeds": RUNS // 2}
+    (folder / "many.yaml").write_text(json.dumps(content))
+    done = sweep("many.yaml", "--workers", 0, "-o", "whole", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert f"{RUNS // 2 * 2} runs, 0 not good" in done.stdout
+    return folder
+
+
+@contextlib.contextmanager
+def going(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, meanwhile; with all that it has started it is gone at the end."""
+    command = [*COMMAND, "sweep", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    mine = psutil.Process(process.pid)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for each in [*mine.children(recursive=True), mine]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+        process.communicate()
+
+
+def wait_for(number: int, folder: pathlib.Path, process: subprocess.Popen[str]) -> None:
+    """Until so many runs are kept."""
+    until = time.monotonic() + 300
+    while len(list((folder / store.RUNS).glob("*.json"))) < number:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Processes of workers: not the one that cleans shared memory up."""
+    return [
+        each for each in psutil.Process(process.pid).children() if "resource_tracker" not in " ".join(each.cmdline())
+    ]
+
+
+def kept(folder: pathlib.Path) -> dict[str, int]:
+    """When each run was kept."""
+    return {path.name: path.stat().st_mtime_ns for path in (folder / store.RUNS).glob("*.json")}
+
+
+@needs_dask
+@pytest.mark.slow
+def test_kills_of_workers_and_of_the_command_change_no_byte(many: pathlib.Path) -> None:
+    folder = many / "killed"
+    with going("many.yaml", "--workers", 2, "-o", "killed", cwd=many) as process:
+        wait_for(RUNS // 6, folder, process)
+        workers_of(process)[0].kill()  # another one takes its place
+        wait_for(RUNS // 3, folder, process)
+        there = workers_of(process)
+        process.send_signal(signal.SIGKILL)  # the scheduler is in it
+        process.wait()
+        # Workers do not outlive it.
+        assert psutil.wait_procs(there, timeout=60)[1] == []
+    first = kept(folder)
+    assert RUNS // 3 <= len(first) < RUNS
+    done = sweep("many.yaml", "--workers", 2, "-o", "killed", cwd=many)
+    assert done.returncode == 0, done.stderr
+    after = kept(folder)
+    assert {name: after[name] for name in first} == first  # nothing twice
+    assert results(folder) == results(many / "whole")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextlib.contextmanager
+def dask(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "distributed.cli." + str(arguments[0]), *map(str, arguments[1:])]
+    quiet = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]"}
+    with (cwd / "dask.log").open("a") as log:
+        process = subprocess.Popen(command, cwd=cwd, stdout=log, stderr=log, text=True, env=quiet)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                mine = psutil.Process(process.pid)
+                for each in [*mine.children(recursive=True), mine]:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        each.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def scheduler_with_workers(port: int, workers: int, cwd: pathlib.Path) -> Iterator[list[subprocess.Popen[str]]]:
+    at = ["--host", "127.0.0.1", "--port", port, "--dashboard-address", "127.0.0.1:0", "--no-dashboard"]
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(dask("dask_scheduler", *at, cwd=cwd))]
+        options = ["--nthreads", 1, "--no-nanny", "--no-dashboard"]
+        for _ in range(workers):
+            made.append(stack.enter_context(dask("dask_worker", f"tcp://127.0.0.1:{port}", *options, cwd=cwd)))
+        yield made
+
+
+@needs_dask
+@pytest.mark.slow
+def test_a_scheduler_elsewhere_may_die_with_its_workers(many: pathlib.Path, port: int) -> None:
+    folder, address = many / "elsewhere", f"tcp://127.0.0.1:{port}"
+    with scheduler_with_workers(port, 2, many) as (scheduler, worker, _):
+        with going("many.yaml", "--scheduler", address, "-o", "elsewhere", cwd=many) as process:
+            wait_for(RUNS // 6, folder, process)
+            worker.kill()
+            wait_for(RUNS // 3, folder, process)
+            scheduler.kill()
+            _, said = process.communicate(timeout=120)
+        assert process.returncode == 1, said
+        assert "the scheduler is gone" in said
+        assert "the same command goes on" in said
+        assert "Traceback" not in said
+    first = kept(folder)
+    assert RUNS // 3 <= len(first) < RUNS
+    with scheduler_with_workers(port, 1, many):
+        done = sweep("many.yaml", "--scheduler", address, "-o", "elsewhere", cwd=many)
+    assert done.returncode == 0, done.stderr
+    after = kept(folder)
+    assert {name: after[name] for name in first} == first
+    assert results(folder) == results(many / "whole")
+
+
+@needs_dask
+@pytest.mark.slow
+def test_the_pinned_sweep_is_the_same_with_two_workers(tmp_path: pathlib.Path) -> None:
+    done = sweep("pinned", "--workers", 2, "-o", "two", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = plan.make(load_sweep("pinned"))
+    (tmp_path / "one").mkdir()
+    alone = store.Store(tmp_path / "one", made)
+    work.carry_out(alone, work.here)
+    page.write(tmp_path / "one", made, list(store.rows(made, alone.answers())))
+    alone.close()
+    assert results(tmp_path / "two") == results(tmp_path / "one")
+
+
+def kill_me(task: Any) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@needs_dask
+@pytest.mark.slow
+def test_nobody_else_talks_to_our_workers(tmp_path: pathlib.Path) -> None:
+    """With the address alone, without the certificates: neither TLS nor TCP; and no page over HTTP."""
+    from distributed import Client
+
+    with cluster.local(1, dashboard=False) as client:
+        address = client.scheduler_info()["address"]
+        assert address.startswith("tls://127.0.0.1:")
+        assert all(worker.startswith("tls://127.0.0.1:") for worker in client.scheduler_info()["workers"])
+        assert client.submit(os.getpid).result() != os.getpid()
+        for other in (address, address.replace("tls://", "tcp://")):
+            with pytest.raises((OSError, TypeError)), contextlib.closing(Client(other, timeout=2)):
+                pass
+        stranger = cluster.TlsFiles(**_certificate(tmp_path))
+        with (
+            pytest.raises(OSError),
+            contextlib.closing(Client(address, timeout=2, security=cluster._security(stranger))),
+        ):
+            pass
+        listening = {
+            each.laddr
+            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
+            for each in process.net_connections("inet")
+            if each.status == psutil.CONN_LISTEN
+        }
+        assert listening
+        for place in listening:
+            assert place.ip == "127.0.0.1"
+            assert _http_status(place.port) in ("404", "")
+
+
+def _certificate(folder: pathlib.Path) -> dict[str, str]:
+    """Of somebody else."""
+    from distributed.security import Security
+
+    made = Security.temporary()
+    found = {}
+    for key, text in (("ca", made.tls_ca_file), ("cert", made.tls_client_cert), ("key", made.tls_client_key)):
+        (folder / key).write_text(text)
+        found[key] = str(folder / key)
+    return found
+
+
+def _http_status(port: int) -> str:
+    """Of a request for the page that dismisses workers; empty where nobody speaks HTTP."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(b"GET /info/main/workers.html HTTP/1.0\r\nHost: x\r\n\r\n")
+        with contextlib.suppress(OSError):
+            answer = line.recv(64)
+            return answer.split()[1].decode() if answer.startswith(b"HTTP/") else ""
+    return ""
+
+
+@needs_dask
+@pytest.mark.slow
+def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan.make(load_sweep("pinned"))
+    made = plan.Plan(made.source, made.base, made.keys, made.runs[:1], made.software)
+    kept_in = store.Store(tmp_path, made)
+    with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
+        patch.setattr(measure, "perform", kill_me)
+        ((run, answer),) = work.carry_out(kept_in, work.on_dask(client))
+    assert (answer["status"], answer["failure"]) == (measure.DIED, "each worker died that took it")
+    assert "KilledWorker" in (tmp_path / store.LOGS / f"{run.digest}.log").read_text() or answer
+    assert work.carry_out(kept_in, work.here) == []
+    kept_in.close()
+
+
+@needs_dask
+def test_a_scheduler_that_is_not_there(tmp_path: pathlib.Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "REACHED_S", 0.5)
+    with pytest.raises(
+        ExperimentError, match=rf"--scheduler tcp://127.0.0.1:{port}: no scheduler answers: .*start one"
+    ):
+        cluster.at_scheduler(f"tcp://127.0.0.1:{port}").__enter__()
+    with pytest.raises(ExperimentError, match="an address as Dask has them"):
+        cluster.at_scheduler("localhost:8786").__enter__()
+
+
+@needs_dask
+@pytest.mark.slow
+def test_the_command_says_so_and_leaves_nothing(tmp_path: pathlib.Path, port: int) -> None:
+    done = sweep("pinned", "--scheduler", f"tcp://127.0.0.1:{port}", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"mrclab: error: --scheduler tcp://127.0.0.1:{port}: no scheduler")
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+WRONG = [
+    ("workers: 3\n", "kind: is required"),
+    ("kind: dask_jobqueue.SLURMCluster\n", "kind: input should be 'local', 'ssh'"),
+    ("kind: slurm\noptions: {quue: short}\n", "options.quue: nothing that a file may say of a cluster of kind slurm"),
+    ("kind: slurm\noptions: {job_cls: os.system}\n", "options.job_cls"),
+    ("kind: ssh\noptions: {worker_class: os.system, hosts: [a, b]}\n", "options.worker_class"),
+    ("kind: ssh\noptions: {worker_options: {preload: evil.py}}\n", "options.worker_options.preload"),
+    ("kind: ssh\noptions: {connect_options: {proxy_command: evil}}\n", "options.connect_options.proxy_command"),
+    ("kind: ssh\noptions: {connect_options: evil}\n", "options.connect_options: a mapping"),
+    ("kind: local\noptions: {preload: evil.py}\n", "options.preload"),
+    ("kind: kubernetes\noptions: {custom_cluster_spec: evil.yaml}\n", "options.custom_cluster_spec"),
+    ("kind: local\nworkers: 0\n", "workers: input should be greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_a_cluster_file_may_not_say_anything(text: str, said: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError) as error:
+        cluster.load_cluster(path)
+    assert said in str(error.value)
+    assert str(error.value).startswith(f"{path}:")
+
+
+@pytest.mark.parametrize("kind", sorted(set(cluster.OFFERS) - {"local"}))
+def test_what_a_cluster_needs_is_told(kind: str, tmp_path: pathlib.Path) -> None:
+    offer = cluster.OFFERS[kind]
+    if not cluster.have_dask() or importlib.util.find_spec(offer.module.partition(".")[0]) is not None:
+        pytest.skip("Dask is missing, or what would be missed is there")
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"kind: {kind}\n")
+    with pytest.raises(ExperimentError, match=offer.install), cluster.from_file(path, dashboard=False):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--workers", "-1"], "--workers is a number of processes"),
+        (["--workers", "1", "--scheduler", "tcp://x:1"], "--workers and --scheduler exclude each other"),
+        (["--dashboard", "--workers", "0"], "--dashboard is of workers that this command starts"),
+        (["--cluster", "none.yaml"], "none.yaml: cannot be read"),
+    ],
+)
+def test_options_that_cannot_be(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mrclab", "sweep", "pinned", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_dask_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "have_dask", lambda: False)
+    with pytest.raises(
+        ExperimentError, match=r"needs Dask: pip install 'mrclab\[cluster\]'; `--workers 0` does without"
+    ):
+        cluster.local(2, dashboard=False).__enter__()
