@@ -52,7 +52,7 @@ def test_text_holds_no_commands(block: docs.Block) -> None:
 
 @pytest.mark.parametrize("block", of("yaml"))
 def test_yaml(block: docs.Block) -> None:
-    """By its keys: a sweep, a Dask cluster, an experiment, a comparison, a schedule of chaos, a lab, or a part of one."""
+    """By its keys: a sweep, a cluster, an experiment, a comparison, a schedule of chaos, a lab, or a part of one."""
     document = yaml.safe_load(block.text)
     if {"grid", "cases", "hypercube"} & set(document):
         curves.check(plan.make(spec.parse_sweep(block.text, block.place)))
