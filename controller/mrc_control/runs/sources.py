@@ -9,7 +9,7 @@ from functools import cache
 from mrc_topo.shipped import shipped
 
 #: Rooms of `mrc_control` that have runs made, and of which no result depends.
-ABOVE = ("chaos", "cli", "figures", "sweeps", "workshop")
+ABOVE = ("chaos", "cli", "figures", "sweeps", "web", "workshop")
 
 
 @cache
