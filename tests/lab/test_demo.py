@@ -78,7 +78,19 @@ WRONG = verdict_of(holds=False, valid=False)
 ROCE = {"link-roce": verdict_of(failed=True)}
 STORIES = [
     ("all good", {}, True, ["ring", "incast"]),
-    ("times missed on a machine that kept up", {"ring": verdict_of(times=False)}, False, ["ring", "incast"]),
+    (
+        "times missed once on a machine that kept up",
+        {"ring": verdict_of(times=False)},
+        True,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate"],
+    ),
+    (
+        "times missed twice on a machine that kept up",
+        {"ring": verdict_of(times=False), "ring-half-rate": verdict_of(times=False)},
+        False,
+        ["ring", "incast", "ring-half-rate", "incast-half-rate"],
+    ),
+    ("what must hold did not, though the machine kept up", {"ring": verdict_of(holds=False)}, False, ["ring", "incast"]),
     ("late once", {"ring": LATE}, True, ["ring", "incast", "ring-half-rate", "incast-half-rate"]),
     (
         "late twice",
