@@ -90,7 +90,12 @@ STORIES = [
         False,
         ["ring", "incast", "ring-half-rate", "incast-half-rate"],
     ),
-    ("what must hold did not, though the machine kept up", {"ring": verdict_of(holds=False)}, False, ["ring", "incast"]),
+    (
+        "what must hold did not, though the machine kept up",
+        {"ring": verdict_of(holds=False)},
+        False,
+        ["ring", "incast"],
+    ),
     ("late once", {"ring": LATE}, True, ["ring", "incast", "ring-half-rate", "incast-half-rate"]),
     (
         "late twice",
