@@ -22,7 +22,7 @@ from mrc_topo.walk import check_routes
 BAD = [
     ("planes: 0\nname: a", 1, "planes", "greater than or equal to 1, not 0"),
     ("name: a\nplanes: 17", 2, "planes", "less than or equal to 16, not 17"),
-    ("name: a\nhosts: 5000", 2, "hosts", "less than or equal to 256, not 5000"),
+    ("name: a\nhosts: 5000", 2, "hosts", "less than or equal to 2048, not 5000"),
     ("name: a\nplans: 3", 2, "plans", "did you mean 'planes'"),
     ("name: a\nlinks:\n  host:\n    rte: 3", 4, "links.host.rte", "did you mean 'rate'"),
     ("name: a\nlinks:\n  host: {rate: 0}", 3, "links.host.rate", "1000, not 0"),
@@ -60,7 +60,7 @@ BAD = [
     ("name: a\nmax_oversubscription: 1.0e+400", 2, "max_oversubscription", "a finite number"),
     ("name: a\nmax_oversubscription: 'inf'", 2, "max_oversubscription", "finite number"),
     ("name: a\nhosts: " + "9" * 5001, 2, "hosts", "a number of 5001 digits; at most 40"),
-    ("name: a\nhosts: " + "9" * 30, 2, "hosts", "less than or equal to 256, not 9999"),
+    ("name: a\nhosts: " + "9" * 30, 2, "hosts", "less than or equal to 2048, not 9999"),
     ("name: a\nlinks:\n  host: {rate: '" + "9" * 5000 + "bps'}", 3, "links.host.rate", "less than or equal to"),
     ("name: a\nlinks:\n  host: {rate: '" + "x" * 5000 + "'}", 3, "links.host.rate", "not a rate"),
     ("name: a\nev:\n  size: 8\n  size: 9", 4, "ev.size", "given twice"),

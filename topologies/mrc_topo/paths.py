@@ -180,9 +180,7 @@ class Paths:
 
         Raises PathError for an address that no host has or an EV that names no path.
         """
-        by_address = {host.address: host.index for host in self.topology.hosts}
-        for host in self.topology.hosts:
-            by_address.update({port.address: host.index for port in host.ports})
+        by_address = self.topology.by_address
 
         @lru_cache(maxsize=65536)
         def resolve(value: int, destination: bytes) -> Srv6Path:

@@ -38,8 +38,8 @@ ProgramFile = Annotated[str, Field(min_length=4, max_length=4096, pattern=PROGRA
 #: `module:Class` or `FILE.py:Class`.
 PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 
-#: More than this on one machine is a mistake in the file, not a laboratory.
-MAX_HOSTS = 256
+#: More than this on one machine is a mistake in the file, not a laboratory; the real clock takes less.
+MAX_HOSTS = 2048
 MAX_SWITCHES = 256
 
 

@@ -204,6 +204,13 @@ class Topology:
         near = difflib.get_close_matches(name, list(known), 3, 0.5)
         return f"; near ones: {', '.join(near)}" if near else ""
 
+    @cached_property
+    def by_address(self) -> dict[bytes, int]:
+        """The number of the host that has an address: its own, or that of one of its ports."""
+        found = {host.address: host.index for host in self.hosts}
+        found |= {port.address: host.index for host in self.hosts for port in host.ports}
+        return found
+
     # --- construction -------------------------------------------------------------------------------
 
     def _host(self, index: int) -> Host:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from mrc_control.lab.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
@@ -35,6 +36,7 @@ PER_HOST = "`agents: {processes: per-host}`"
 BEHIND = 1000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -288,27 +290,63 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
     }
 
 
-def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
-    """A host agent's configuration (`mrc_host.node.config.NodeConfig`)."""
+class _Computed(Mapping[str, V]):
+    """By the peers' addresses what a function says of host and peer, computed when it is asked for: all pairs of a
+    large lab would take more memory than its simulation."""
+
+    def __init__(self, topology: Topology, host: Host, function: Callable[[Topology, Host, Host], V]) -> None:
+        self._topology = topology
+        self._host = host
+        self._function = function
+
+    def __getitem__(self, address: str) -> V:
+        try:
+            packed = ipaddress.IPv6Address(address).packed
+        except ValueError:
+            raise KeyError(address) from None
+        peer = self._topology.hosts[self._topology.by_address[packed]]
+        if peer.address != packed or peer.index == self._host.index:
+            raise KeyError(address)
+        return self._function(self._topology, self._host, peer)
+
+    def __iter__(self) -> Iterator[str]:
+        return (addressing.text(peer.address) for peer in self._topology.hosts if peer.index != self._host.index)
+
+    def __len__(self) -> int:
+        return len(self._topology.hosts) - 1
+
+
+def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
+    """The EVs of a host towards a peer, by plane."""
+    return [list(plane) for plane in Paths(topology).profile(host.index, peer.index)]
+
+
+def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
+    """By the upper half of the EV the outer addresses that lead from a host to a peer."""
     lab = topology.lab
-    paths = Paths(topology)
-    resolve = paths.resolver(host.index)
-    profiles: dict[str, list[list[int]]] = {}
-    routes: dict[str, dict[str, list[str]]] = {}
-    for peer in topology.hosts:
-        if peer.index == host.index:
-            continue
-        destination = addressing.text(peer.address)
-        profile = paths.profile(host.index, peer.index)
-        profiles[destination] = [list(plane) for plane in profile]
-        if paths.mode.carriers:
-            routes[destination] = {}
-            for plane in range(lab.planes):
-                for t1 in range(max(lab.t1_per_plane, 1)):
-                    value = make_ev(plane, t1, 0)
-                    route = resolve(value, peer.address)
-                    addresses = [route.source, route.destination, *route.segments]
-                    routes[destination][str(value >> 16)] = [addressing.text(each) for each in addresses]
+    resolve = Paths(topology).resolver(host.index)
+    routes = {}
+    for plane in range(lab.planes):
+        for t1 in range(max(lab.t1_per_plane, 1)):
+            value = make_ev(plane, t1, 0)
+            route = resolve(value, peer.address)
+            addresses = [route.source, route.destination, *route.segments]
+            routes[str(value >> 16)] = [addressing.text(each) for each in addresses]
+    return routes
+
+
+def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
+    """A host agent's configuration (`mrc_host.node.config.NodeConfig`). What is towards each peer is a `dict` on the
+    real clock, where it becomes JSON, and computed on demand on the virtual one."""
+    lab = topology.lab
+    profiles: Mapping[str, list[list[int]]] = {}
+    routes: Mapping[str, dict[str, list[str]]] = {}
+    if lab.ev.mode is EvMode.EXPLICIT:
+        profiles = _Computed(topology, host, _profile)
+    if MODES[lab.routing.mode].carriers:
+        routes = _Computed(topology, host, _routes)
+    if clock == "real":
+        profiles, routes = dict(profiles), dict(routes)
     fields = generated_fields(lab.routing.mode, lab.t1_per_plane)
     generated = [dataclasses.asdict(each) for each in fields]
     return {
@@ -321,7 +359,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         "interfaces": [port.interface for port in host.ports],
         "macs": [addressing.mac_text(port.mac) for port in host.ports],
         "gateways": [addressing.mac_text(port.gateway_mac) for port in host.ports],
-        "profiles": profiles if lab.ev.mode is EvMode.EXPLICIT else {},
+        "profiles": profiles,
         "generated": generated if lab.ev.mode is EvMode.GENERATED else [],
         "paths": routes,
         "settings": endpoint_settings(topology, clock),

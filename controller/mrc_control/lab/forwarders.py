@@ -27,6 +27,8 @@ KERNEL_MODES = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP)
 #: BMv2's gRPC service takes Unix sockets, and its queues have priorities, since before this.
 BMV2_LEAST = (1, 13)
 TRY_S = 60.0
+#: Namespaces and agents that one machine is asked to run.
+MAX_REAL_HOSTS = 256
 #: What the kernel is asked whether it can do.
 KERNEL_PROBE = (
     "ip link add probe type veth peer name other && ip link set probe up && ip -6 route add fd4d:5243:1::/48 "
@@ -101,8 +103,14 @@ def check(topology: Topology) -> None:
     """Checks that the parts that a lab on the real clock asks for are here and work.
 
     Raises:
-        PartMissing: they are not.
+        PartMissing: they are not, or there are more hosts than one machine has namespaces for.
     """
+    hosts = topology.lab.hosts
+    if hosts > MAX_REAL_HOSTS:
+        raise PartMissing(
+            f"lab '{topology.lab.name}' has {hosts} hosts, the real clock takes {MAX_REAL_HOSTS} at most; `--clock "
+            "virtual` has no such limit"
+        )
     if topology.lab.switch == "bmv2":
         check_bmv2()
     if topology.lab.switch == "kernel":

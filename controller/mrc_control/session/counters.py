@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from mrc_topo import rules
 from mrc_topo.topology import Topology
+from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.values import CreditStats, PfcStats
 from p4lite.switch.targetapi.client import DeviceStats
 
 #: Reasons of `PortStats.drops` that full queues and slow machines do not have.
@@ -48,20 +50,41 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
             }
             if port.storm_frames:
                 ports[f"{name}:{number}"]["storm_frames"] = port.storm_frames
-            for pfc in port.pfc:
-                if pfc.priority == rules.DATA_PRIORITY:
-                    ports[f"{name}:{number}"] |= {
-                        "paused_ns": pfc.paused_ns,
-                        "pauses_sent": pfc.pauses_sent,
-                        "storms": pfc.storms,
-                    }
-            for credits in port.credits:
-                if credits.priority == rules.DATA_PRIORITY:
-                    ports[f"{name}:{number}"] |= {
-                        "credit_stall_ns": credits.stall_ns,
-                        "credit_bytes": credits.credit_bytes,
-                    }
+            ports[f"{name}:{number}"] |= _controls(port.pfc, port.credits)
     return {"ports": ports}
+
+
+def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[str, int]:
+    """Of a sample, what concerns flow control and credits."""
+    found = {}
+    for paused in pfc:
+        if paused.priority == rules.DATA_PRIORITY:
+            found |= {"paused_ns": paused.paused_ns, "pauses_sent": paused.pauses_sent, "storms": paused.storms}
+    for each in credits:
+        if each.priority == rules.DATA_PRIORITY:
+            found |= {"credit_stall_ns": each.stall_ns, "credit_bytes": each.credit_bytes}
+    return found
+
+
+def sample_inside(topology: Topology, fabric: Fabric) -> dict[str, Any]:
+    """`sample` of a fabric in this process: all ports by one call."""
+    names, ports = [], []
+    for device_id, switch in fabric.switches.items():
+        name = topology.switches[device_id - 1].name
+        for number, port in switch.ports.items():
+            names.append(f"{name}:{number}")
+            ports.append(port)
+    found: dict[str, dict[str, int]] = {}
+    rows = fabric.port_samples(ports, rules.DATA_PRIORITY, FAILURE_DROPS)
+    for key, port, row in zip(names, ports, rows, strict=True):
+        tx_bytes, depth, highest, drops, lost, storm_frames, controls = row
+        sampled = {"tx_bytes": tx_bytes, "depth_bytes": depth, "max_bytes": highest, "drops": drops, "lost": lost}
+        if storm_frames:
+            sampled["storm_frames"] = storm_frames
+        if controls:
+            sampled |= _controls(port.pfc_stats(), port.credit_stats())
+        found[key] = sampled
+    return {"ports": found}
 
 
 def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:

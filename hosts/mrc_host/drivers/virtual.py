@@ -3,9 +3,11 @@
 The fabric is handed in as an object that takes what the nodes send and gives what arrives at them, many packets at once
 (`Fabric.outside` of the embedded switch's Python API makes one); nothing here knows switches.
 
-Nodes act at instants: packets that arrive, links that become free, timers. All that lies before the fabric's own time
-is done in order of time before the fabric goes on, and what the nodes sent meanwhile goes to it in one call: the fabric
-is never further ahead than the shortest host link is long, so every packet still reaches it in time.
+Nodes act at instants: packets that arrive, links that become free, timers. All that lies before a time up to which the
+fabric can tell what arrives is done in order of time before the fabric goes on, and what the nodes sent meanwhile goes
+to it in one call. The fabric is never further ahead than the shortest host link is long, so every packet still reaches
+it in time; and it tells what arrives as much earlier. So nodes and fabric can also go on at the same time, each in its
+own thread (`overlapped`), with the same result to the byte.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class VirtualFabric(Protocol):
 
     headers: list[bytes]
     now_ns: int
+    #: What arrives at hosts up to then has been among the arrivals; not before `now_ns`.
+    known_ns: int
     #: Packets since `transmitters` whose link became free at another time than said.
     surprises: int
 
@@ -35,11 +39,23 @@ class VirtualFabric(Protocol):
     def transmitters(self) -> list[tuple[int, int, int, int, int]]:
         """For each place rate, overhead of a packet, queue (bytes), when its link is free, rest of a ns."""
 
+    def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
+        """That of one place."""
+
     def send(self, words: list[int], parts: list[bytes]) -> None:
         """Takes packets: (place, length, at, after, free) each, and their bytes."""
 
-    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int) -> list[tuple[int, int, bytes]]:
-        """`send`, then runs until something is delivered or the limit is reached: (time, place, packet)."""
+    def exchange(
+        self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int
+    ) -> list[tuple[int, int, bytes]]:
+        """`send`, then runs until something is delivered or the limit is reached: (time, place, packet), in order; with
+        what is certain to be delivered after that, up to `foresee_ns`."""
+
+    def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> None:
+        """`exchange` in another thread."""
+
+    def finish(self) -> list[tuple[int, int, bytes]]:
+        """What came of it."""
 
 
 class _Port:
@@ -83,6 +99,7 @@ class VirtualDriver:
         nodes: by name.
         places: for each node, the places of its ports in the fabric, in order.
         mtu_bytes: the largest packet.
+        overlapped: the fabric runs in a thread of its own beside the nodes.
     """
 
     def __init__(
@@ -91,8 +108,10 @@ class VirtualDriver:
         nodes: Mapping[str, Drivable],
         places: Mapping[str, Sequence[int]],
         mtu_bytes: int,
+        overlapped: bool = False,
     ) -> None:
         self.fabric = fabric
+        self.overlapped = overlapped
         self.mtu_bytes = mtu_bytes
         headers = fabric.headers
         self._header_bytes = len(headers[0]) if headers else 0
@@ -121,8 +140,11 @@ class VirtualDriver:
 
     def touch(self, name: str) -> None:
         """Lets a node that was commanded from outside act at the present time."""
-        self._enter()
-        self._pump(self._by_name[name], self.now)
+        seat = self._by_name[name]
+        for port in seat.ports:  # all links of a large lab are too many for each command
+            found = self.fabric.transmitter(port.place)
+            port.rate, port.overhead, port.queue, port.link_ns, port.rest = found
+        self._pump(seat, self.now)
         self._tell()
 
     def hold(self, name: str, *, dead: bool = False) -> None:
@@ -153,33 +175,72 @@ class VirtualDriver:
         """Runs everything due before `end_ns`, and what arrives until then; a node that wants to be woken at that very
         instant, when nothing else happens, is so by the next call."""
         self._enter()
-        fabric = self.fabric
         for seat in self._seats:
             self._pump(seat, self.now)
+        if self.overlapped:
+            self._go_beside(end_ns)
+        else:
+            self._go(end_ns)
+        self.now = max(self.now, end_ns)
+        self._after = max(self._after, end_ns)
+
+    def _go(self, end_ns: int) -> None:
+        """Nodes and fabric in turn."""
+        fabric = self.fabric
         while True:
             wake = self._next_wake()
-            horizon = fabric.now_ns
             due = wake < end_ns or wake == end_ns <= self._after
-            if due and wake <= horizon:
+            if due and wake <= fabric.known_ns:
                 self._wake_up(wake)
                 continue
             # No packet that a node sends when it wakes up reaches a switch before this.
-            limit = max(min(wake + self._ahead, end_ns), horizon)
+            limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
             words, parts = self._words, self._parts
             self._words, self._parts = [], []
-            arrivals = fabric.exchange(words, parts, limit)
+            arrivals = fabric.exchange(words, parts, limit, end_ns)
             if fabric.surprises:
                 self._enter()  # somebody else has changed a link meanwhile
-            for time_ns, place, packet in arrivals:
-                while (wake := self._next_wake()) < time_ns:
-                    self._wake_up(wake)
-                if time_ns > self._after:
-                    self._after = min(time_ns + self._ahead, wake, end_ns)
-                self._arrive(time_ns, place, packet)
+            self._take(arrivals, end_ns)
             if not (arrivals or due) and limit >= end_ns:
                 break
-        self.now = max(self.now, end_ns)
-        self._after = max(self._after, end_ns)
+
+    def _go_beside(self, end_ns: int) -> None:
+        """Nodes and fabric at the same time: while the fabric goes on, nodes do what is known to concern them."""
+        fabric = self.fabric
+        arrivals: list[tuple[int, int, bytes]] = []
+        while True:
+            wake = self._next_wake()
+            first = min(arrivals[0][0], wake) if arrivals else wake
+            # No packet that a node sends from now on reaches a switch before this.
+            limit = max(min(first + self._ahead, end_ns), fabric.now_ns)
+            words, parts = self._words, self._parts
+            self._words, self._parts = [], []
+            known = fabric.known_ns
+            fabric.begin(words, parts, limit, end_ns)
+            try:
+                self._take(arrivals, end_ns)
+                while True:
+                    wake = self._next_wake()
+                    due = wake < end_ns or wake == end_ns <= self._after
+                    if not due or wake > known:
+                        break
+                    self._wake_up(wake)
+            finally:
+                arrivals = fabric.finish()
+            if fabric.surprises:
+                self._tell()
+                self._enter()
+            if not (arrivals or due or self._words) and limit >= end_ns:
+                break
+
+    def _take(self, arrivals: list[tuple[int, int, bytes]], end_ns: int) -> None:
+        """Packets that arrive, each after what is due before it."""
+        for time_ns, place, packet in arrivals:
+            while (wake := self._next_wake()) < time_ns:
+                self._wake_up(wake)
+            if time_ns > self._after:
+                self._after = min(time_ns + self._ahead, wake, end_ns)
+            self._arrive(time_ns, place, packet)
 
     def _enter(self) -> None:
         """What decides when links are free may have been changed from outside since the last call."""

@@ -43,6 +43,7 @@ class NodeConfig:
 
     `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
     `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
+    Both may be mappings that compute what they are asked for; what is written down, in a `dict`, is checked as a whole.
     `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
     `netns`: path of the network namespace that has the interfaces; empty: the agent's own.
     `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
@@ -61,9 +62,9 @@ class NodeConfig:
     interfaces: list[str] = field(default_factory=list)
     macs: list[str] = field(default_factory=list)
     gateways: list[str] = field(default_factory=list)
-    profiles: dict[str, list[list[int]]] = field(default_factory=dict)
+    profiles: Mapping[str, list[list[int]]] = field(default_factory=dict)
     generated: list[dict[str, Any]] = field(default_factory=list)
-    paths: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    paths: Mapping[str, dict[str, list[str]]] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     probes: list[dict[str, Any]] = field(default_factory=list)
     probe_interval_ns: int = 100_000_000
@@ -177,15 +178,22 @@ class Resolver:
     """Looks up the SRv6 path of (upper half of the EV, destination) in the table that the controller computed."""
 
     def __init__(self, paths: Mapping[str, Mapping[str, list[str]]]) -> None:
+        self._given = paths
         self._paths: dict[tuple[int, bytes], Srv6Path] = {}
-        for destination, by_hop in paths.items():
-            packed = ipaddress.IPv6Address(destination).packed
-            for hop, addresses in by_hop.items():
-                source, first, *segments = (ipaddress.IPv6Address(text).packed for text in addresses)
-                self._paths[int(hop), packed] = Srv6Path(first, tuple(segments), source)
+        for destination in paths if isinstance(paths, dict) else ():
+            self._take(ipaddress.IPv6Address(destination).packed, paths[destination])
+
+    def _take(self, destination: bytes, by_hop: Mapping[str, list[str]]) -> None:
+        for hop, addresses in by_hop.items():
+            source, first, *segments = (ipaddress.IPv6Address(text).packed for text in addresses)
+            self._paths[int(hop), destination] = Srv6Path(first, tuple(segments), source)
 
     def __call__(self, ev: int, destination: bytes) -> Srv6Path:
-        return self._paths[ev >> 16, destination]
+        found = self._paths.get((ev >> 16, destination))
+        if found is None:
+            self._take(destination, self._given[str(ipaddress.IPv6Address(destination))])
+            found = self._paths[ev >> 16, destination]
+        return found
 
 
 def build(kind: type[T], values: Mapping[str, Any], where: str) -> T:
@@ -245,7 +253,8 @@ def load(document: Mapping[str, Any]) -> NodeConfig:
         ConfigError: an unknown or missing key, or a value out of range.
     """
     config = build(NodeConfig, document, "host configuration")
-    for where, address in (("address", config.address), *(("profiles", key) for key in config.profiles)):
+    peers = config.profiles if isinstance(config.profiles, dict) else ()
+    for where, address in (("address", config.address), *(("profiles", key) for key in peers)):
         try:
             if ipaddress.ip_address(address).version == 4:
                 raise ConfigError(f"{where}: {address} is an address of IPv4; {NO_IPV4}")

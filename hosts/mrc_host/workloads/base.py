@@ -11,6 +11,7 @@ import abc
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -302,9 +303,12 @@ def period(rank: int, iteration: int) -> npt.NDArray[np.float32]:
     return values.astype(np.float32)
 
 
+@lru_cache(maxsize=16)
 def summed(size: int, iteration: int) -> npt.NDArray[np.float32]:
-    """One period of the sum over all ranks' inputs."""
-    return np.asarray(np.add.reduce([period(rank, iteration) for rank in range(size)]), dtype=np.float32)
+    """One period of the sum over all ranks' inputs; for reading: all ranks of a process share it."""
+    made = np.asarray(np.add.reduce([period(rank, iteration) for rank in range(size)]), dtype=np.float32)
+    made.flags.writeable = False
+    return made
 
 
 def fill(into: npt.NDArray[np.float32], one: npt.NDArray[np.float32], first: int = 0) -> None:

@@ -135,7 +135,10 @@ def header(target: int) -> bytes:
     return packet(Op.FORWARD, target)[:HEAD]
 
 
-def play(world: World, batched: bool, folder: Path) -> dict[str, Any]:
+ONE_BY_ONE, BATCHED, BESIDE = "one by one", "by the batch", "beside each other"
+
+
+def play(world: World, way: str, folder: Path) -> dict[str, Any]:
     """All that can be seen of a world's history."""
     fabric = Fabric("virtual", seed=world.seed)
     switches = [fabric.add_switch(ident, loop_limit=4) for ident in (1, 2)]
@@ -162,8 +165,8 @@ def play(world: World, batched: bool, folder: Path) -> dict[str, Any]:
     log: list[Any] = []
     nodes = {name: Scripted(name, world.ports, random.Random(f"{world.seed} {name}"), log) for name in places}
     driver: VirtualDriver | OneAtATime
-    if batched:
-        driver = VirtualDriver(fabric.outside(cables), nodes, places, MTU)
+    if way != ONE_BY_ONE:
+        driver = VirtualDriver(fabric.outside(cables), nodes, places, MTU, overlapped=way == BESIDE)
     else:
         driver = OneAtATime(fabric, cables, nodes, places, MTU)
     stopped: set[str] = set()
@@ -216,11 +219,13 @@ def act(
 @settings(max_examples=200)
 @given(world=worlds())
 def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) -> None:
+    """Also where nodes and fabric go on at the same time, in two threads."""
     with tempfile.TemporaryDirectory() as folder:
-        found = []
-        for batched in (False, True):
-            own = Path(folder, str(batched))
+        found = {}
+        for way in (ONE_BY_ONE, BATCHED, BESIDE):
+            own = Path(folder, way)
             own.mkdir()
-            found.append(play(world, batched, own))
-    for key, expected in found[0].items():
-        assert found[1][key] == expected, key
+            found[way] = play(world, way, own)
+    for key, expected in found[ONE_BY_ONE].items():
+        for way in (BATCHED, BESIDE):
+            assert found[way][key] == expected, (way, key)

@@ -59,6 +59,50 @@ def test_what_is_sent_arrives_and_the_links_are_as_told() -> None:
     assert outside.surprises == 1, "its link is not free at once"
 
 
+def test_what_is_certain_to_arrive_is_told_before_its_time() -> None:
+    fabric = joined()
+    port = fabric.switch(1).port(2)
+    port.set_link(outgoing=LinkSettings(delay_ns=2 * DELAY_NS))
+    fabric.switch(1).port(1).set_link(outgoing=LinkSettings(delay_ns=3 * DELAY_NS))
+    head, body = packet(Op.FORWARD, 2)[:5], packet(Op.FORWARD, 2, stamp=False)[5:]
+    outside = fabric.outside([(fabric.switch(1).port(number), head) for number in (1, 2)])
+    outside.transmitters()
+    took = 120 * 8 * 10**9 // RATE_BPS
+    arrives = took + 3 * DELAY_NS
+    arrivals = outside.exchange([0, 100, 0, 0, took], [head, body], took + DELAY_NS, 10**9)
+    assert [(time, place) for time, place, _ in arrivals] == [(arrives, 1)]
+    assert (outside.now_ns, outside.known_ns) == (took + DELAY_NS, arrives), "the shorter of both delays ahead"
+    # Not beyond what was asked for: until then links may change.
+    outside.send([0, 100, arrives, arrives, arrives + took], [head, body])
+    assert outside.exchange([], [], arrives + took + DELAY_NS, arrives + took + 2 * DELAY_NS) == []
+    assert outside.known_ns == arrives + took + 2 * DELAY_NS
+    port.set_up(False)
+    assert outside.exchange([], [], 10**9) == []
+
+
+def test_the_fabric_goes_on_in_its_own_thread() -> None:
+    fabric = joined()
+    head, body = packet(Op.FORWARD, 2)[:5], packet(Op.FORWARD, 2, stamp=False)[5:]
+    outside = fabric.outside([(fabric.switch(1).port(number), head) for number in (1, 2)])
+    outside.transmitters()
+    with pytest.raises(FabricError, match="no exchange has begun"):
+        outside.finish()
+    took = 120 * 8 * 10**9 // RATE_BPS
+    for number in range(3):
+        at = number * 10**6
+        outside.begin([0, 100, at, at, at + took + (number > 0)], [head, body], at + 10**6 - DELAY_NS)
+        with pytest.raises(FabricError, match="has begun already"):
+            outside.begin([], [], at + 10**6)
+        ((time, place, _),) = outside.finish()
+        assert place == 1
+        assert time - at - took - DELAY_NS in (0, 1)
+    outside.begin([1, 70_000, 10**7, 0, 0], [bytes(70_000)], 10**8)
+    with pytest.raises(FabricError, match="70000 bytes are more than 65536"):
+        outside.finish()
+    outside.begin([], [], 10**8)
+    fabric.close()
+
+
 def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
     fabric = joined(3)
     switch = fabric.switch(1)

@@ -32,6 +32,7 @@ SOURCES = (
     "observe.c",
     "offload.c",
     "outside.c",
+    "overlap.c",
     "pfc.c",
     "pool.c",
     "traffic_manager.c",
@@ -70,6 +71,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_is_up": (c_int, _P, c_uint32),
     "pf_port_queue": (c_int, _P, c_int32, c_uint64, c_uint64),
     "pf_port_stats": (c_int, _P, "pf_port_stats", c_uint32),
+    "pf_port_samples": (c_int, _P, POINTER(_P), c_uint32, c_uint32, c_uint64, "pf_port_sample"),
     "pf_port_pfc": (c_int, _P, c_uint32, "pf_pfc_settings"),
     "pf_port_pfc_stats": (c_uint32, _P, "pf_pfc_stats"),
     "pf_port_credits": (c_int, _P, c_uint32, "pf_credit_settings"),
@@ -82,7 +84,20 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_next_event": (c_uint64, _P),
     "pf_transmitters": (c_int, _P, POINTER(_P), c_uint32, "pf_transmitter", POINTER(c_uint64)),
     "pf_send": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, POINTER(c_uint64)),
-    "pf_exchange": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, c_uint64, POINTER(c_uint64), "pf_batch"),
+    "pf_exchange": (
+        c_int,
+        _P,
+        POINTER(_P),
+        c_char_p,
+        c_uint64,
+        c_char_p,
+        c_uint64,
+        c_uint64,
+        POINTER(c_uint64),
+        "pf_batch",
+    ),
+    "pf_begin": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, c_uint64, c_uint64),
+    "pf_finish": (c_int, _P, POINTER(c_uint64), "pf_batch"),
     "pf_start": (c_int, _P),
     "pf_stop": (c_int, _P),
     "pf_lateness": (None, _P, "pf_lateness", c_uint32),
@@ -139,6 +154,7 @@ class Core:
         self.notification_kinds = self._about.names("pf_notification_kind")
         self.states = self._about.enums["pf_state"]
         self.delivery = self._about.record("pf_delivery")
+        self.port_sample = self._about.record("pf_port_sample")
         self.notification = self._about.record("pf_notification")
         self._errors = {number: name for name, number in self._about.enums["pf_error"].items()}
         self.pointer = self.c.pf_create(ctypes.byref(self.new("pf_config", abi=constants["abi"], seed=seed, **config)))

@@ -39,6 +39,7 @@ from p4lite.switch.fabric.values import (
     LinkSettings,
     Notification,
     NotificationKind,
+    PortSample,
 )
 
 Clock = Literal["real", "virtual"]
@@ -266,6 +267,18 @@ class Fabric:
         if result != 0:
             raise not_sent(self._core, result, port, len(frame), at)
         return -1 if free_at.value == self._core.no_time else free_at.value
+
+    def port_samples(self, ports: Sequence[Port], priority: int, reasons: Iterable[str] = ()) -> list[PortSample]:
+        """A part of the statistics of many ports, at one instant; `reasons`: names of `PortStats.drops`."""
+        core = self._core
+        if not 0 <= priority < core.max_priorities:
+            raise FabricError(f"no queue has priority {priority} (there are {core.max_priorities})")
+        bits = sum(1 << core.port_drops.index(reason) for reason in set(reasons))
+        found = core.array("pf_port_sample", len(ports))
+        pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in ports))
+        core.c.pf_port_samples(core.pointer, pointers, len(ports), priority, bits, found)
+        octets = ctypes.string_at(found, len(ports) * core.port_sample.size)
+        return [PortSample._make(each) for each in core.port_sample.iter_unpack(octets)]
 
     def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
         """Many (port, frame, at_ns) in one go, for each port in order of time."""

@@ -8,6 +8,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import Any
 
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import Core
@@ -23,8 +24,8 @@ Transmitter = tuple[int, int, int, int, int]
 
 SEND_WORDS = 5
 
-#: The fabric, words, parts, limit: result, surprises, time then, arrivals.
-Ferry = Callable[[int, list[int], list[bytes], int], tuple[int, int, int, list[Arrival]]]
+#: Result, surprises, time then, up to when all arrivals are known, arrivals.
+Found = tuple[int, int, int, int, list[Arrival]]
 
 
 @cache
@@ -37,14 +38,26 @@ def ferries() -> ctypes.PyDLL | None:
         library = ctypes.PyDLL(str(path))
     except (BuildError, OSError):
         return None
-    pointer, number = ctypes.c_void_p, ctypes.c_uint64
+    pointer, number, thing = ctypes.c_void_p, ctypes.c_uint64, ctypes.py_object
     library.ferry_new.restype = pointer
-    library.ferry_new.argtypes = [pointer, pointer, pointer, number, number]
+    library.ferry_new.argtypes = [pointer, pointer, pointer, pointer, pointer, number, number]
     library.ferry_free.restype = None
     library.ferry_free.argtypes = [pointer]
-    library.ferry_exchange.restype = ctypes.py_object
-    library.ferry_exchange.argtypes = [pointer, pointer, ctypes.py_object, ctypes.py_object, number]
+    for function in (library.ferry_exchange, library.ferry_begin):
+        function.restype = thing
+        function.argtypes = [pointer, pointer, thing, thing, number, number]
+    library.ferry_finish.restype = thing
+    library.ferry_finish.argtypes = [pointer, pointer]
     return library
+
+
+class _Ferry:
+    """What `core/python/ferry.c` does for one `Outside`."""
+
+    def __init__(self, library: ctypes.PyDLL, core: Core, ferry: int) -> None:
+        self.exchange: Callable[[int, list[int], list[bytes], int, int], Found] = partial(library.ferry_exchange, ferry)
+        self.begin: Callable[[int, list[int], list[bytes], int, int], int] = partial(library.ferry_begin, ferry)
+        self.finish: Callable[[int], Found] = partial(library.ferry_finish, ferry)
 
 
 def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
@@ -67,6 +80,10 @@ def not_sent(core: Core, result: int, port: Port, octets: int, at_ns: int) -> Fa
     return FabricError(f"inject into {port.name}: {reason}")
 
 
+def _of(each: Any) -> Transmitter:
+    return each.rate_bps, each.overhead_bytes, each.host_queue_bytes, each.free_at_ns, each.rate_rest
+
+
 class Outside:
     """Hosts at external ports (made by `Fabric.outside`); a port's place is its index among them.
 
@@ -85,28 +102,32 @@ class Outside:
         self._pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in self._ports))
         self._places = {(port.device_id, port.number): place for place, port in enumerate(self._ports)}
         self._transmitters = core.array("pf_transmitter", len(ports))
+        self._one, self._one_pointer = core.array("pf_transmitter", 1), (ctypes.c_void_p * 1)()
         self._lookahead = ctypes.c_uint64()
         self._told = ctypes.c_uint64()
         self._batch = core.new("pf_batch")
         self._told_by, self._batch_by = ctypes.byref(self._told), ctypes.byref(self._batch)
-        self.now_ns = core.now_ns
+        self.now_ns = self.known_ns = core.now_ns
         self.surprises = 0
         self._ferry = self._made_ferry()
+        #: What `begin` was told, and what the core reads meanwhile.
+        self._begun: tuple[list[int], int, object] | None = None
 
-    def _made_ferry(self) -> Ferry | None:
+    def _made_ferry(self) -> _Ferry | None:
         library = ferries()
         if library is None:
             return None
         # In order, as the ferry looks for them: the key of a port (`struct ferry_port`), its place.
         places = sorted((device_id << 32 | number, place) for (device_id, number), place in self._places.items())
         self._ferry_places = (ctypes.c_uint64 * (2 * len(places) + 1))(*(word for each in places for word in each))
-        exchange = ctypes.cast(self._core.c.pf_exchange, ctypes.c_void_p)
+        c = self._core.c
+        functions = [ctypes.cast(each, ctypes.c_void_p) for each in (c.pf_exchange, c.pf_begin, c.pf_finish)]
         count, skip = len(self._ports), self.header_bytes
-        ferry = library.ferry_new(exchange, self._pointers, self._ferry_places, count, skip)
+        ferry = library.ferry_new(*functions, self._pointers, self._ferry_places, count, skip)
         if not ferry:
             return None
         weakref.finalize(self, library.ferry_free, ferry)
-        return partial(library.ferry_exchange, ferry)
+        return _Ferry(library, self._core, ferry)
 
     def lookahead_ns(self) -> int:
         """How long after a host's packet no switch sees it, as `transmitters` last found it."""
@@ -117,12 +138,16 @@ class Outside:
         core = self._core
         count = len(self._ports)
         core.c.pf_transmitters(core.pointer, self._pointers, count, self._transmitters, ctypes.byref(self._lookahead))
-        self.now_ns = core.now_ns
+        self.now_ns = self.known_ns = core.now_ns
         self.surprises = 0
-        return [
-            (each.rate_bps, each.overhead_bytes, each.host_queue_bytes, each.free_at_ns, each.rate_rest)
-            for each in self._transmitters[:count]
-        ]
+        return [_of(each) for each in self._transmitters[:count]]
+
+    def transmitter(self, place: int) -> Transmitter:
+        """That of one place; what `transmitters` found of the others stays."""
+        core = self._core
+        self._one_pointer[0] = self._pointers[place]
+        core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
+        return _of(self._one[0])
 
     def send(self, words: list[int], parts: list[bytes]) -> None:
         """Puts frames on the hosts' links.
@@ -144,47 +169,78 @@ class Outside:
             raise self._refused(result, words)
         self.surprises += self._told.value
 
-    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int) -> list[Arrival]:
-        """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then."""
-        core, batch = self._core, self._batch
+    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
+        """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then.
+
+        Args:
+            words, parts: as `send` has them.
+            limit_ns: how far the fabric goes at most.
+            foresee_ns: what is on its way and certain to arrive by then is among the arrivals, too; `known_ns` says up
+                to when they are all. Until then nobody may change the fabric but by what hosts send.
+        """
+        core = self._core
         if self._ferry is not None and core.pointer is not None:
-            result, told, self.now_ns, arrivals = self._ferry(core.pointer, words, parts, limit_ns)
-            if result < 0:
-                self._told.value = told
-                self.now_ns = core.now_ns
-                raise self._refused(result, words, limit_ns)
-            self.surprises += told
-            return arrivals
-        if words:
-            count = len(words) // SEND_WORDS
-            result = core.c.pf_exchange(
-                core.pointer,
-                self._pointers,
-                array("Q", words).tobytes(),
-                count,
-                b"".join(parts),
-                limit_ns,
-                self._told_by,
-                self._batch_by,
-            )
+            found = self._ferry.exchange(core.pointer, words, parts, limit_ns, foresee_ns)
+            return self._taken(found, words, limit_ns)
+        count = len(words) // SEND_WORDS
+        numbers, octets = array("Q", words).tobytes(), b"".join(parts)
+        result = core.c.pf_exchange(
+            core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns, self._told_by, self._batch_by
+        )
+        return self._taken(self._read(result), words, limit_ns)
+
+    def begin(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> None:
+        """`exchange` in a thread of the fabric's own, for whose end and arrivals `finish` waits."""
+        core = self._core
+        if self._begun is not None:
+            raise FabricError("an exchange has begun already; finish it")
+        if self._ferry is not None and core.pointer is not None:
+            self._begun = (words, limit_ns, None)
+            result = self._ferry.begin(core.pointer, words, parts, limit_ns, foresee_ns)
         else:
-            count = 0
-            result = core.c.pf_run(core.pointer, limit_ns, 1, self._batch_by)
+            count = len(words) // SEND_WORDS
+            numbers, octets = array("Q", words).tobytes(), b"".join(parts)
+            self._begun = (words, limit_ns, (numbers, octets))
+            result = core.c.pf_begin(core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns)
         if result != 0:
-            raise self._refused(result, words, limit_ns)
-        if count:
-            self.surprises += self._told.value
-        self.now_ns = batch.now_ns
-        arrived = batch.count
+            self._begun = None
+            raise FabricError("there is no memory for a thread of the fabric's own")
+
+    def finish(self) -> list[Arrival]:
+        """The arrivals of what has begun; as `exchange`."""
+        core = self._core
+        if self._begun is None:
+            raise FabricError("no exchange has begun")
+        (words, limit_ns, _), self._begun = self._begun, None
+        if self._ferry is not None and core.pointer is not None:
+            found = self._ferry.finish(core.pointer)
+        else:
+            found = self._read(core.c.pf_finish(core.pointer, self._told_by, self._batch_by))
+        return self._taken(found, words, limit_ns)
+
+    def _read(self, result: int) -> Found:
+        """What ctypes finds in the batch."""
+        batch = self._batch
+        arrived = batch.count if result == 0 else 0
         if not arrived:
-            return []
-        delivery, places, skip = core.delivery, self._places, self.header_bytes
+            return result, self._told.value, batch.now_ns, batch.known_ns, []
+        delivery, places, skip = self._core.delivery, self._places, self.header_bytes
         records = ctypes.string_at(batch.records, arrived * delivery.size)
         data = ctypes.string_at(batch.bytes, batch.size)
-        return [
+        arrivals = [
             (time_ns, places.get((device_id, port), -1), data[offset + skip : offset + length])
             for time_ns, device_id, port, offset, length in delivery.iter_unpack(records)
         ]
+        return result, self._told.value, batch.now_ns, batch.known_ns, arrivals
+
+    def _taken(self, found: Found, words: list[int], limit_ns: int) -> list[Arrival]:
+        result, told, self.now_ns, self.known_ns, arrivals = found
+        if result < 0:
+            self._told.value = told
+            self.now_ns = self._core.now_ns
+            raise self._refused(result, words, limit_ns)
+        self.surprises += told
+        return arrivals
 
     def _refused(self, result: int, words: list[int], limit_ns: int | None = None) -> FabricError:
         if words and self._core.failure(result) not in ("loop", "clock"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 #: A pause frame, without preamble, FCS and gap, as all frames here.
 PFC_FRAME_BYTES: Final = 60
@@ -290,6 +290,19 @@ class PortStats:
     storm_frames: int = 0
     pfc: tuple[PfcStats, ...] = ()
     credits: tuple[CreditStats, ...] = ()
+
+
+class PortSample(NamedTuple):
+    """A part of `PortStats`, of which there may be many: depths are of one priority's queue; `some_drops` are those of
+    the reasons that were asked for, `controls` tells of flow control (1) and credits (2) at the port."""
+
+    tx_bytes: int
+    depth_bytes: int
+    max_bytes: int
+    drops: int
+    some_drops: int
+    storm_frames: int
+    controls: int
 
 
 @dataclass(frozen=True, slots=True)

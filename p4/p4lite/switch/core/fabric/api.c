@@ -73,6 +73,7 @@ static void port_free(struct fabric *f, struct port *q)
 void pf_destroy(struct fabric *f)
 {
     pf_stop(f);
+    overlap_end(f);
     for (struct sw *s = f->switches; s; s = s->next) /* packets may refer to any port */
         for (uint32_t i = 0; i < s->ports_size; i++)
             if (s->ports[i]) {
@@ -101,7 +102,8 @@ void pf_destroy(struct fabric *f)
     if (f->notify_fd >= 0)
         close(f->notify_fd);
     pool_destroy(f);
-    free(f->heap);
+    free(f->list.heap);
+    free(f->outbox.heap);
     free(f->deliveries);
     free(f->delivered);
     pthread_mutex_destroy(&f->notify_mutex);

@@ -3,17 +3,22 @@
 
 #include "internal.h"
 
-/* How far the virtual clock may run past a delivery: no host's answer reaches a switch sooner. */
-static void lookahead_update(struct fabric *f)
+/* How far the virtual clock may run past a delivery: no host's answer reaches a switch sooner. And how long before
+ * it arrives is known what reaches a host: nothing, where its arrival tells the switch of credits. */
+void lookahead_update(struct fabric *f)
 {
-    uint64_t least = PF_NO_TIME;
+    uint64_t least = PF_NO_TIME, ahead = PF_NO_TIME;
     for (struct sw *s = f->switches; s; s = s->next)
         for (uint32_t i = 0; i < s->ports_size; i++) {
             const struct port *q = s->ports[i];
-            if (q && q->peer_kind == PEER_EXTERNAL && q->host_in.set.delay_ns < least)
-                least = q->host_in.set.delay_ns;
+            if (!q || q->peer_kind != PEER_EXTERNAL)
+                continue;
+            uint64_t out = q->credits ? 0 : q->out.set.delay_ns;
+            least = q->host_in.set.delay_ns < least ? q->host_in.set.delay_ns : least;
+            ahead = out < ahead ? out : ahead;
         }
     f->lookahead_ns = least;
+    f->foresight_ns = ahead == PF_NO_TIME ? 0 : ahead;
 }
 
 int pf_port_add(struct sw *s, uint32_t number, struct port **out)
@@ -247,6 +252,28 @@ int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
         credits_reset_stats(q->sw->fabric, q);
     }
     pf_unlock(q->sw->fabric);
+    return PF_OK;
+}
+
+int pf_port_samples(struct fabric *f, struct port *const *ports, uint32_t count, uint32_t priority, uint64_t reasons,
+                    struct pf_port_sample *out)
+{
+    if (priority >= PF_MAX_PRIORITIES)
+        return PF_E_RANGE;
+    pf_lock(f);
+    for (uint32_t i = 0; i < count; i++) {
+        struct port *q = ports[i];
+        const struct queue *queue = &q->queues[priority];
+        device_collect_drops(q);
+        uint64_t all = 0, some = 0;
+        for (uint32_t reason = 0; reason < PF_PORT_DROPS; reason++) {
+            all += q->stats.drops[reason];
+            some += reasons >> reason & 1 ? q->stats.drops[reason] : 0;
+        }
+        out[i] = (struct pf_port_sample){q->stats.tx_bytes, queue->bytes, queue->stats.max_bytes, all, some,
+                                         q->stats.storm_frames, (q->pfc ? 1u : 0u) | (q->credits ? 2u : 0u)};
+    }
+    pf_unlock(f);
     return PF_OK;
 }
 

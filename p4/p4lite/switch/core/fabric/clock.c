@@ -28,8 +28,8 @@ void settle(struct fabric *f)
     if (!f->real)
         return;
     uint64_t wall = clock_read(f);
-    if (f->heap_size && f->heap[0].time < wall)
-        wall = f->heap[0].time; /* the loop is about to do this first */
+    if (next_time(f) < wall)
+        wall = next_time(f); /* the loop is about to do this first */
     if (wall > f->now)
         f->now = wall;
     if (f->running) {
@@ -42,11 +42,26 @@ void settle(struct fabric *f)
 
 #define MAX_EVENTS_PER_INSTANT (1u << 22)
 
-static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
+static void tick_all(struct fabric *f)
+{
+    for (struct sw *s = f->switches; s; s = s->next)
+        if (s->instance)
+            s->instance->now_ns = f->now;
+}
+
+static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery, bool foresight)
 {
     uint64_t instant = f->now, at_instant = 0;
     bool stopping = !stop_on_delivery;
-    while (f->heap_size && f->heap[0].time <= limit) {
+    for (;;) {
+        if (foresight && f->outbox.size) {
+            /* an answer to what arrives outside is under way until then + lookahead: stay before that */
+            uint64_t first = f->outbox.heap[0].time;
+            if (f->lookahead_ns - 1 < limit - first && first < limit)
+                limit = first + f->lookahead_ns - 1;
+        }
+        if (next_time(f) > limit)
+            break;
         run_step(f);
         if (f->now != instant) {
             instant = f->now;
@@ -64,13 +79,11 @@ static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery)
     }
     if (limit > f->now)
         f->now = limit;
-    for (struct sw *s = f->switches; s; s = s->next)
-        if (s->instance)
-            s->instance->now_ns = f->now;
     return PF_OK;
 }
 
-int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
+/* `foresee_ns`: also what arrives outside until then is delivered, as far as it is certain. */
+int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, uint64_t foresee_ns, struct pf_batch *out)
 {
     if (f->real)
         return PF_E_CLOCK;
@@ -80,16 +93,25 @@ int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, s
         f->ndeliveries = f->delivered_size = 0;
     f->deliveries_taken = false;
     bool hand_out = until_ns < f->now || (stop_on_delivery && f->ndeliveries); /* before time goes on */
-    int result = hand_out ? PF_OK : run_virtual(f, until_ns, stop_on_delivery);
+    bool foresight = foresee_ns > f->now && f->foresight_ns && f->lookahead_ns && !f->trace;
+    int result = hand_out ? PF_OK : run_virtual(f, until_ns, stop_on_delivery, foresight);
+    uint64_t known = f->now;
+    if (foresight && !hand_out && result == PF_OK) {
+        known = f->foresight_ns < foresee_ns - f->now ? f->now + f->foresight_ns : foresee_ns;
+        foresee(f, known);
+    }
+    f->known = known > f->known ? known : f->known;
+    if (f->now >= foresee_ns)
+        tick_all(f); /* control operations may follow */
     f->deliveries_taken = true;
-    *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now};
+    *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now, f->known};
     return result;
 }
 
 int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
 {
     pf_lock(f);
-    int result = run_locked(f, until_ns, stop_on_delivery, out);
+    int result = run_locked(f, until_ns, stop_on_delivery, 0, out);
     pf_unlock(f);
     return result;
 }
@@ -97,7 +119,7 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
 uint64_t pf_next_event(struct fabric *f)
 {
     pf_lock(f);
-    uint64_t next = f->heap_size ? f->heap[0].time : PF_NO_TIME;
+    uint64_t next = next_time(f);
     pf_unlock(f);
     return next;
 }
@@ -105,10 +127,10 @@ uint64_t pf_next_event(struct fabric *f)
 /* Executes what is due, and records how late it was. */
 static void run_real(struct fabric *f)
 {
-    for (unsigned n = 0; f->heap_size && n < EVENTS_PER_LOCK; n++) {
+    for (unsigned n = 0; f->list.size && n < EVENTS_PER_LOCK; n++) { /* there is no outbox on this clock */
         if ((n & 15) == 0)
             f->wall = clock_read(f);
-        const struct timer *t = f->heap[0].timer;
+        const struct timer *t = f->list.heap[0].timer;
         uint64_t due = t->time;
         if (due > f->wall)
             break;
@@ -124,10 +146,11 @@ static void run_real(struct fabric *f)
 /* Nanoseconds until the next event; 0: now; PF_NO_TIME: nothing planned. */
 static uint64_t until_next(struct fabric *f)
 {
-    if (!f->heap_size)
-        return PF_NO_TIME;
+    uint64_t next = next_time(f);
+    if (next == PF_NO_TIME)
+        return next;
     uint64_t wall = clock_read(f);
-    return f->heap[0].time > wall ? f->heap[0].time - wall : 0;
+    return next > wall ? next - wall : 0;
 }
 
 static int wait_for(struct fabric *f, struct epoll_event *events, uint64_t wait)

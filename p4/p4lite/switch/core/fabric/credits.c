@@ -376,6 +376,7 @@ static int enable(struct fabric *f, struct port *q, uint32_t i, const struct pf_
         for (uint32_t k = 0; k < PF_MAX_PRIORITIES; k++)
             cr->classes[k].stalled_since = PF_NO_TIME;
         q->credits = cr;
+        lookahead_update(f);
     }
     struct credit_class *c = &cr->classes[i];
     uint32_t buffer = (uint32_t)(set->buffer_bytes / BLOCK);

@@ -6,6 +6,7 @@
 #define LAG(f) P4_FIELD(pf_lag, f)
 #define QUEUE(f) P4_FIELD(pf_queue_stats, f)
 #define PORT(f) P4_FIELD(pf_port_stats, f)
+#define SAMPLE(f) P4_FIELD(pf_port_sample, f)
 #define SWITCH(f) P4_FIELD(pf_switch_stats, f)
 #define LATENESS(f) P4_FIELD(pf_lateness, f)
 #define CONFIG(f) P4_FIELD(pf_config, f)
@@ -47,6 +48,8 @@ static const struct p4_described rows[] = {
     P4_ARRAY(pf_port_stats, drops), PORT(corrupted), PORT(duplicated), PORT(reordered),
     PORT(storm_frames),
     P4_NESTED(pf_port_stats, queues, pf_queue_stats), P4_NESTED(pf_port_stats, service_lag, pf_lag),
+    P4_STRUCT(pf_port_sample), SAMPLE(tx_bytes), SAMPLE(depth_bytes), SAMPLE(max_bytes), SAMPLE(drops),
+    SAMPLE(some_drops), SAMPLE(storm_frames), SAMPLE(controls),
     P4_STRUCT(pf_switch_stats), SWITCH(received), SWITCH(ingress), SWITCH(egress), SWITCH(transmitted),
     P4_ARRAY(pf_switch_stats, drops), SWITCH(ingress_clones), SWITCH(egress_clones), SWITCH(resubmits),
     SWITCH(recirculations), SWITCH(replicas), SWITCH(digests), SWITCH(parser_errors), SWITCH(absorbed),
@@ -60,6 +63,7 @@ static const struct p4_described rows[] = {
     P4_STRUCT(pf_delivery), DELIVERY(time_ns), DELIVERY(device_id), DELIVERY(port), DELIVERY(offset),
     DELIVERY(length),
     P4_STRUCT(pf_batch), BATCH(records), BATCH(bytes), BATCH(count), BATCH(size), BATCH(now_ns),
+    BATCH(known_ns),
     P4_STRUCT(pf_transmitter), TRANSMITTER(rate_bps), TRANSMITTER(overhead_bytes), TRANSMITTER(host_queue_bytes),
     TRANSMITTER(free_at_ns), TRANSMITTER(rate_rest),
     P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(at_ns), SEND(after_ns), SEND(free_at_ns),

@@ -1,4 +1,4 @@
-/* The event list: a four-ary heap ordered by time, ties by when they were planned, so that a run is deterministic. */
+/* The event lists: four-ary heaps ordered by time, ties by when they were planned, so that a run is deterministic. */
 #include <stdlib.h>
 
 #include "internal.h"
@@ -12,40 +12,40 @@ static inline bool before(const struct heap_entry *a, const struct heap_entry *b
     return a->order.seq < b->order.seq;
 }
 
-static void place(struct fabric *f, uint32_t pos, struct heap_entry e)
+static void place(struct event_list *l, uint32_t pos, struct heap_entry e)
 {
-    f->heap[pos] = e;
+    l->heap[pos] = e;
     e.timer->pos = pos;
 }
 
-static void sift_up(struct fabric *f, uint32_t pos, struct heap_entry e)
+static void sift_up(struct event_list *l, uint32_t pos, struct heap_entry e)
 {
     while (pos > 0) {
         uint32_t parent = (pos - 1) / 4;
-        if (!before(&e, &f->heap[parent]))
+        if (!before(&e, &l->heap[parent]))
             break;
-        place(f, pos, f->heap[parent]);
+        place(l, pos, l->heap[parent]);
         pos = parent;
     }
-    place(f, pos, e);
+    place(l, pos, e);
 }
 
-static void sift_down(struct fabric *f, uint32_t pos, struct heap_entry e)
+static void sift_down(struct event_list *l, uint32_t pos, struct heap_entry e)
 {
     for (;;) {
         uint32_t first = pos * 4 + 1, best = pos;
         const struct heap_entry *least = &e;
-        for (uint32_t c = first; c < first + 4 && c < f->heap_size; c++)
-            if (before(&f->heap[c], least)) {
-                least = &f->heap[c];
+        for (uint32_t c = first; c < first + 4 && c < l->size; c++)
+            if (before(&l->heap[c], least)) {
+                least = &l->heap[c];
                 best = c;
             }
         if (best == pos)
             break;
-        place(f, pos, f->heap[best]);
+        place(l, pos, l->heap[best]);
         pos = best;
     }
-    place(f, pos, e);
+    place(l, pos, e);
 }
 
 struct order next_order(struct fabric *f)
@@ -57,41 +57,43 @@ struct order next_order(struct fabric *f)
 /* Arms or moves a timer. Running out of memory for the event list is the one error that ends the process. */
 void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order)
 {
+    struct event_list *l = t->outbound ? &f->outbox : &f->list;
     struct heap_entry e = {time, order, t};
     t->time = time;
     if (t->pos != NO_POS) {
-        if (before(&e, &f->heap[t->pos]))
-            sift_up(f, t->pos, e);
+        if (before(&e, &l->heap[t->pos]))
+            sift_up(l, t->pos, e);
         else
-            sift_down(f, t->pos, e);
+            sift_down(l, t->pos, e);
         return;
     }
-    if (f->heap_size == f->heap_capacity) {
-        uint32_t capacity = f->heap_capacity ? 2 * f->heap_capacity : 256;
-        struct heap_entry *grown = realloc(f->heap, capacity * sizeof *grown);
+    if (l->size == l->capacity) {
+        uint32_t capacity = l->capacity ? 2 * l->capacity : 256;
+        struct heap_entry *grown = realloc(l->heap, capacity * sizeof *grown);
         if (!grown) {
             fputs("p4lite: out of memory for the event list\n", stderr);
             abort();
         }
-        f->heap = grown;
-        f->heap_capacity = capacity;
+        l->heap = grown;
+        l->capacity = capacity;
     }
-    sift_up(f, f->heap_size++, e);
+    sift_up(l, l->size++, e);
 }
 
 void timer_cancel(struct fabric *f, struct timer *t)
 {
+    struct event_list *l = t->outbound ? &f->outbox : &f->list;
     uint32_t pos = t->pos;
     if (pos == NO_POS)
         return;
     t->pos = NO_POS;
-    struct heap_entry last = f->heap[--f->heap_size];
-    if (pos == f->heap_size)
+    struct heap_entry last = l->heap[--l->size];
+    if (pos == l->size)
         return;
-    if (pos > 0 && before(&last, &f->heap[(pos - 1) / 4]))
-        sift_up(f, pos, last);
+    if (pos > 0 && before(&last, &l->heap[(pos - 1) / 4]))
+        sift_up(l, pos, last);
     else
-        sift_down(f, pos, last);
+        sift_down(l, pos, last);
 }
 
 /* Work that an event left behind at the same instant: ports with new packets first, in the order in which
@@ -117,25 +119,47 @@ void drain(struct fabric *f)
 
 #define CONTAINER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
 
-/* Executes the first event of the list. */
+/* The list that has the next event, NULL when there is none. */
+struct event_list *next_events(struct fabric *f)
+{
+    if (!f->outbox.size)
+        return f->list.size ? &f->list : NULL;
+    return f->list.size && before(&f->list.heap[0], &f->outbox.heap[0]) ? &f->list : &f->outbox;
+}
+
+uint64_t next_time(struct fabric *f)
+{
+    const struct event_list *l = next_events(f);
+    return l ? l->heap[0].time : PF_NO_TIME;
+}
+
+/* What a packet's arrival is, in the order of a wire or past it. */
+static void arrived(struct fabric *f, struct timer *t)
+{
+    if (t->kind == TIMER_LINK) { /* moves its own timer on to the next packet */
+        linkdir_arrived(f, CONTAINER(struct linkdir, timer, t), t->time);
+        return;
+    }
+    timer_cancel(f, t);
+    linkdir_arrived_late(f, CONTAINER(struct packet, timer, t), t->time);
+}
+
+/* Executes the next event, of which there is one. */
 void run_step(struct fabric *f)
 {
-    struct timer *t = f->heap[0].timer;
+    struct timer *t = next_events(f)->heap[0].timer;
     if (t->time > f->now)
         f->now = t->time;
     f->events++;
     switch (t->kind) {
-    case TIMER_LINK: /* moves its own timer on to the next packet */
-        linkdir_arrived(f, CONTAINER(struct linkdir, timer, t));
+    case TIMER_LINK:
+    case TIMER_PACKET:
+        arrived(f, t);
         break;
     case TIMER_PORT:
         timer_cancel(f, t);
         /* the loop may be late; the transmitter goes on from when it was due, so that the rate holds */
         port_serve(f, CONTAINER(struct port, timer, t), t->time);
-        break;
-    case TIMER_PACKET:
-        timer_cancel(f, t);
-        linkdir_arrived_late(f, CONTAINER(struct packet, timer, t));
         break;
     case TIMER_PFC:
         timer_cancel(f, t);
@@ -158,6 +182,16 @@ void run_step(struct fabric *f)
 
 void run_due(struct fabric *f, uint64_t until)
 {
-    while (f->heap_size && f->heap[0].time <= until)
+    while (next_time(f) <= until)
         run_step(f);
+}
+
+/* Delivers what is on its way to the outside and arrives until then: nothing that happens meanwhile can change it, unless
+ * somebody changes a link, which nobody does before `until`. */
+void foresee(struct fabric *f, uint64_t until)
+{
+    while (f->outbox.size && f->outbox.heap[0].time <= until) {
+        f->events++;
+        arrived(f, f->outbox.heap[0].timer);
+    }
 }

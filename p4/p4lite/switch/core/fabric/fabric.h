@@ -136,6 +136,12 @@ struct pf_port_stats {
     struct pf_lag service_lag;
 };
 
+/* What a sample of a port holds: depths of one priority's queue, all drops, and those of some reasons. `controls`: 1 it has
+ * priority flow control, 2 credits. */
+struct pf_port_sample {
+    uint64_t tx_bytes, depth_bytes, max_bytes, drops, some_drops, storm_frames, controls;
+};
+
 struct pf_switch_stats {
     uint64_t received, ingress, egress, transmitted;
     uint64_t drops[PF_SWITCH_DROPS];
@@ -188,7 +194,7 @@ struct pf_batch {
     const struct pf_delivery *records;
     const uint8_t *bytes;
     uint64_t count, size;
-    uint64_t now_ns;
+    uint64_t now_ns, known_ns; /* what arrives outside up to known_ns has been delivered */
 };
 
 _Static_assert(sizeof(struct pf_delivery) == 32 && offsetof(struct pf_delivery, offset) == 16,
@@ -258,6 +264,9 @@ int pf_port_is_up(struct port *p, uint32_t outgoing);
 /* priority, or PF_QUEUE_EACH, or PF_QUEUE_BUFFER. 0: no limit. */
 int pf_port_queue(struct port *p, int32_t priority, uint64_t packets, uint64_t bytes);
 int pf_port_stats(struct port *p, struct pf_port_stats *out, uint32_t reset);
+/* Of many ports in one go; `reasons`: bits of pf_port_drop that count in some_drops. */
+int pf_port_samples(struct fabric *f, struct port *const *ports, uint32_t count, uint32_t priority, uint64_t reasons,
+                    struct pf_port_sample *out);
 /* NULL: off (default). */
 int pf_port_pfc(struct port *p, uint32_t priority, const struct pf_pfc_settings *settings);
 /* Fills PF_MAX_PRIORITIES of them if the port has or had flow control; returns the priorities that have it, as bits. */
@@ -288,9 +297,16 @@ int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count,
  * time than they said, and after an error which was refused. */
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
             const uint8_t *bytes, uint64_t *told);
-/* pf_send, then pf_run with stop_on_delivery. */
+/* pf_send, then pf_run with stop_on_delivery. What is certain to arrive outside by `foresee_ns` is delivered before its
+ * time: the caller promises that nobody changes anything before that but by what hosts send. */
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-                const uint8_t *bytes, uint64_t until_ns, uint64_t *told, struct pf_batch *out);
+                const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
+
+/* pf_exchange in another thread, and waiting for what came of it. Meanwhile the caller leaves the fabric alone, and what it
+ * has handed over in place. PF_E_BUSY: the one before has not been waited for; PF_E_MISSING: there is none. */
+int pf_begin(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+             const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns);
+int pf_finish(struct fabric *f, uint64_t *told, struct pf_batch *out);
 
 /* Real clock. */
 int pf_start(struct fabric *f);

@@ -36,14 +36,21 @@ struct order {
 
 struct timer {
     uint64_t time;
-    uint32_t pos; /* in the heap, NO_POS: not armed */
-    uint32_t kind;
+    uint32_t pos; /* in its list, NO_POS: not armed */
+    uint16_t kind;
+    uint16_t outbound; /* it belongs to `outbox`; changes only while it is not armed */
 };
 
 struct heap_entry {
     uint64_t time;
     struct order order;
     struct timer *timer;
+};
+
+/* A heap of timers. */
+struct event_list {
+    struct heap_entry *heap;
+    uint32_t size, capacity;
 };
 
 struct packet {
@@ -234,8 +241,8 @@ struct fabric {
     uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
     uint32_t credit_epochs;
     uint64_t after; /* what happens now was planned right after this instant (see `pf_send`); PF_NO_TIME: now */
-    struct heap_entry *heap;
-    uint32_t heap_size, heap_capacity;
+    struct event_list list;
+    struct event_list outbox; /* virtual clock: what arrives outside, which changes nothing inside */
     struct sw *switches, **switches_tail;
     struct port *kicked_head, *kicked_tail;
     struct packet_list again; /* resubmitted and recirculated */
@@ -251,6 +258,9 @@ struct fabric {
     uint64_t delivered_size, delivered_capacity;
     bool deliveries_taken; /* by the last run: the next delivery begins a new batch */
     uint64_t lookahead_ns;
+    uint64_t foresight_ns; /* what is put on a wire to the outside from now on arrives so much later at the earliest */
+    struct overlap *overlap; /* its thread; NULL: never asked for */
+    uint64_t known;        /* what arrives outside up to then has been delivered */
     /* real clock */
     pthread_t thread;
     pthread_barrier_t started;
@@ -289,8 +299,11 @@ void pool_destroy(struct fabric *f);
 void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order);
 void timer_cancel(struct fabric *f, struct timer *t);
 struct order next_order(struct fabric *f);
+struct event_list *next_events(struct fabric *f);
+uint64_t next_time(struct fabric *f);
 void run_due(struct fabric *f, uint64_t until);
 void run_step(struct fabric *f);
+void foresee(struct fabric *f, uint64_t until);
 void drain(struct fabric *f);
 
 /* link.c */
@@ -300,13 +313,14 @@ void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why);
 uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len);
 void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
 void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
-void linkdir_arrived(struct fabric *f, struct linkdir *d);
-void linkdir_arrived_late(struct fabric *f, struct packet *p);
+void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at);
+void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at);
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at);
 void source_fire(struct fabric *f, struct source *s);
 void source_free(struct fabric *f, struct source *s);
 
 /* api_port.c */
+void lookahead_update(struct fabric *f);
 int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at);
 
 /* traffic_manager.c */
@@ -363,7 +377,7 @@ void pcap_close(struct port *q);
 void pcap_flush(struct fabric *f);
 void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident, uint32_t up, const uint8_t *data,
             uint64_t len);
-bool deliver(struct fabric *f, const struct port *q, const struct packet *p);
+bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uint64_t at);
 
 /* device.c */
 void device_send(struct fabric *f, struct port *q, struct packet *p);
@@ -376,9 +390,12 @@ void device_link_event(struct fabric *f);
 int device_loop_fds(struct fabric *f);
 void device_loop_close(struct fabric *f);
 
+/* overlap.c */
+void overlap_end(struct fabric *f);
+
 /* clock.c */
 uint64_t clock_read(const struct fabric *f);
-int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out);
+int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, uint64_t foresee_ns, struct pf_batch *out);
 void settle(struct fabric *f); /* after a change from outside: bring the clock up to date, do what is left */
 
 static inline uint64_t random_next(uint64_t *state)

@@ -50,7 +50,7 @@ uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len)
     return (uint64_t)(scaled / rate);
 }
 
-static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p)
+static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
 {
     if (d->to) {
         target_receive(f, d->to, p);
@@ -63,9 +63,14 @@ static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p)
     }
     if (f->trace)
         trace_packet(f, "deliver", q, p);
-    if (q->collect && !deliver(f, q, p))
+    if (q->collect && !deliver(f, q, p, at))
         q->stats.drops[PF_D_MEMORY]++;
     packet_free(f, p);
+}
+
+static bool outbound(const struct fabric *f, const struct linkdir *d)
+{
+    return !d->to && !f->real;
 }
 
 static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t arrival)
@@ -74,15 +79,17 @@ static void put_on_wire(struct fabric *f, struct linkdir *d, struct packet *p, u
         arrival = d->last_arrival; /* the delay was shortened: a wire keeps its order */
     d->last_arrival = arrival;
     if (!d->to && !d->wire.head && arrival <= f->now) {
-        hand_over(f, d, p);
+        hand_over(f, d, p, f->now);
         return;
     }
     p->time = arrival;
     p->order = next_order(f);
     bool first = !d->wire.head;
     list_push(&d->wire, p);
-    if (first)
+    if (first) {
+        d->timer.outbound = outbound(f, d);
         timer_arm(f, &d->timer, p->time, p->order);
+    }
 }
 
 /* Losses that the chain and the plain probability make; both are drawn for every packet. */
@@ -105,6 +112,7 @@ static void put_aside(struct fabric *f, struct linkdir *d, struct packet *p, uin
     p->dir = d;
     p->epoch = d->epoch;
     p->next = NULL;
+    p->timer.outbound = outbound(f, d);
     timer_arm(f, &p->timer, arrival, next_order(f));
 }
 
@@ -166,24 +174,24 @@ void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, u
     send_it(f, d, p, leaves, true);
 }
 
-void linkdir_arrived(struct fabric *f, struct linkdir *d)
+void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at)
 {
     struct packet *p = list_pop(&d->wire);
     if (d->wire.head)
         timer_arm(f, &d->timer, d->wire.head->time, d->wire.head->order);
     else
         timer_cancel(f, &d->timer);
-    hand_over(f, d, p);
+    hand_over(f, d, p, at);
 }
 
-void linkdir_arrived_late(struct fabric *f, struct packet *p)
+void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at)
 {
     struct linkdir *d = p->dir;
     p->dir = NULL;
     if (p->epoch != d->epoch)
         port_drop(f, d->owner, p, PF_D_LINK_DOWN);
     else
-        hand_over(f, d, p);
+        hand_over(f, d, p, at);
 }
 
 /* A host's transmitter: first in, first out. Returns when it is free again, PF_NO_TIME if its queue was full. */

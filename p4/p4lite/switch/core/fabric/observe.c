@@ -137,7 +137,7 @@ void pcap_flush(struct fabric *f)
                 fflush(s->ports[i]->pcap);
 }
 
-bool deliver(struct fabric *f, const struct port *q, const struct packet *p)
+bool deliver(struct fabric *f, const struct port *q, const struct packet *p, uint64_t at)
 {
     if (f->deliveries_taken) { /* delivered between two runs, by a change of state */
         f->ndeliveries = f->delivered_size = 0;
@@ -159,7 +159,7 @@ bool deliver(struct fabric *f, const struct port *q, const struct packet *p)
         f->delivered = grown;
         f->delivered_capacity = capacity;
     }
-    struct pf_delivery record = {f->now, q->sw->config.device_id, q->number, f->delivered_size, p->len};
+    struct pf_delivery record = {at, q->sw->config.device_id, q->number, f->delivered_size, p->len};
     memcpy(f->delivered + f->delivered_size, p->data, p->len);
     f->delivered_size += p->len;
     f->deliveries[f->ndeliveries++] = record;

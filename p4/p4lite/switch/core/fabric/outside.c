@@ -48,14 +48,14 @@ int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *s
 }
 
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-                const uint8_t *bytes, uint64_t until_ns, uint64_t *told, struct pf_batch *out)
+                const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out)
 {
     *told = 0;
     *out = (struct pf_batch){0};
     pf_lock(f);
     int result = send_locked(f, ports, sends, count, bytes, told);
     if (result == PF_OK)
-        result = run_locked(f, until_ns, 1, out);
+        result = run_locked(f, until_ns, 1, foresee_ns, out);
     pf_unlock(f);
     return result;
 }
