@@ -37,6 +37,7 @@ def run_and_show(
     as_json: bool,
     *,
     trust_code: bool = False,
+    cores: int = 1,
 ) -> None:
     if (clock or experiment.clock) == "real":
         need_namespaces()
@@ -48,6 +49,7 @@ def run_and_show(
         live=not as_json,
         progress=lambda text: console.print(text, style="dim"),
         trust_code=trust_code,
+        cores=cores,
     )
     if as_json:
         measured = performance.of(outcome.document)

@@ -45,6 +45,10 @@ def verb(
     compiler: Compiler = None,
     trust_code: TrustCode = False,
     clock: Clock = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=2, help="of a simulation; 2: the fabric runs beside the hosts, with the same result"),
+    ] = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ) -> None:
@@ -86,7 +90,9 @@ def verb(
             )
     asked = {"switch": switch, "compiler": compiler}
     experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
-    run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
+    if cores is not None and (clock or experiment.clock) == "real":
+        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
+    run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
 
 
 def _default_lab(running: bool, clock: str | None) -> str:

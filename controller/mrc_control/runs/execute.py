@@ -84,14 +84,16 @@ def session_for(
 
 
 @contextlib.contextmanager
-def session_on(wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None) -> Iterator[Session]:
-    """As `session_for`, of a lab that was checked (`WantedLab.check`)."""
+def session_on(
+    wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
+) -> Iterator[Session]:
+    """As `session_for`, of a lab that was checked (`WantedLab.check`); `cores`: what a simulation may use."""
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":
         progress("building the simulation")
-        session: Session = VirtualSession(topology, transport)
+        session: Session = VirtualSession(topology, transport, cores)
         _tell_lacking(lab, session)
         try:
             yield session
@@ -266,8 +268,10 @@ def execute(
     live: bool = True,
     progress: Callable[[str], None] = lambda text: None,
     trust_code: bool = False,
+    cores: int = 1,
 ) -> Outcome:
     """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+    `cores`: what a simulation may use; the result is the same.
 
     Raises:
         LabError, ExperimentError, FolderError: it cannot be run or its results not be kept; nothing was started.
@@ -295,7 +299,7 @@ def execute(
     ):
         document = program = None
         try:
-            with session_on(wanted, clock, progress) as session:
+            with session_on(wanted, clock, progress, cores) as session:
                 progress("running")
                 # From here on whatever comes is brought to its end: the run, the lab, the report.
                 interruption.patient = True

@@ -56,7 +56,7 @@ def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
 
 def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[str, int]:
     """Of a sample, what concerns flow control and credits."""
-    found = {}
+    found: dict[str, int] = {}
     for paused in pfc:
         if paused.priority == rules.DATA_PRIORITY:
             found |= {"paused_ns": paused.paused_ns, "pauses_sent": paused.pauses_sent, "storms": paused.storms}

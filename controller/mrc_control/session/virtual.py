@@ -54,11 +54,12 @@ class VirtualHost:
 
 
 class VirtualSession(Session):
-    """Builds the lab; `close` frees it. `transport` is mrc or roce."""
+    """Builds the lab; `close` frees it. `transport` is mrc or roce; with two `cores` the fabric runs beside the hosts,
+    in a thread of its own, and the result is the same."""
 
     clock = "virtual"
 
-    def __init__(self, topology: Topology, transport: str = "mrc") -> None:
+    def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
         forwarders.check_clock(topology, self.clock)
         self.topology = topology = topology.carrying(transport)
         self.transport = transport
@@ -81,7 +82,7 @@ class VirtualSession(Session):
         )
         places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
         paths = {name: node.datapath for name, node in self.nodes.items()}
-        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu)
+        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1)
         self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
         self.hosts = self.virtual_hosts
         self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}

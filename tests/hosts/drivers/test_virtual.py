@@ -229,3 +229,19 @@ def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) 
     for key, expected in found[ONE_BY_ONE].items():
         for way in (BATCHED, BESIDE):
             assert found[way][key] == expected, (way, key)
+
+
+def test_a_given_history(tmp_path: Path) -> None:
+    """One that the sanitizer of threads can look at in a second or two."""
+    cable = LinkSettings(rate_bps=8 * 10**6, delay_ns=3 * GRID_NS, loss=0.1)
+    acts: list[tuple[int, tuple[str, int, LinkSettings | None]]] = [
+        (50, ("down", 1, None)), (20, ("hold", 2, None)), (20, ("up", 1, None)), (30, ("release", 2, None)),
+    ]  # fmt: skip
+    found = {}
+    for way in (ONE_BY_ONE, BATCHED, BESIDE):
+        (tmp_path / way).mkdir()
+        world = World(5, 5, 2, [cable] * 10, [cable] * 10, cable, 16, acts)
+        found[way] = play(world, way, tmp_path / way)
+    assert found[BATCHED] == found[ONE_BY_ONE]
+    assert found[BESIDE] == found[ONE_BY_ONE]
+    assert len(found[BESIDE]["log"]) > 300

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from p4lite.switch.native.build import PROGRAM_DIR, build
+from p4lite.switch.native.build import PROGRAM_DIR, build, sanitized
 from p4lite.switch.native.description import read_description
 from p4lite.switch.runtime.abi import OpenedProgram
 
@@ -105,7 +104,7 @@ class Stamp:
 def _opened() -> OpenedProgram:
     source = Path(__file__).with_name("hand_program.c")
     sources = [source, PROGRAM_DIR / "describe.c"]
-    lib = ctypes.CDLL(str(build("hand-program", sources, sanitize=os.environ.get("P4LITE_SANITIZE") == "1")))
+    lib = ctypes.CDLL(str(build("hand-program", sources, sanitize=sanitized())))
     lib.p4lite_program.restype = ctypes.c_void_p
     return OpenedProgram(lib, int(lib.p4lite_program()), read_description(lib, "p4lite_description"))
 

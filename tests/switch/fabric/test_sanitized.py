@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,19 +15,19 @@ from p4lite.switch.native.build import FABRIC_DIR, build
 HERE = Path(__file__).parent
 
 
-def libasan() -> str:
+def runtime(name: str) -> str:
     """The sanitizer's run-time library, which must be loaded before Python itself."""
-    command = [os.environ.get("CC", "cc"), "-print-file-name=libasan.so"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    command = [os.environ.get("CC", "cc"), f"-print-file-name={name}"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    if not os.path.isabs(found):
+        pytest.skip(f"the C compiler has no {name}")
+    return found
 
 
 def run_sanitized(*arguments: str) -> None:
-    library = libasan()
-    if not os.path.isabs(library):
-        pytest.skip("the C compiler has no address sanitizer")
     environment = os.environ | {
         "P4LITE_SANITIZE": "1",
-        "LD_PRELOAD": library,
+        "LD_PRELOAD": runtime("libasan.so"),
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=99",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
@@ -50,6 +51,26 @@ def test_the_fabric_under_sanitizers() -> None:
     ]
     tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))
     run_sanitized(*tests, "-k", "not 24_switches")
+
+
+@pytest.mark.slow
+def test_a_fabric_beside_its_hosts_under_the_sanitizer_of_threads() -> None:
+    environment = os.environ | {
+        "P4LITE_SANITIZE": "threads",
+        "LD_PRELOAD": runtime("libtsan.so"),
+        "TSAN_OPTIONS": "exitcode=99:halt_on_error=1:report_signal_unsafe=0",
+    }
+    # It cannot have its addresses where the kernel scatters them widely.
+    still = ["setarch", "-R"] if shutil.which("setarch") else []
+    if subprocess.run([*still, sys.executable, "-c", ""], env=environment, capture_output=True, check=False).returncode:
+        pytest.skip("the sanitizer of threads does not run here")
+    tests = [
+        str(HERE / "test_outside.py"),
+        f"{HERE.parents[1] / 'hosts/drivers/test_virtual.py'}::test_a_given_history",
+    ]
+    command = [*still, sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 @pytest.mark.netns

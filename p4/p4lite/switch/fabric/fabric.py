@@ -41,6 +41,7 @@ from p4lite.switch.fabric.values import (
     NotificationKind,
     PortSample,
 )
+from p4lite.switch.native.build import sanitized
 
 Clock = Literal["real", "virtual"]
 #: (time_ns, device_id, port, frame): a packet that left through an external port.
@@ -80,7 +81,7 @@ class Fabric:
         if clock not in ("real", "virtual"):
             raise FabricError(f"no clock '{clock}'; real or virtual")
         if sanitize is None:
-            sanitize = os.environ.get("P4LITE_SANITIZE") == "1"
+            sanitize = sanitized()
         self.clock = clock
         self.seed = seed % (1 << 64)
         self._core = Core(

@@ -34,6 +34,13 @@ OPTIMISE_LARGE = ("-O1",)
 LARGE = 1_000_000
 """Bytes of generated code above which the C compiler gets `OPTIMISE_LARGE`: the rest would not pay for its time."""
 SANITIZE = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+SANITIZE_THREADS = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
+
+
+def sanitized() -> bool:
+    """Whether the environment asks for the sanitizers: `P4LITE_SANITIZE` is 1 (addresses, undefined behaviour) or
+    threads."""
+    return os.environ.get("P4LITE_SANITIZE") in ("1", "threads")
 
 
 def cache_dir() -> Path:
@@ -122,7 +129,8 @@ def build(
     """
     command = compiler()
     # The files on disk are ours and small; with `large` only what is generated is optimised less.
-    mode = list(SANITIZE if sanitize else OPTIMISE)
+    sanitizers = SANITIZE_THREADS if os.environ.get("P4LITE_SANITIZE") == "threads" else SANITIZE
+    mode = list(sanitizers if sanitize else OPTIMISE)
     generated_mode = list(OPTIMISE_LARGE) if large and not sanitize else mode
     common = [*COMMON_FLAGS, *WARNINGS, *flags, *(f"-I{d}" for d in include)]
     generated = dict(generated or {})
