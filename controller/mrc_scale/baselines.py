@@ -1,0 +1,199 @@
+"""What others would do on the same fabric with the same failures: single-path RoCE where switches hash (ECMP), and an
+InfiniBand-like fabric whose switches route adaptively.
+
+RoCE has a queue pair (or several) per peer and plane port, each on one path, which the T0 chooses by the hash of
+`mrc_topo.ev.ecmp_uplink`. When that path dies they stand still until routing has gone around it. An adaptive T0 spreads
+packets over those of its uplinks that live; what it cannot see is a dead link on the far side of a T1, until a subnet
+manager has swept. With either, a queue pair whose port is dead breaks once its retries are used up, and its job ends.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrc_scale.evs import Ends, Evs
+from mrc_scale.fabric import Bools, Fabric, Floats, Shape
+from mrc_scale.jobs import Flows
+from mrc_scale.kernels import Kernels, workers
+from mrc_scale.schema import RoceSpec
+from mrc_scale.shares import Model, Prices
+from mrc_topo import addressing
+from mrc_topo.modes import ecmp_salt
+
+#: Levels of shares that count as one here: there are many more of them than where load is even.
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Goodput (bits per second) with all links, while routing has not yet gone around what failed, and after that; queue
+    pairs that stand still meanwhile and that break, of all; for how long, s."""
+
+    name: str
+    before: float
+    during: float
+    after: float
+    stalled: int
+    broken: int
+    of: int
+    outage_s: float
+
+
+def uplinks(shape: Shape, flows: Flows, plane: int, source_ports: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The hash by which T0s choose the uplinks of flows in a plane (CRC-32, before it is reduced to their number)."""
+    count = len(flows)
+    data = np.zeros((count, 45), np.uint8)
+    t0 = flows.src // shape.per_t0
+    salts = np.array([ecmp_salt(1 + plane * (shape.t0s + shape.t1s) + each) for each in range(shape.t0s)], np.uint64)
+    data[:, 0:4] = salts[t0].astype(">u4").view(np.uint8).reshape(count, 4)
+    for nics, at in ((flows.src, 4), (flows.dst, 20)):
+        block = np.frombuffer(addressing.HOST_BLOCK.to_bytes(4, "big"), np.uint8)
+        data[:, at : at + 4] = block
+        data[:, at + 4 : at + 6] = (nics // shape.per_t0).astype(">u2").view(np.uint8).reshape(count, 2)
+        data[:, at + 12 : at + 16] = (nics % shape.per_t0 + 1).astype(">u4").view(np.uint8).reshape(count, 4)
+    data[:, 40:42] = source_ports.astype(">u2").view(np.uint8).reshape(count, 2)
+    data[:, 42:44] = np.frombuffer(addressing.UDP_PORT.to_bytes(2, "big"), np.uint8)
+    data[:, 44] = 17
+    return _crc32(data)
+
+
+def _crc32(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Of each row."""
+    # CRC-32 of a single byte is an entry of the table with the inversions of beginning and end.
+    table = np.array([zlib.crc32(bytes([number ^ 0xFF])) ^ 0xFF000000 for number in range(256)], np.uint32)
+    found = np.full(len(data), 0xFFFFFFFF, np.uint32)
+    for column in data.T:
+        found = table[(found ^ column) & 0xFF] ^ (found >> np.uint32(8))
+    return found ^ np.uint32(0xFFFFFFFF)
+
+
+class _Ecmp:
+    """RoCE's queue pairs on their paths."""
+
+    def __init__(self, shape: Shape, flows: Flows, ends: Ends, spec: RoceSpec, kernels: Kernels) -> None:
+        self.shape, self.ends, self.kernels = shape, ends, kernels
+        self.parts: list[tuple[int, NDArray[np.uint32]]] = []
+        for plane in range(shape.planes):
+            for number in range(spec.qps_per_plane):
+                qp = plane * spec.qps_per_plane + number
+                ports = 0xC000 + (np.arange(len(flows)) * 31 + qp * 7919) % 0x4000
+                self.parts.append((plane, uplinks(shape, flows, plane, ports)))
+
+    def rates(self, fabric: Fabric, rerouted: bool, demand: float) -> tuple[list[Floats], int, int]:
+        """Of the queue pairs, by plane and number; how many stand still on a dead path, and how many have no port."""
+        links, ports = fabric.dead_links(), fabric.dead_ports()
+        found: list[Floats] = []
+        stalled = broken = 0
+        each = len(self.parts) // self.shape.planes
+        for plane in range(self.shape.planes):
+            hashes = [hashed for at, hashed in self.parts if at == plane]
+            hop = np.concatenate(hashes) % np.uint32(self.shape.t1s)
+            src, dst = (np.tile(part, each) for part in (self.ends.src, self.ends.dst))
+            src_nic, dst_nic = (np.tile(part, each) for part in (self.ends.src_nic, self.ends.dst_nic))
+            dead = (links[plane, src, hop] | links[plane, dst, hop]) & (src != dst)
+            gone = ports[plane, src_nic] | ports[plane, dst_nic]
+            stalled += int(np.count_nonzero(dead & ~gone))
+            broken += int(np.count_nonzero(gone))
+            if rerouted and dead.any():
+                for qp in np.flatnonzero(dead):
+                    living = np.flatnonzero(~(links[plane, src[qp]] | links[plane, dst[qp]]))
+                    if len(living):
+                        hop[qp] = living[int(hop[qp]) % len(living)]
+            found.append(self._shares(plane, hop, Ends(src, dst, src_nic, dst_nic), links, ports, demand / each))
+        return found, stalled, broken
+
+    def _shares(
+        self, plane: int, hop: NDArray[np.uint32], ends: Ends, links: Bools, ports: Bools, demand: float
+    ) -> Floats:
+        one = Shape(1, self.shape.t0s, self.shape.t1s, self.shape.nics, self.shape.per_t0, self.shape.port_bps,
+                    self.shape.fabric_bps)  # fmt: skip
+        ones = np.ones((1, len(hop)), np.int32)
+        held = hop.astype(np.uint16).reshape(1, -1, 1)
+        evs = Evs(held, np.zeros(held.shape, np.uint8), ones, ones * 0, 1, 0)
+        with ThreadPoolExecutor(1) as pool:
+            model, prices = Model(one, ends, evs, self.kernels, pool), Prices.fresh(one)
+            model.set_dead(links[plane : plane + 1], ports[plane : plane + 1], prices)
+            rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
+        return rates
+
+
+def ecmp(
+    shape: Shape, flows: Flows, ends: Ends, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
+    payload: float,
+) -> Baseline:  # fmt: skip
+    """Single-path RoCE over hashing switches, before and after what has failed."""
+    paths = _Ecmp(shape, flows, ends, spec, kernels)
+    with ThreadPoolExecutor(workers()) as pool:
+        cases = [(whole, True), (failed, False), (failed, True)]
+        before, during, after = pool.map(lambda case: paths.rates(*case, shape.port_bps), cases)
+    sums = [float(sum(part.sum() for part in each[0])) * payload for each in (before, during, after)]
+    stalled, broken = during[1], during[2]
+    of = len(paths.parts) * len(flows)
+    return Baseline("RoCE, ECMP", *sums, stalled, broken, of, spec.ecmp / 1e9 if stalled or broken else 0.0)
+
+
+def adaptive(
+    shape: Shape, flows: Flows, ends: Ends, whole: Fabric, failed: Fabric, wanted: Floats, spec: RoceSpec, payload: float
+) -> Baseline:
+    """Adaptive routing over a lossless fabric, before and after what has failed."""
+    before, _ = _adaptive_rates(shape, ends, whole, wanted)
+    after, broken = _adaptive_rates(shape, ends, failed, wanted)
+    # Whoever sends to a T0 that some T1 does not reach sends a part of its packets there.
+    links, reaches = failed.dead_links(), ~failed.dead_ports()
+    of, stalled, during = 0, 0, 0.0
+    for plane in range(shape.planes):
+        hidden = (links[plane] & ~(failed.t0s[plane] > 0)[:, None]).any(axis=1)
+        alive = reaches[plane, ends.src_nic] & reaches[plane, ends.dst_nic]
+        stuck = hidden[ends.dst] & (ends.src != ends.dst) & alive
+        stalled += int(np.count_nonzero(stuck))
+        during += float(after[plane][~stuck].sum())
+        of += len(flows)
+    outage = spec.adaptive / 1e9 if stalled or broken else 0.0
+    total = [float(sum(part.sum() for part in each)) * payload for each in (before, after)]
+    return Baseline("InfiniBand-like, adaptive routing", total[0], during * payload, total[1], stalled, broken, of, outage)
+
+
+def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats) -> tuple[list[Floats], int]:
+    """Rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a port."""
+    links, ports = fabric.dead_links(), fabric.dead_ports()
+    rates: list[Floats] = []
+    broken = 0
+    for plane in range(shape.planes):
+        gone = ports[plane, ends.src_nic] | ports[plane, ends.dst_nic]
+        broken += int(np.count_nonzero(gone))
+        rate = np.where(gone, 0.0, wanted / shape.planes)
+        away = ends.src != ends.dst
+        pairs = np.zeros((shape.t0s, shape.t0s))
+        np.add.at(pairs, (ends.src[away], ends.dst[away]), rate[away])
+        rates.append(rate * np.where(away, _passing(pairs, ~links[plane], shape.fabric_bps)[ends.src, ends.dst], 1.0))
+    return rates, broken
+
+
+def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
+    """The share of its demand that each pair of T0s gets when load is spread evenly over the T1s that they share."""
+    living = alive.astype(float)
+    ways = living @ living.T
+    each = np.divide(pairs, ways, out=np.zeros_like(pairs), where=ways > 0)
+    up, dn = living * (each @ living), living * (each.T @ living)
+    over_up, over_dn = np.maximum(up / capacity, 1.0), np.maximum(dn / capacity, 1.0)
+    if over_up.max() == 1.0 and over_dn.max() == 1.0:
+        return (ways > 0).astype(float)
+    share = np.zeros_like(pairs)
+    for source in np.flatnonzero(pairs.any(axis=1)):
+        both = np.where(alive[source] & alive, np.maximum(over_up[source], over_dn), np.inf)
+        share[source] = np.where(ways[source] > 0, 1.0 / np.where(np.isfinite(both), both, 1.0).max(axis=1), 0.0)
+    return share
+
+
+def fabrics(shape: Shape, names: Sequence[tuple[str, int | None]]) -> tuple[Fabric, Fabric]:
+    """A whole fabric, and one in which these elements (name, lanes) have failed."""
+    failed = Fabric(shape)
+    for name, lanes in names:
+        failed.change(name, 1, lanes)
+    return Fabric(shape), failed

@@ -1,0 +1,168 @@
+"""Reading cluster files: YAML to `Cluster` and its shape, with errors that name file, line, key and remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_scale import jobs, timeline
+from mrc_scale.fabric import Fabric, Shape, UnknownElement
+from mrc_scale.schema import CLASSES, Cluster
+from mrc_topo import document
+from mrc_topo.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.shipped import shipped
+
+EXAMPLE = "a cluster file is a mapping such as 'planes: 8'; see topologies/clusters"
+#: Queue pairs that send at the same time; each costs about 1 KB of memory at 256 EVs.
+MAX_QPS = 2_000_000
+#: Times at which something changes; each costs seconds on a large cluster.
+MAX_STEPS = 400
+
+
+class ClusterError(DocumentError):
+    """A cluster file that cannot be used; each entry of `problems` is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A cluster file that was read: what it says, the shape of its fabric, and what fails when."""
+
+    cluster: Cluster
+    shape: Shape
+    events: list[timeline.Event]
+    name: str
+
+
+def builtin_clusters() -> dict[str, Path]:
+    """The cluster files that come with the project, by name."""
+    return {path.stem: path for path in sorted(shipped("clusters").glob("*.yaml"))}
+
+
+def load_cluster(name_or_path: str | Path, changes: dict[str, Any] | None = None) -> Loaded:
+    """A cluster by the path of its file, or by the name of one that comes with the project; `changes` replace keys.
+
+    Raises:
+        ClusterError: there is none, or it cannot be.
+    """
+    given, known = str(name_or_path), builtin_clusters()
+    try:
+        path = Path(name_or_path) if Path(name_or_path).exists() else known.get(given)
+    except (OSError, ValueError):  # a name that no file can have
+        path = known.get(given)
+    if path is None:
+        names = ", ".join(known) or "none"
+        raise ClusterError([f"{printable(given)}: no such cluster file and no cluster of that name; known: {names}"])
+    try:
+        text = document.read_text(path, given)
+    except DocumentError as error:
+        raise ClusterError(error.problems) from error
+    return parse_cluster(text, given, path.absolute().parent, changes)
+
+
+def parse_cluster(
+    text: str, name: str = "<cluster>", folder: Path | None = None, changes: dict[str, Any] | None = None
+) -> Loaded:
+    """The cluster that YAML text describes; `name` stands in errors, `folder` is where a trace's path starts.
+
+    Raises:
+        ClusterError: it is none.
+    """
+    try:
+        read = document.parse(text, name, EXAMPLE)
+    except DocumentError as error:
+        raise ClusterError(error.problems) from error
+    try:
+        cluster = Cluster.model_validate({**read.data, **(changes or {})})
+    except ValidationError as error:
+        raise ClusterError(read.explain(Cluster, error, "cluster")) from error
+    shape = shape_of(cluster)
+    problems = [read.problem(key, text, "cluster") for key, text in _wrong(cluster, shape)]
+    if problems:
+        raise ClusterError(problems)
+    return Loaded(cluster, shape, _events(cluster, shape, read, folder), name)
+
+
+def shape_of(cluster: Cluster) -> Shape:
+    """The fabric of a cluster, without a check."""
+    per_t0 = cluster.nics_per_t0 or cluster.radix // 2
+    t1s = cluster.t1_per_plane or cluster.radix // 2
+    nics = cluster.nics or per_t0 * (cluster.radix if cluster.nics_per_t0 is None else 2)
+    rate = cluster.port_rate
+    return Shape(cluster.planes, -(-nics // per_t0), t1s, nics, per_t0, rate, cluster.fabric_rate or rate)
+
+
+def _wrong(cluster: Cluster, shape: Shape) -> list[tuple[KeyPath, str]]:
+    """What is wrong with a cluster as a whole: key and text."""
+    found: list[tuple[KeyPath, str]] = []
+    radix, planes = cluster.radix, cluster.planes
+    ports = shape.per_t0 + shape.t1s
+    if ports > radix:
+        text = f"a T0 needs {shape.per_t0} + {shape.t1s} = {ports} ports, the radix is {radix}; raise radix"
+        found.append((("radix",), f"{text} or lower nics_per_t0 or t1_per_plane"))
+    if shape.t0s > radix:
+        text = f"{shape.nics} NICs need {shape.t0s} T0s, and a T1 of radix {radix} connects {radix}"
+        most = radix * shape.per_t0
+        found.append((("radix",), f"radix too small: {text}; raise radix, or lower nics to {most} at most"))
+    if cluster.ev.size > shape.paths:
+        text = f"{cluster.ev.size} EVs, but two NICs have {shape.paths} paths ({planes} planes x {shape.t1s} T1s)"
+        found.append((("ev", "size"), f"more EVs than paths: {text}; lower ev.size to {shape.paths} at most"))
+    for key in ("size", "active"):
+        if getattr(cluster.ev, key) % planes:
+            text = f"{getattr(cluster.ev, key)} EVs cannot be spread equally over {planes} planes"
+            found.append((("ev", key), f"{text}; use a multiple of {planes}"))
+    if not cluster.ev.min_active <= cluster.ev.active <= cluster.ev.size:
+        given = cluster.ev
+        text = f"min_active ({given.min_active}) <= active ({given.active}) <= size ({given.size}) must hold"
+        found.append((("ev", "active"), text))
+    if cluster.bin > cluster.duration:
+        found.append((("bin",), "longer than duration; lower it"))
+    elif cluster.duration // cluster.bin > 100_000:
+        found.append((("bin",), "more than 100000 of them; raise bin or lower duration"))
+    taken = sum(job.nics or 0 for job in cluster.jobs)
+    rest = [number for number, job in enumerate(cluster.jobs) if job.nics is None]
+    if len(rest) > 1:
+        found.append((("jobs", rest[1], "nics"), "two jobs take all NICs that are left; say how many each has"))
+    if taken > shape.nics or (rest and taken >= shape.nics):
+        text = f"the jobs take {taken} NICs and more, the cluster has {shape.nics}; lower nics of a job"
+        found.append((("jobs",), text))
+    for number, job in enumerate(cluster.jobs):
+        found += [(("jobs", number, key), text) for key, text in jobs.wrong(job, job.nics or shape.nics - taken)]
+    if not found:
+        qps = jobs.count(cluster.jobs, shape.nics)
+        if qps > MAX_QPS:
+            text = f"{qps} queue pairs at the same time, this model takes {MAX_QPS}; lower peers or nics"
+            found.append((("jobs",), text))
+    return found
+
+
+def _events(cluster: Cluster, shape: Shape, read: Document, folder: Path | None) -> list[timeline.Event]:
+    probe = Fabric(shape)
+    for number, failure in enumerate(cluster.failures):
+        place: KeyPath = ("failures", number)
+        try:
+            if failure.fail in CLASSES:
+                if failure.count > probe.count(failure.fail):
+                    text = f"{failure.count} {failure.fail}, the cluster has {probe.count(failure.fail)}; lower count"
+                    raise UnknownElement(text)
+            else:
+                probe.change(failure.fail, 1, failure.lanes)
+        except UnknownElement as error:
+            raise ClusterError([read.problem((*place, "fail"), str(error))]) from error
+        if failure.repeat > 1 and (failure.every is None or failure.lasts is None):
+            raise ClusterError([read.problem((*place, "repeat"), "needs 'every: ...' and 'for: ...', too")])
+    traced: list[timeline.Event] = []
+    if cluster.trace is not None:
+        path = (folder or Path()) / cluster.trace
+        try:
+            traced = timeline.read_trace(document.read_text(path, str(path)), str(path), probe)
+        except DocumentError as error:
+            raise ClusterError(error.problems) from error
+    events = timeline.events(cluster, Fabric(shape), traced)
+    steps = len(timeline.times(cluster, events))
+    if steps > MAX_STEPS:
+        text = f"something changes at {steps} times, this model takes {MAX_STEPS}; raise bin or have fewer failures"
+        raise ClusterError([read.problem(("bin",), text, "cluster")])
+    return events

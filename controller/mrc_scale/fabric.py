@@ -1,0 +1,135 @@
+"""The fabric of a cluster as arrays: its shape, the capacities of its links, and what of it is dead.
+
+Links between T0 and T1 are `[plane, T0, T1]`, NIC ports `[plane, NIC]`; NIC n is below T0 `n // per_t0` of every plane,
+as in a lab. Each has two directions: `up` is away from the NIC.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrc_topo import addressing
+from mrc_topo.addressing import Tier
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+_SWITCH = re.compile(r"p(\d+)-t([01])\.(\d+)")
+_LINK = re.compile(r"p(\d+)-t0\.(\d+)--p(\d+)-t1\.(\d+)")
+_PORT = re.compile(r"h(\d+):(\d+)")
+
+
+class UnknownElement(ValueError):
+    """A name that nothing in the fabric has; the text says what it has."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes and rates (bits per second of one direction)."""
+
+    planes: int
+    t0s: int
+    t1s: int
+    nics: int
+    per_t0: int
+    port_bps: float
+    fabric_bps: float
+
+    @property
+    def paths(self) -> int:
+        """Between NICs of two T0s."""
+        return self.planes * self.t1s
+
+    @property
+    def links(self) -> int:
+        """Between T0s and T1s, both directions as one."""
+        return self.planes * self.t0s * self.t1s
+
+    @property
+    def nic_bps(self) -> float:
+        """All ports of a NIC."""
+        return self.planes * self.port_bps
+
+
+class Fabric:
+    """What of a shape is alive. `count_*` say by how many failures something is dead, so that they may overlap."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        planes = shape.planes
+        self.links = np.zeros((planes, shape.t0s, shape.t1s), np.int32)
+        self.t0s = np.zeros((planes, shape.t0s), np.int32)
+        self.t1s = np.zeros((planes, shape.t1s), np.int32)
+        self.ports = np.zeros((planes, shape.nics), np.int32)
+        self.t0_of = (np.arange(shape.nics) // shape.per_t0).astype(np.int32)
+
+    def dead_links(self) -> Bools:
+        """Links between T0 and T1 that carry nothing: dead, or a switch at an end is."""
+        return (self.links > 0) | (self.t0s > 0)[:, :, None] | (self.t1s > 0)[:, None, :]
+
+    def dead_ports(self) -> Bools:
+        """NIC ports that carry nothing."""
+        return (self.ports > 0) | (self.t0s > 0)[:, self.t0_of]
+
+    def change(self, name: str, by: int, lanes: int | None = None) -> None:
+        """One failure more (+1) or less (-1) of an element by name.
+
+        Raises:
+            UnknownElement: there is none.
+        """
+        shape = self.shape
+        if found := _LINK.fullmatch(name):
+            plane, t0, other, t1 = map(int, found.groups())
+            if plane == other and plane < shape.planes and t0 < shape.t0s and t1 < shape.t1s:
+                self.links[plane, t0, t1] += by
+                return
+        elif found := _SWITCH.fullmatch(name):
+            plane, tier, index = map(int, found.groups())
+            if plane < shape.planes and index < (shape.t1s if tier else shape.t0s):
+                if lanes is not None and tier == 0:
+                    first = index * shape.per_t0
+                    self.ports[plane, first : min(first + lanes, shape.nics)] += by
+                elif tier:
+                    self.t1s[plane, index] += by
+                else:
+                    self.t0s[plane, index] += by
+                return
+        elif found := _PORT.fullmatch(name):
+            nic, plane = map(int, found.groups())
+            if nic < shape.nics and plane < shape.planes:
+                self.ports[plane, nic] += by
+                return
+        last = f"p{shape.planes - 1}"
+        raise UnknownElement(
+            f"nothing is called '{name[:60]}'; the last of each kind: {last}-t0.{shape.t0s - 1}, "
+            f"{last}-t1.{shape.t1s - 1}, h{shape.nics - 1}:{shape.planes - 1}, "
+            f"{last}-t0.{shape.t0s - 1}--{last}-t1.{shape.t1s - 1}"
+        )
+
+    def name(self, kind: str, number: int) -> str:
+        """The element of a class (`links`, `ports`, `t0s`, `t1s`) with this number, of `count(kind)`."""
+        shape = self.shape
+        if kind == "links":
+            plane, rest = divmod(number, shape.t0s * shape.t1s)
+            return addressing.fabric_link_name(plane, *divmod(rest, shape.t1s))
+        if kind == "ports":
+            nic, plane = divmod(number, shape.planes)
+            return addressing.host_port_name(nic, plane)
+        tier = Tier.T0 if kind == "t0s" else Tier.T1
+        return addressing.switch_name(*_split(number, self.count(kind) // shape.planes, tier))
+
+    def count(self, kind: str) -> int:
+        """Elements of a class."""
+        shape = self.shape
+        each = {"links": shape.t0s * shape.t1s, "ports": shape.nics, "t0s": shape.t0s, "t1s": shape.t1s}
+        return shape.planes * each[kind]
+
+
+def _split(number: int, each: int, tier: Tier) -> tuple[int, Tier, int]:
+    plane, index = divmod(number, each)
+    return plane, tier, index

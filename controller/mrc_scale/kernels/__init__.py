@@ -1,0 +1,90 @@
+"""The inner loops, in two versions that do the same: compiled by numba, and in NumPy for small clusters without it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class KernelError(Exception):
+    """There is no numba; the text names the remedy."""
+
+
+class Kernels(Protocol):
+    """What both versions offer. Arrays of links are `[T0, T1]` of one plane, those of EVs `[queue pair, EV]`; a kernel
+    for all planes has the plane in front, and works on the queue pairs from `begin` to `end`."""
+
+    def draw(
+        self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
+    ) -> None:
+        """Fills `hop[plane, qp]`: universe by the generator of `first`, order by that of `second`."""
+
+    def spread(
+        self, hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
+    ) -> None:
+        """Adds `value[qp]` to the links of its active EVs, each with the weight 1 / (price of its links)."""
+
+    def least(
+        self, hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any,
+        out: Any,
+    ) -> None:  # fmt: skip
+        """Lowers `out[qp]` of wanted queue pairs to the least value of `up` and `dn` on links that carry them."""
+
+    def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
+        """`out[qp]`: how many active EVs cross nothing dead."""
+
+    def take_out(
+        self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
+        floor: int, to: int, hits: Any, begin: int, end: int,
+    ) -> None:  # fmt: skip
+        """See `evs.take_out`."""
+
+    def bring_back(
+        self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
+        target: int, was: int, count: Any, begin: int, end: int,
+    ) -> None:  # fmt: skip
+        """See `evs.bring_back`."""
+
+
+def has_numba() -> bool:
+    """Whether the compiled version can be had."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def compiled(cache: Path | None = None) -> Kernels:
+    """The compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so nobody else may be
+    able to write to it (`p4lite.folders.make_private`).
+
+    Raises:
+        KernelError: numba is not installed.
+    """
+    if not has_numba():
+        raise KernelError("numba is not installed; pip install 'mrclab[scale]'")
+    import numba
+
+    if cache is not None:
+        # Before the kernels are imported: numba looks at it when they are declared.
+        numba.config.CACHE_DIR = str(cache)
+    from mrc_scale.kernels import loops
+
+    return loops
+
+
+def reference() -> Kernels:
+    """The kernels in NumPy."""
+    from mrc_scale.kernels import plain
+
+    return plain
+
+
+def workers() -> int:
+    """Threads that work at a time: as many as cores."""
+    return len(os.sched_getaffinity(0))
+
+
+def spans(count: int, parts: int = 16) -> list[tuple[int, int]]:
+    """Numbers up to `count` in parts of about the same size."""
+    edges = [count * number // parts for number in range(parts + 1)]
+    return [(begin, end) for begin, end in zip(edges, edges[1:], strict=False) if begin < end]

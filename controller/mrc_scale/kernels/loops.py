@@ -1,0 +1,322 @@
+"""The kernels as loops, compiled by numba. `plain.py` does the same in NumPy; a test compares.
+
+They release Python's lock, so that planes or parts of the queue pairs are worked on in threads. Each plane's links are one
+thread's, in the order of queue pairs: sums are the same whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import config, njit
+
+from mrc_host.proto.paths.ev import ASSUMED_BAD as _BAD
+from mrc_topo.ev import SALTS as _SALTS
+
+# Only in a folder that was given and looked at (`kernels.compiled`): numba loads and runs what it finds there.
+_compile = njit(nogil=True, cache=bool(config.CACHE_DIR))
+BAD = int(_BAD)
+SALTS = int(_SALTS)
+_N = 624
+_M = 397
+_ALL = 0xFFFFFFFF
+
+
+# --- Python's generator (Matsumoto and Nishimura's MT19937, seeded by an array, as `random.Random` does it) ---
+
+
+@_compile
+def _seed(mt: Any, key: Any, words: int) -> None:
+    mt[0] = 19650218
+    for i in range(1, _N):
+        mt[i] = (1812433253 * (mt[i - 1] ^ (mt[i - 1] >> 30)) + i) & _ALL
+    i, j = 1, 0
+    for _ in range(max(_N, words)):
+        mt[i] = ((mt[i] ^ ((mt[i - 1] ^ (mt[i - 1] >> 30)) * 1664525)) + np.int64(key[j]) + j) & _ALL
+        i += 1
+        j += 1
+        if i >= _N:
+            mt[0] = mt[_N - 1]
+            i = 1
+        if j >= words:
+            j = 0
+    for _ in range(_N - 1):
+        mt[i] = ((mt[i] ^ ((mt[i - 1] ^ (mt[i - 1] >> 30)) * 1566083941)) - i) & _ALL
+        i += 1
+        if i >= _N:
+            mt[0] = mt[_N - 1]
+            i = 1
+    mt[0] = 0x80000000
+    mt[_N] = _N  # where the next number is
+
+
+@_compile
+def _word(mt: Any) -> int:
+    if mt[_N] >= _N:
+        for k in range(_N):
+            y = (mt[k] & 0x80000000) | (mt[(k + 1) % _N] & 0x7FFFFFFF)
+            mixed = mt[(k + _M) % _N] ^ (y >> 1)
+            if y & 1:
+                mixed ^= 0x9908B0DF
+            mt[k] = mixed
+        mt[_N] = 0
+    y = mt[mt[_N]]
+    mt[_N] += 1
+    y ^= y >> 11
+    y ^= (y << 7) & 0x9D2C5680
+    y ^= (y << 15) & 0xEFC60000
+    y ^= y >> 18
+    return y & _ALL
+
+
+@_compile
+def _below(mt: Any, n: int) -> int:
+    """`Random._randbelow`."""
+    bits = 0
+    while n >> bits:
+        bits += 1
+    r = _word(mt) >> (32 - bits)
+    while r >= n:
+        r = _word(mt) >> (32 - bits)
+    return r
+
+
+@_compile
+def _shuffle(mt: Any, x: Any, n: int) -> None:
+    """`Random.shuffle`."""
+    for i in range(n - 1, 0, -1):
+        j = _below(mt, i + 1)
+        kept = x[i]
+        x[i] = x[j]
+        x[j] = kept
+
+
+@_compile
+def _skip_sample(mt: Any, k: int, seen: Any) -> None:
+    """What `Random.sample(range(SALTS), k)` takes from the generator."""
+    size = 21
+    if k > 5:
+        power = 1
+        while power < 3 * k:
+            power *= 4
+        size += power
+    if size >= SALTS:
+        for i in range(k):
+            _below(mt, SALTS - i)
+        return
+    for i in range(k):
+        while True:
+            j = _below(mt, SALTS)
+            new = True
+            for other in range(i):
+                if seen[other] == j:
+                    new = False
+            if new:
+                break
+        seen[i] = j
+
+
+@_compile
+def draw(first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int) -> None:
+    """See `Kernels`."""
+    planes, _, each = hop.shape
+    mt = np.zeros(_N + 1, np.int64)
+    turn = np.zeros(max(t1s, 1), np.int64)
+    seen = np.zeros(each, np.int64)
+    drawn = np.zeros(each, np.int64)
+    for q in range(begin, end):
+        _seed(mt, first[q], first_words[q])
+        for plane in range(planes):
+            done = 0
+            while done < each:
+                for i in range(t1s):
+                    turn[i] = i
+                _shuffle(mt, turn, t1s)
+                for i in range(min(t1s, each - done)):
+                    hop[plane, q, done + i] = turn[i]
+                done += t1s
+            _skip_sample(mt, each, seen)
+        _seed(mt, second[q], second_words[q])
+        for plane in range(planes):
+            for i in range(each):
+                drawn[i] = hop[plane, q, i]
+            _shuffle(mt, drawn, each)
+            for i in range(each):
+                hop[plane, q, i] = drawn[i]
+
+
+# --- load and shares ---
+
+
+@_compile
+def spread(
+    hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any
+) -> None:
+    """See `Kernels`."""
+    weights = np.zeros(hop.shape[1])
+    for q in range(hop.shape[0]):
+        amount = value[q]
+        if amount == 0.0:
+            continue
+        a, b = src[q], dst[q]
+        if a == b:
+            continue
+        total = 0.0
+        for i in range(active[q]):
+            h = hop[q, i]
+            weights[i] = 1.0 / (price_up[a, h] * price_dn[b, h])
+            total += weights[i]
+        if total <= 0.0:
+            continue
+        scale = amount / total
+        for i in range(active[q]):
+            h = hop[q, i]
+            part = scale * weights[i]
+            up[a, h] += part
+            dn[b, h] += part
+
+
+@_compile
+def least(
+    hop: Any, active: Any, src: Any, dst: Any, wanted: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+) -> None:
+    """See `Kernels`."""
+    for q in range(hop.shape[0]):
+        if not wanted[q] or src[q] == dst[q]:
+            continue
+        a, b = src[q], dst[q]
+        lowest = out[q]
+        for i in range(active[q]):
+            h = hop[q, i]
+            if price_up[a, h] == np.inf or price_dn[b, h] == np.inf:
+                continue
+            if up[a, h] < lowest:
+                lowest = up[a, h]
+            if dn[b, h] < lowest:
+                lowest = dn[b, h]
+        out[q] = lowest
+
+
+@_compile
+def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
+    """See `Kernels`."""
+    for q in range(hop.shape[0]):
+        a, b = src[q], dst[q]
+        count = 0
+        for i in range(active[q]):
+            h = hop[q, i]
+            if a == b or not (dead_up[a, h] or dead_dn[b, h]):
+                count += 1
+        out[q] = count
+
+
+# --- states of EVs ---
+
+
+@_compile
+def take_out(
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, floor: int, to: int,
+    hits: Any, begin: int, end: int,
+) -> None:  # fmt: skip
+    """See `Kernels`."""
+    planes = hop.shape[0]
+    for q in range(begin, end):
+        a, b = src[q], dst[q]
+        if a == b:
+            continue
+        total = 0
+        for p in range(planes):
+            total += active[p, q]
+        for p in range(planes):
+            if to != BAD:
+                # Who denies EVs knows of the backups, too.
+                kept = active[p, q]
+                last = active[p, q] + backup[p, q]
+                i = kept
+                while i < last:
+                    h = hop[p, q, i]
+                    if dead_up[p, a, h] or dead_dn[p, b, h]:
+                        for j in range(i, last - 1):
+                            hop[p, q, j] = hop[p, q, j + 1]
+                        hop[p, q, last - 1] = h
+                        state[p, q, last - 1] = to
+                        last -= 1
+                        hits[p, q] += 1
+                    else:
+                        i += 1
+                backup[p, q] = last - kept
+            i = 0
+            while i < active[p, q]:
+                h = hop[p, q, i]
+                if not (dead_up[p, a, h] or dead_dn[p, b, h]):
+                    i += 1
+                    continue
+                hits[p, q] += 1
+                n, m = active[p, q], backup[p, q]
+                if m > 0:
+                    hop[p, q, i] = hop[p, q, n]
+                    for j in range(n, n + m - 1):
+                        hop[p, q, j] = hop[p, q, j + 1]
+                    hop[p, q, n + m - 1] = h
+                    state[p, q, i] = 0
+                    state[p, q, n + m - 1] = to
+                    backup[p, q] = m - 1
+                    i += 1
+                elif to == BAD and total <= floor:
+                    state[p, q, i] = to
+                    i += 1
+                else:
+                    for j in range(i, n - 1):
+                        hop[p, q, j] = hop[p, q, j + 1]
+                        state[p, q, j] = state[p, q, j + 1]
+                    hop[p, q, n - 1] = h
+                    state[p, q, n - 1] = to
+                    active[p, q] = n - 1
+                    total -= 1
+
+
+@_compile
+def bring_back(
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, target: int, was: int,
+    count: Any, begin: int, end: int,
+) -> None:  # fmt: skip
+    """See `Kernels`."""
+    planes, _, each = hop.shape
+    for q in range(begin, end):
+        a, b = src[q], dst[q]
+        for p in range(planes):
+            for i in range(active[p, q]):
+                h = hop[p, q, i]
+                if state[p, q, i] == was and not (dead_up[p, a, h] or dead_dn[p, b, h]):
+                    state[p, q, i] = 0
+                    count[q] += 1
+            for j in range(active[p, q] + backup[p, q], each):
+                h = hop[p, q, j]
+                if state[p, q, j] != was or dead_up[p, a, h] or dead_dn[p, b, h]:
+                    continue
+                count[q] += 1
+                n, m = active[p, q], backup[p, q]
+                bad = -1
+                for i in range(n):
+                    if state[p, q, i] == BAD:
+                        bad = i
+                        break
+                if bad >= 0:
+                    hop[p, q, j] = hop[p, q, bad]
+                    state[p, q, j] = BAD
+                    hop[p, q, bad] = h
+                    state[p, q, bad] = 0
+                    continue
+                out = n + m  # the first that is out of use gives its place
+                hop[p, q, j] = hop[p, q, out]
+                state[p, q, j] = state[p, q, out]
+                hop[p, q, out] = h
+                state[p, q, out] = 0
+                if n < target:
+                    for i in range(out, n, -1):
+                        hop[p, q, i] = hop[p, q, i - 1]
+                    hop[p, q, n] = h
+                    active[p, q] = n + 1
+                else:
+                    backup[p, q] = m + 1

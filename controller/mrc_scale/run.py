@@ -1,0 +1,262 @@
+"""A cluster over its time: loads, rates, losses and states of EVs, bin after bin.
+
+Between two changes nothing changes, so a run is as many steady states as there are bins in which something fails, is
+repaired, or comes back into use. What a failure costs until endpoints have found it is a pulse in its bin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_scale import evs as ev_states
+from mrc_scale.clusterfile import Loaded
+from mrc_scale.evs import Ends, Evs
+from mrc_scale.fabric import Bools, Fabric, Floats
+from mrc_scale.jobs import Flows, flows, step_seconds
+from mrc_scale.kernels import Kernels, workers
+from mrc_scale.shares import Loads, Model, Prices, window_bps
+from mrc_scale.timeline import Event, times
+from mrc_topo.schema import HEADER_BYTES
+
+#: Rounds in which backups that are dead themselves are found so; then all that is left counts as found.
+MAX_ROUNDS = 64
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass
+class Step:
+    """What holds from a bin on: goodput and offered rate of all queue pairs (bits per second), packets lost when it
+    began, the most at one NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds
+    of a step by job, queue pairs that cannot send, seconds until all failures were found."""
+
+    bin: int
+    goodput: float
+    offered: float
+    lost: float = 0.0
+    worst_nic: float = 0.0
+    hit: int = 0
+    probes: float = 0.0
+    evs: dict[str, int] = field(default_factory=dict)
+    jobs: list[float] = field(default_factory=list)
+    cut: int = 0
+    found_s: float = 0.0
+    what: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Result:
+    """A run: its steps; loads (share of the capacity) of links at the first step and at the one with most failures;
+    rates of queue pairs at both."""
+
+    loaded: Loaded
+    flows: Flows
+    steps: list[Step]
+    first: Loads
+    worst: Loads
+    worst_bin: int
+    rates: Floats
+    worst_rates: Floats
+    cwnd: Floats
+    dead_links: Bools
+    payload: float
+
+    def series(self) -> dict[str, Any]:
+        """A row per bin: time, goodput, losses per second and NIC, EVs by state, step times."""
+        cluster = self.loaded.cluster
+        count = -(-cluster.duration // cluster.bin)
+        at = np.searchsorted([step.bin for step in self.steps], np.arange(count), side="right") - 1
+        seconds = cluster.bin / 1e9
+        nics = self.loaded.shape.nics
+        rows: dict[str, Any] = {"time_s": np.arange(count) * seconds}
+        rows["goodput_bps"] = np.array([self.steps[i].goodput for i in at])
+        lost = np.array([self.steps[i].probes for i in at]) * seconds
+        worst = np.zeros(count)
+        for step in self.steps:
+            lost[step.bin] += step.lost
+            worst[step.bin] = step.worst_nic / seconds
+        rows["lost_per_s_nic"] = lost / seconds / nics
+        rows["lost_per_s_worst_nic"] = worst
+        for state in ("active", "backup", "bad", "denied"):
+            rows[f"ev_{state}"] = np.array([self.steps[i].evs[state] for i in at])
+        for number, job in enumerate(cluster.jobs):
+            rows[f"step_s_{job.name}"] = np.array([self.steps[i].jobs[number] for i in at])
+        return rows
+
+
+class Run:
+    """A cluster while it runs; `mrc` makes the result."""
+
+    def __init__(
+        self, loaded: Loaded, kernels: Kernels, progress: Progress = lambda share, text: None,
+        texts: Callable[[int, int], str] | None = None, every: Flows | None = None,
+    ) -> None:  # fmt: skip
+        """`texts(src, dst)` seeds the EVs of a queue pair; left out: those of a lab of the cluster's name and seed.
+        `every`: queue pairs in the place of those of the jobs."""
+        self.loaded, self.kernels, self.progress = loaded, kernels, progress
+        cluster, shape = loaded.cluster, loaded.shape
+        self.flows = flows(cluster.jobs, shape, cluster.seed) if every is None else every
+        self.fabric = Fabric(shape)
+        self.texts = texts or (lambda src, dst: ev_states.text_of(cluster.seed, cluster.name, src, dst))
+        t0 = self.fabric.t0_of
+        self.ends = Ends(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
+        self.payload = cluster.path_mtu / (cluster.path_mtu + HEADER_BYTES)
+        self.packet_bits = (cluster.path_mtu + HEADER_BYTES) * 8
+        bdp = shape.nic_bps / 8 * cluster.base_rtt / 1e9
+        config = NsccConfig(line_rate_bps=int(shape.nic_bps), base_rtt_ns=cluster.base_rtt)
+        self.nscc = config.controller(cluster.path_mtu)
+        self.window_bps = window_bps(max(self.nscc.max_wnd, bdp), cluster.base_rtt)
+
+    def mrc(self) -> Result:
+        """Runs the cluster with MRC."""
+        cluster, shape = self.loaded.cluster, self.loaded.shape
+        with ThreadPoolExecutor(workers()) as pool:
+            self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
+            pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
+            evs = ev_states.draw(
+                self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
+                cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
+            )  # fmt: skip
+            model = Model(shape, self.ends, evs, self.kernels, pool)
+            return self._steps(model, evs, Prices.fresh(shape))
+
+    def _steps(self, model: Model, evs: Evs, prices: Prices) -> Result:
+        cluster = self.loaded.cluster
+        waiting = list(self.loaded.events)
+        bins = times(cluster, waiting)
+        steps: list[Step] = []
+        first = worst = Loads.none(self.loaded.shape)
+        rates = worst_rates = np.zeros(len(self.flows))
+        worst_bin, least = 0, math.inf
+        dead_then = self.fabric.dead_links()
+        done = 0
+        while bins:
+            now = bins.pop(0)
+            self.progress(done / (done + len(bins) + 1), f"{now * cluster.bin / 1e9:.3g} s of {cluster.duration / 1e9:g} s")
+            due = [event for event in waiting if event.at // cluster.bin <= now]
+            waiting = waiting[len(due) :]
+            step, revived = self._change(model, evs, rates, due, now, steps[-1] if steps else None)
+            if revived and revived not in bins and revived * cluster.bin < cluster.duration:
+                bins = sorted({*bins, revived})
+            links = self.fabric.dead_links()
+            model.set_dead(links, self.fabric.dead_ports(), prices)
+            demand = np.full(len(self.flows), self.window_bps)
+            wanted = model.ports_only(demand)
+            model.steer(wanted, prices, cluster.model.steps)
+            rates, load = model.max_min(wanted, prices)
+            step.offered, step.goodput = float(wanted.sum()), float(rates.sum()) * self.payload
+            step.cut = int(np.count_nonzero(rates <= 0))
+            step.evs = evs.counts()
+            step.probes = self._probes(evs)
+            step.jobs = [
+                step_seconds(job, number, self.flows, rates, self.payload) for number, job in enumerate(cluster.jobs)
+            ]
+            if not steps:
+                first, first_rates = load, rates
+            broken = float(rates.sum())
+            if broken < least * (1 - 1e-9):
+                worst, worst_rates, worst_bin, least, dead_then = load, rates, now, broken, links
+            steps.append(step)
+            done += 1
+        self.progress(1.0, "")
+        capacity = model.capacity
+        for load in {id(each): each for each in (first, worst)}.values():
+            for part, whole in zip(load.each(), capacity.each(), strict=True):
+                part /= whole
+        return Result(
+            self.loaded, self.flows, steps, first, worst, worst_bin, first_rates, worst_rates,
+            self._windows(model, first_rates, first, prices), dead_then, self.payload,
+        )  # fmt: skip
+
+    def _change(
+        self, model: Model, evs: Evs, rates: Floats, due: list[Event], now: int, before: Step | None
+    ) -> tuple[Step, int]:
+        """What happens in a bin: failures are found at the price of packets, repaired paths are probed. Also the bin in
+        which EVs that are probed now will be back, 0: no need."""
+        cluster = self.loaded.cluster
+        ports_before = self.fabric.dead_ports()
+        for event in due:
+            self.fabric.change(event.name, event.by, event.lanes)
+        links, ports = self.fabric.dead_links(), self.fabric.dead_ports()
+        step = Step(now, 0.0, 0.0, what=[f"{'fails' if e.by > 0 else 'is back'}: {e.name}" for e in due])
+        dead = (links, links)
+        if before is None:
+            if cluster.denylist:
+                ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
+            # Nothing is known of rates yet: all that the ports allow.
+            rates = model.ports_only(np.full(len(self.flows), self.window_bps))
+        if before is None or any(event.by > 0 for event in due):
+            self._find(model, evs, rates, dead, ports & ~ports_before, step)
+        revived = 0
+        if before is not None:
+            delay = self._revival_s(evs)
+            late = round(delay * 1e9) // cluster.bin
+            if any(event.by < 0 for event in due) and late > 0:
+                revived = now + late
+            else:
+                ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.ASSUMED_BAD)
+                ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
+        return step, revived
+
+    def _find(
+        self, model: Model, evs: Evs, rates: Floats, dead: tuple[Bools, Bools], ports: Bools, step: Step
+    ) -> None:
+        """Rounds of detection: what is sent on EVs that are dead is lost until the endpoint has seen that."""
+        cluster = self.loaded.cluster
+        detection = self._detection_s()
+        before = model.use.sum(axis=0)
+        each = np.divide(rates, before, out=np.zeros(len(rates)), where=before > 0) / self.packet_bits
+        lost = np.zeros(len(rates))
+        for _ in range(MAX_ROUNDS):
+            active = evs.active.copy()
+            hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ev_states.ASSUMED_BAD)
+            if not hits.any():
+                break
+            # An EV that has died carries on until its first loss is seen, so it loses one packet at least.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                on_each = np.where(active > 0, each / active, 0.0) * detection
+            lost += (hits * np.maximum(on_each, 1.0) * (rates > 0)).sum(axis=0)
+            step.found_s += detection
+            if (evs.active == active).all() and not (evs.backup > 0).any():
+                break  # only the floor keeps these
+        # A port that went down: what was on its way to it.
+        struck = ports[:, self.ends.dst_nic] & model.use
+        if struck.any():
+            lost += (struck * each * cluster.base_rtt / 1e9).sum(axis=0)
+        step.lost = float(lost.sum())
+        step.hit = int(np.count_nonzero(lost))
+        if step.hit:
+            step.worst_nic = float(np.bincount(self.flows.src, lost).max())
+
+    def _detection_s(self) -> float:
+        """A loaded round trip, times what was measured."""
+        cluster = self.loaded.cluster
+        return cluster.model.detection_rtts * cluster.base_rtt / 1e9
+
+    def _revival_s(self, evs: Evs) -> float:
+        """From a repair to the use of an EV: probes in turn, a burst per interval, each answered often enough."""
+        spec = self.loaded.cluster.ev
+        bad = (evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)).max(initial=0)
+        turns = max(1, math.ceil(float(bad) / spec.probe_burst))
+        return (spec.probe_interval * spec.probes_to_revive * turns + self.loaded.cluster.base_rtt) / 1e9
+
+    def _probes(self, evs: Evs) -> float:
+        """Probes that get no answer, per second, of all queue pairs: an EV that is bad is probed once an interval."""
+        spec = self.loaded.cluster.ev
+        bad = np.minimum((evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)), spec.probe_burst)
+        return float(bad.sum()) * 1e9 / spec.probe_interval
+
+    def _windows(self, model: Model, rates: Floats, shares: Loads, prices: Prices) -> Floats:
+        """NSCC's window of each queue pair, bytes: where a link on its way is full, queues stand at the target."""
+        full = Loads(*((1.0 - part) for part in shares.each()))
+        tight = model.least(rates > 0, full, prices) < 1e-3
+        rtt = (self.loaded.cluster.base_rtt + np.where(tight, self.nscc.target_ns, 0)) / 1e9
+        window: Floats = np.clip(rates / 8 * rtt, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
+        return window

@@ -1,0 +1,154 @@
+"""What a cluster file may say: the fabric, its jobs, and what fails. Reading one: `clusterfile`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from mrc_topo.addressing import MAX_INDEX, MAX_PLANES
+from mrc_topo.document import LAB_NAME, Model
+from mrc_topo.schema import Rate, Size, SomeTime, Time
+from mrc_topo.units import parse_size_bytes
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PerYear = Annotated[float, Field(ge=0.0, le=1e6)]
+Hours = Annotated[float, Field(gt=0.0, le=1e5)]
+#: A message may be larger than any buffer of a lab.
+Bytes = Annotated[int, BeforeValidator(parse_size_bytes), Field(ge=1, le=1 << 50)]
+Count = Annotated[int, Field(ge=1, le=1 << 24)]
+Classes = Literal["links", "ports", "t0s", "t1s"]
+#: Of elements drawn at random.
+CLASSES: tuple[str, ...] = ("links", "ports", "t0s", "t1s")
+
+
+class EvSpec(Model):
+    """EVs of a queue pair: totals over all planes, as in a lab file; times are those of NICs."""
+
+    size: Annotated[int, Field(ge=1, le=4096)] = 256
+    active: Annotated[int, Field(ge=1, le=4096)] = 128
+    min_active: Annotated[int, Field(ge=1, le=4096)] = 4
+    probe_interval: SomeTime = 1_000_000
+    probes_to_revive: Annotated[int, Field(ge=1, le=100)] = 2
+    probe_burst: Annotated[int, Field(ge=1, le=4096)] = 16
+
+
+class JobSpec(Model):
+    """A job whose ranks work in step: `compute`, then `message` bytes from each NIC to each of its peers at once.
+
+    `group`: ranks that exchange with each other (0: all). `peers`: to how many of them a NIC sends at the same time.
+    `placement`: `packed` fills T0 after T0, `striped` puts neighbours under different T0s, `random` anywhere.
+    """
+
+    name: Annotated[str, Field(pattern=LAB_NAME)]
+    kind: Literal["all_to_all", "ring", "tree", "incast"] = "all_to_all"
+    nics: Count | None = None
+    group: Annotated[int, Field(ge=0, le=1 << 24)] = 0
+    peers: Annotated[int, Field(ge=1, le=64)] = 1
+    message: Bytes = 1 << 26
+    compute: Time = 0
+    placement: Literal["packed", "striped", "random"] = "striped"
+
+
+class FailureSpec(Model):
+    """Something fails at a time, for a time (null: for good), `repeat` times, once `every` so often.
+
+    `fail`: `p0-t1.3`, `p0-t0.3`, `p0-t0.1--p0-t1.3`, `h7:2`, or `count` of a class drawn at random: `links`, `ports`,
+    `t0s`, `t1s`. `lanes`: of a T0: not the switch but a transceiver of it, which carries so many NIC links.
+    """
+
+    at: Time = 0
+    fail: str = Field(max_length=64)
+    count: Count = 1
+    lasts: Annotated[SomeTime | None, Field(alias="for")] = None
+    repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
+    every: SomeTime | None = None
+    lanes: Annotated[int, Field(ge=1, le=64)] | None = None
+
+
+class RandomSpec(Model):
+    """Failures of a class as a Poisson process: on average one `between` so long, each for `repair` on average."""
+
+    fail: Classes
+    between: SomeTime
+    repair: SomeTime
+
+
+class RoceSpec(Model):
+    """The baselines: queue pairs of RoCE per peer and plane port, and how long routing takes to go around a failure:
+    `ecmp` where switches hash (BGP), `adaptive` where a subnet manager sweeps. `retry`: how long a queue pair
+    repeats before it gives up, which ends its job."""
+
+    qps_per_plane: Annotated[int, Field(ge=1, le=16)] = 1
+    ecmp: SomeTime = 1_000_000_000
+    adaptive: SomeTime = 5_000_000_000
+    retry: SomeTime = 4_000_000_000
+
+
+class ElementRates(Model):
+    """Of one element: failures a year and how long one lasts, hours."""
+
+    per_year: PerYear
+    hours: Hours
+
+
+class YearSpec(Model):
+    """A year of a job on the whole cluster: what fails how often, and what an interruption of the job costs.
+
+    `flaps` are of T0-T1 links and `port_flaps` of NIC ports, seconds each; the others are failures until repair.
+    """
+
+    days: Annotated[float, Field(gt=0, le=3660)] = 365.0
+    flaps: ElementRates = ElementRates(per_year=1.0, hours=0.003)
+    port_flaps: ElementRates = ElementRates(per_year=1.0, hours=0.003)
+    links: ElementRates = ElementRates(per_year=0.00684, hours=24.0)
+    ports: ElementRates = ElementRates(per_year=0.00684, hours=24.0)
+    t0s: ElementRates = ElementRates(per_year=0.0808, hours=2.0)
+    t1s: ElementRates = ElementRates(per_year=0.0808, hours=2.0)
+    communication: Share = 0.3
+    restart_minutes: Annotated[float, Field(ge=0, le=10_000)] = 10.0
+    checkpoint_minutes: Annotated[float, Field(ge=0, le=10_000)] = 30.0
+
+
+class Calibration(Model):
+    """How the model's delays follow from a round trip; `mrclab scale --calibrate` measures them.
+
+    `detection_rtts`: how long packets go on an EV that has died, in loaded round trips. `steps`: passes in which
+    load moves off links with marks.
+    """
+
+    detection_rtts: Annotated[float, Field(gt=0, le=1000)] = 1.5
+    steps: Annotated[int, Field(ge=0, le=200)] = 16
+
+
+class Cluster(Model):
+    """A cluster and what happens to it. `radix` gives the fabric as `mrclab topo plan` does, unless `nics_per_t0` and
+    `t1_per_plane` say otherwise. `denylist`: what is dead at the start is known then (the Clustermapper's denylists).
+    """
+
+    name: Annotated[str, Field(pattern=LAB_NAME)]
+    description: str = ""
+    planes: Annotated[int, Field(ge=1, le=MAX_PLANES)] = 8
+    radix: Annotated[int, Field(ge=2, le=MAX_INDEX, multiple_of=2)] = 512
+    nics: Annotated[int, Field(ge=2, le=1 << 20)] | None = None
+    nics_per_t0: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    t1_per_plane: Annotated[int, Field(ge=1, le=MAX_INDEX)] | None = None
+    port_rate: Rate = 100_000_000_000
+    fabric_rate: Rate | None = None
+    base_rtt: SomeTime = 10_000
+    path_mtu: Annotated[int, Field(ge=64, le=8192, multiple_of=4)] = 4096
+    ev: EvSpec = EvSpec()
+    denylist: bool = True
+    duration: SomeTime = 10_000_000_000
+    bin: SomeTime = 100_000_000
+    jobs: Annotated[list[JobSpec], Field(min_length=1, max_length=64)]
+    failures: Annotated[list[FailureSpec], Field(max_length=1000)] = []
+    random: Annotated[list[RandomSpec], Field(max_length=16)] = []
+    trace: Annotated[str, Field(max_length=4096)] | None = None
+    roce: RoceSpec = RoceSpec()
+    year: YearSpec | None = None
+    model: Calibration = Calibration()
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
+
+
+__all__ = ["CLASSES", "Cluster", "FailureSpec", "JobSpec", "Rate", "Size", "YearSpec"]

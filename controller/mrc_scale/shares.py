@@ -1,0 +1,204 @@
+"""Who gets how much: max-min fair shares of queue pairs, and how load moves between the EVs of each.
+
+A queue pair loads its planes equally, as long as both its ends have a port there and an EV of it lives; in a plane it
+spreads over its active EVs. ECN moves load off links that mark: a link has a price, which rises while more is brought to
+it than it carries, and an EV's share is one over the prices of its links. NSCC is reduced to its result: a queue pair gets
+its max-min fair share, and never more than its largest window in a round trip.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mrc_scale.evs import Ends, Evs
+from mrc_scale.fabric import Bools, Floats, Shape
+from mrc_scale.kernels import Kernels
+
+#: Levels that differ by less are one: what progressive filling is off at most.
+LEVEL = 0.01
+#: How fast prices follow load.
+GAIN = 0.7
+#: What is left of a capacity by rounding.
+NOTHING = 1e-9
+
+
+@dataclass
+class Loads:
+    """Bits per second by link: `up` and `dn` are `[plane, T0, T1]`, `out` and `into` (NIC ports) `[plane, NIC]`."""
+
+    up: Floats
+    dn: Floats
+    out: Floats
+    into: Floats
+
+    @classmethod
+    def none(cls, shape: Shape, value: float = 0.0) -> Loads:
+        """The same everywhere."""
+        fabric, ports = (shape.planes, shape.t0s, shape.t1s), (shape.planes, shape.nics)
+        return cls(*(np.full(size, value) for size in (fabric, fabric, ports, ports)))
+
+    def each(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """All four."""
+        return self.up, self.dn, self.out, self.into
+
+
+@dataclass
+class Prices:
+    """What links between T0 and T1 cost, at least 1; infinite where nothing passes."""
+
+    up: Floats
+    dn: Floats
+
+    @classmethod
+    def fresh(cls, shape: Shape) -> Prices:
+        """All links alike."""
+        size = (shape.planes, shape.t0s, shape.t1s)
+        return cls(np.ones(size), np.ones(size))
+
+
+class Model:
+    """Queue pairs on a fabric: the passes over all of their EVs.
+
+    `use[plane, qp]` says in which planes a queue pair sends, and `planes[qp]` in how many.
+    """
+
+    def __init__(
+        self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor
+    ) -> None:
+        self.shape, self.ends, self.evs = shape, ends, evs
+        self.kernels, self.pool = kernels, pool
+        self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
+        self.planes: NDArray[np.int64] = np.full(len(ends.src), shape.planes)
+        self.capacity = Loads.none(shape, shape.port_bps)
+        self.capacity.up[:] = self.capacity.dn[:] = shape.fabric_bps
+
+    def set_dead(self, links: Bools, ports: Bools, prices: Prices) -> None:
+        """What carries nothing now: planes of queue pairs and prices follow. Links that came back cost what the others
+        do."""
+        for price in (prices.up, prices.dn):
+            price[links] = np.inf
+            price[~links & np.isinf(price)] = 1.0
+        ends, count = self.ends, np.zeros(self.use.shape, np.int32)
+        tasks = [
+            (self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, links[p], links[p], count[p])
+            for p in range(self.shape.planes)
+        ]
+        list(self.pool.map(lambda task: self.kernels.living(*task), tasks))
+        self.use = (count > 0) & ~ports[:, ends.src_nic] & ~ports[:, ends.dst_nic]
+        self.planes = self.use.sum(axis=0)
+
+    def load(self, rates: Floats, prices: Prices) -> Loads:
+        """What all links carry when queue pairs send at these rates."""
+        shape, ends = self.shape, self.ends
+        made = Loads.none(shape)
+        each = np.divide(rates, self.planes, out=np.zeros(len(rates)), where=self.planes > 0)
+
+        def part(p: int) -> None:
+            value = each * self.use[p]
+            made.out[p] = np.bincount(ends.src_nic, value, shape.nics)
+            made.into[p] = np.bincount(ends.dst_nic, value, shape.nics)
+            self.kernels.spread(
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, value, prices.up[p], prices.dn[p], made.up[p],
+                made.dn[p],
+            )  # fmt: skip
+
+        list(self.pool.map(part, range(shape.planes)))
+        return made
+
+    def least(self, wanted: Bools, values: Loads, prices: Prices) -> Floats:
+        """Of each wanted queue pair the least value on its links; infinite for the others."""
+        ends = self.ends
+        found = np.full(self.use.shape, np.inf)
+
+        def part(p: int) -> None:
+            here = wanted & self.use[p]
+            ports = np.minimum(values.out[p][ends.src_nic], values.into[p][ends.dst_nic])
+            found[p][here] = ports[here]
+            self.kernels.least(
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, here, prices.up[p], prices.dn[p], values.up[p],
+                values.dn[p], found[p],
+            )  # fmt: skip
+
+        list(self.pool.map(part, range(self.shape.planes)))
+        least: Floats = found.min(axis=0)
+        return least
+
+    def max_min(self, demand: Floats, prices: Prices, level: float = LEVEL) -> tuple[Floats, Loads]:
+        """Max-min fair rates of queue pairs that want `demand` and split it as the prices say, and the load of all links.
+
+        Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
+        Those that would stop within `level` of the first stop together, each at what its own links allow: nothing is
+        overloaded, and no rate is off by more than `level`.
+        """
+        rates = np.zeros(len(demand))
+        waiting: Bools = (self.planes > 0) & (demand > 0)
+        used = Loads.none(self.shape)
+        share = self.load(waiting.astype(float), prices)
+        while waiting.any():
+            room = Loads(
+                *(
+                    np.divide(np.maximum(have - gone, 0.0), part, out=np.full(part.shape, np.inf), where=part > NOTHING)
+                    for have, gone, part in zip(self.capacity.each(), used.each(), share.each(), strict=True)
+                )
+            )
+            reach = np.minimum(self.least(waiting, room, prices), demand)
+            stop: Bools = waiting & (reach <= float(reach[waiting].min()) * (1 + level))
+            rates[stop] = reach[stop]
+            waiting = waiting & ~stop
+            gone, rest = self.load(np.where(stop, rates, 0.0), prices), self.load(stop.astype(float), prices)
+            for total, more in zip(used.each(), gone.each(), strict=True):
+                total += more
+            for total, less in zip(share.each(), rest.each(), strict=True):
+                total -= less
+        return rates, used
+
+    def ports_only(self, demand: Floats) -> Floats:
+        """Max-min fair rates if the fabric between the T0s were without limit."""
+        rates = np.zeros(len(demand))
+        waiting: Bools = (self.planes > 0) & (demand > 0)
+        ends, shape = self.ends, self.shape
+        inverse = np.divide(1.0, self.planes, out=np.zeros(len(demand)), where=self.planes > 0)
+
+        def ports(value: Floats) -> tuple[Floats, Floats]:
+            weight = value * inverse * self.use
+            out = np.stack([np.bincount(ends.src_nic, each, shape.nics) for each in weight])
+            into = np.stack([np.bincount(ends.dst_nic, each, shape.nics) for each in weight])
+            return out, into
+
+        while waiting.any():
+            free = []
+            for gone, part in zip(ports(rates), ports(waiting.astype(float)), strict=True):
+                left = np.maximum(shape.port_bps - gone, 0.0)
+                free.append(np.divide(left, part, out=np.full(part.shape, np.inf), where=part > NOTHING))
+            reach = np.where(self.use, np.minimum(free[0][:, ends.src_nic], free[1][:, ends.dst_nic]), np.inf)
+            reach = np.minimum(reach.min(axis=0), demand)
+            stop: Bools = waiting & (reach <= float(reach[waiting].min()) * (1 + LEVEL))
+            rates[stop] = reach[stop]
+            waiting = waiting & ~stop
+        return rates
+
+    def steer(self, rates: Floats, prices: Prices, steps: int, enough: float = 0.003) -> Loads | None:
+        """Moves load off links that would carry more than they can; `prices` are changed. Ends early when no link is
+        more than `enough` above its capacity. Returns the last load, None for no step."""
+        load = None
+        for _ in range(steps):
+            load = self.load(rates, prices)
+            worst = 0.0
+            for price, carried in ((prices.up, load.up), (prices.dn, load.dn)):
+                over = carried / self.shape.fabric_bps
+                worst = max(worst, float(over.max(initial=0.0)))
+                with np.errstate(invalid="ignore"):
+                    price *= np.maximum(over, 1e-3) ** GAIN
+                np.maximum(price, 1.0, out=price)
+            if worst <= 1 + enough:
+                break
+        return load
+
+
+def window_bps(max_window_bytes: float, base_rtt_ns: float) -> float:
+    """What a queue pair sends at most: its largest window in each round trip through empty queues."""
+    return max_window_bytes * 8e9 / base_rtt_ns
