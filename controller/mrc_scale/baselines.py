@@ -32,8 +32,8 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Baseline:
-    """Goodput (bits per second) with all links, while routing has not yet gone around what failed, and after that; queue
-    pairs that stand still meanwhile and that break, of all; for how long, s."""
+    """Goodput (bits per second) with all links, while routing has not yet gone around what failed, and after that;
+    queue pairs that stand still meanwhile and that break, of all; for how long, s."""
 
     name: str
     before: float
@@ -131,15 +131,22 @@ def ecmp(
     paths = _Ecmp(shape, flows, ends, spec, kernels)
     with ThreadPoolExecutor(workers()) as pool:
         cases = [(whole, True), (failed, False), (failed, True)]
-        before, during, after = pool.map(lambda case: paths.rates(*case, shape.port_bps), cases)
-    sums = [float(sum(part.sum() for part in each[0])) * payload for each in (before, during, after)]
-    stalled, broken = during[1], during[2]
-    of = len(paths.parts) * len(flows)
-    return Baseline("RoCE, ECMP", *sums, stalled, broken, of, spec.ecmp / 1e9 if stalled or broken else 0.0)
+        found = list(pool.map(lambda case: paths.rates(case[0], case[1], shape.port_bps), cases))
+    before, during, after = (float(sum(part.sum() for part in each[0])) * payload for each in found)
+    _, stalled, broken = found[1]
+    outage = spec.ecmp / 1e9 if stalled or broken else 0.0
+    return Baseline("RoCE, ECMP", before, during, after, stalled, broken, len(paths.parts) * len(flows), outage)
 
 
 def adaptive(
-    shape: Shape, flows: Flows, ends: Ends, whole: Fabric, failed: Fabric, wanted: Floats, spec: RoceSpec, payload: float
+    shape: Shape,
+    flows: Flows,
+    ends: Ends,
+    whole: Fabric,
+    failed: Fabric,
+    wanted: Floats,
+    spec: RoceSpec,
+    payload: float,
 ) -> Baseline:
     """Adaptive routing over a lossless fabric, before and after what has failed."""
     before, _ = _adaptive_rates(shape, ends, whole, wanted)
@@ -156,7 +163,9 @@ def adaptive(
         of += len(flows)
     outage = spec.adaptive / 1e9 if stalled or broken else 0.0
     total = [float(sum(part.sum() for part in each)) * payload for each in (before, after)]
-    return Baseline("InfiniBand-like, adaptive routing", total[0], during * payload, total[1], stalled, broken, of, outage)
+    return Baseline(
+        "InfiniBand-like, adaptive routing", total[0], during * payload, total[1], stalled, broken, of, outage
+    )
 
 
 def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats) -> tuple[list[Floats], int]:
@@ -183,7 +192,8 @@ def _passing(pairs: Floats, alive: Bools, capacity: float) -> Floats:
     up, dn = living * (each @ living), living * (each.T @ living)
     over_up, over_dn = np.maximum(up / capacity, 1.0), np.maximum(dn / capacity, 1.0)
     if over_up.max() == 1.0 and over_dn.max() == 1.0:
-        return (ways > 0).astype(float)
+        reached: Floats = (ways > 0).astype(float)
+        return reached
     share = np.zeros_like(pairs)
     for source in np.flatnonzero(pairs.any(axis=1)):
         both = np.where(alive[source] & alive, np.maximum(over_up[source], over_dn), np.inf)

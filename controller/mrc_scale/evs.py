@@ -1,7 +1,7 @@
 """The EVs of every queue pair: drawn as its endpoint draws them, kept as numbers of T1s, with their states.
 
-`hop[plane, qp, i]` is the T1 of the i-th EV of a queue pair in a plane: first the active ones (`active[plane, qp]`), then
-the backups (`backup[plane, qp]`), then those that are out of use; `state` says why. What happens to them follows
+`hop[plane, qp, i]` is the T1 of the i-th EV of a queue pair in a plane: first the active ones (`active[plane, qp]`),
+then the backups (`backup[plane, qp]`), then those that are out of use; `state` says why. What happens to them follows
 `mrc_host.proto.paths.ev.EvSet`.
 """
 
@@ -82,15 +82,16 @@ def draw(
 
 
 def take_out(
-    kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Ends, dead: tuple[Bools, Bools], state: int
+    kernels: Kernels, pool: ThreadPoolExecutor, evs: Evs, ends: Ends, dead: tuple[Bools, Bools], used: Bools, state: int
 ) -> NDArray[np.int32]:
     """One round in which all active EVs that cross something dead are found so and leave, to the state ASSUMED_BAD or
-    DENIED; backups take their places, which may be dead, too. Returns how many were found, by plane and queue pair."""
+    DENIED, in the planes that are used; backups take their places, which may be dead, too. Returns how many were found,
+    by plane and queue pair."""
     hits = np.zeros(evs.active.shape, np.int32)
 
     def part(span: tuple[int, int]) -> None:
         kernels.take_out(
-            evs.hop, evs.state, evs.active, evs.backup, ends.src, ends.dst, *dead, evs.floor, state, hits, *span
+            evs.hop, evs.state, evs.active, evs.backup, ends.src, ends.dst, *dead, used, evs.floor, state, hits, *span
         )
 
     list(pool.map(part, spans(evs.active.shape[1])))

@@ -65,14 +65,10 @@ def flows(specs: Sequence[JobSpec], shape: Shape, seed: int) -> Flows:
     jobs = np.concatenate([np.full(len(each[0]), each[2]) for each in parts])
     size = np.concatenate([np.full(len(each[0]), each[3]) for each in parts])
     order = np.argsort(src, kind="stable")
-    return Flows(
-        src[order].astype(np.int32), dst[order].astype(np.int32), jobs[order].astype(np.int32), size[order]
-    )
+    return Flows(src[order].astype(np.int32), dst[order].astype(np.int32), jobs[order].astype(np.int32), size[order])
 
 
-def _place(
-    job: JobSpec, free: Ints, wanted: int, shape: Shape, rng: np.random.Generator
-) -> tuple[Ints, Ints]:
+def _place(job: JobSpec, free: Ints, wanted: int, shape: Shape, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """The NICs of a job in the order of its ranks, and those that are left."""
     if job.placement == "random":
         chosen = rng.permutation(free)[:wanted]

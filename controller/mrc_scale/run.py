@@ -125,9 +125,9 @@ class Run:
                 cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
             )  # fmt: skip
             model = Model(shape, self.ends, evs, self.kernels, pool)
-            return self._steps(model, evs, Prices.fresh(shape))
+            return self._steps(model, evs)
 
-    def _steps(self, model: Model, evs: Evs, prices: Prices) -> Result:
+    def _steps(self, model: Model, evs: Evs) -> Result:
         cluster = self.loaded.cluster
         waiting = list(self.loaded.events)
         bins = times(cluster, waiting)
@@ -139,13 +139,17 @@ class Run:
         done = 0
         while bins:
             now = bins.pop(0)
-            self.progress(done / (done + len(bins) + 1), f"{now * cluster.bin / 1e9:.3g} s of {cluster.duration / 1e9:g} s")
+            self.progress(
+                done / (done + len(bins) + 1), f"{now * cluster.bin / 1e9:.3g} s of {cluster.duration / 1e9:g} s"
+            )
             due = [event for event in waiting if event.at // cluster.bin <= now]
             waiting = waiting[len(due) :]
             step, revived = self._change(model, evs, rates, due, now, steps[-1] if steps else None)
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
+            # From the same beginning each time: what is repaired is as it was before.
+            prices = Prices.fresh(self.loaded.shape)
             model.set_dead(links, self.fabric.dead_ports(), prices)
             demand = np.full(len(self.flows), self.window_bps)
             wanted = model.ports_only(demand)
@@ -159,7 +163,7 @@ class Run:
                 step_seconds(job, number, self.flows, rates, self.payload) for number, job in enumerate(cluster.jobs)
             ]
             if not steps:
-                first, first_rates = load, rates
+                first, first_rates, cwnd = load, rates, self._windows(model, rates, load, prices)
             broken = float(rates.sum())
             if broken < least * (1 - 1e-9):
                 worst, worst_rates, worst_bin, least, dead_then = load, rates, now, broken, links
@@ -172,7 +176,7 @@ class Run:
                 part /= whole
         return Result(
             self.loaded, self.flows, steps, first, worst, worst_bin, first_rates, worst_rates,
-            self._windows(model, first_rates, first, prices), dead_then, self.payload,
+            cwnd, dead_then, self.payload,
         )  # fmt: skip
 
     def _change(
@@ -189,7 +193,7 @@ class Run:
         dead = (links, links)
         if before is None:
             if cluster.denylist:
-                ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
+                ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, model.use, ev_states.DENIED)
             # Nothing is known of rates yet: all that the ports allow.
             rates = model.ports_only(np.full(len(self.flows), self.window_bps))
         if before is None or any(event.by > 0 for event in due):
@@ -205,18 +209,19 @@ class Run:
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
         return step, revived
 
-    def _find(
-        self, model: Model, evs: Evs, rates: Floats, dead: tuple[Bools, Bools], ports: Bools, step: Step
-    ) -> None:
+    def _find(self, model: Model, evs: Evs, rates: Floats, dead: tuple[Bools, Bools], ports: Bools, step: Step) -> None:
         """Rounds of detection: what is sent on EVs that are dead is lost until the endpoint has seen that."""
         cluster = self.loaded.cluster
         detection = self._detection_s()
         before = model.use.sum(axis=0)
         each = np.divide(rates, before, out=np.zeros(len(rates)), where=before > 0) / self.packet_bits
         lost = np.zeros(len(rates))
+        # Who has no port in a plane sends nothing there.
+        down = self.fabric.dead_ports()
+        ported = ~down[:, self.ends.src_nic] & ~down[:, self.ends.dst_nic]
         for _ in range(MAX_ROUNDS):
             active = evs.active.copy()
-            hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ev_states.ASSUMED_BAD)
+            hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ported, ev_states.ASSUMED_BAD)
             if not hits.any():
                 break
             # An EV that has died carries on until its first loss is seen, so it loses one packet at least.
@@ -255,7 +260,7 @@ class Run:
 
     def _windows(self, model: Model, rates: Floats, shares: Loads, prices: Prices) -> Floats:
         """NSCC's window of each queue pair, bytes: where a link on its way is full, queues stand at the target."""
-        full = Loads(*((1.0 - part) for part in shares.each()))
+        full = Loads(*(1.0 - part / whole for part, whole in zip(shares.each(), model.capacity.each(), strict=True)))
         tight = model.least(rates > 0, full, prices) < 1e-3
         rtt = (self.loaded.cluster.base_rtt + np.where(tight, self.nscc.target_ns, 0)) / 1e9
         window: Floats = np.clip(rates / 8 * rtt, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))

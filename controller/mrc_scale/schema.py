@@ -118,7 +118,7 @@ class Calibration(Model):
     """
 
     detection_rtts: Annotated[float, Field(gt=0, le=1000)] = 1.5
-    steps: Annotated[int, Field(ge=0, le=200)] = 16
+    steps: Annotated[int, Field(ge=0, le=1000)] = 24
 
 
 class Cluster(Model):

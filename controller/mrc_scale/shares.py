@@ -1,9 +1,9 @@
 """Who gets how much: max-min fair shares of queue pairs, and how load moves between the EVs of each.
 
 A queue pair loads its planes equally, as long as both its ends have a port there and an EV of it lives; in a plane it
-spreads over its active EVs. ECN moves load off links that mark: a link has a price, which rises while more is brought to
-it than it carries, and an EV's share is one over the prices of its links. NSCC is reduced to its result: a queue pair gets
-its max-min fair share, and never more than its largest window in a round trip.
+spreads over its active EVs. ECN moves load off links that mark: a link has a price, which rises while more is brought
+to it than it carries, and an EV's share is one over the prices of its links. NSCC is reduced to its result: a queue
+pair gets its max-min fair share, and never more than its largest window in a round trip.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Model:
     `use[plane, qp]` says in which planes a queue pair sends, and `planes[qp]` in how many.
     """
 
-    def __init__(
-        self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor
-    ) -> None:
+    def __init__(self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor) -> None:
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
@@ -128,7 +126,7 @@ class Model:
         return least
 
     def max_min(self, demand: Floats, prices: Prices, level: float = LEVEL) -> tuple[Floats, Loads]:
-        """Max-min fair rates of queue pairs that want `demand` and split it as the prices say, and the load of all links.
+        """Max-min fair rates of queue pairs that want `demand` and split it as the prices say; the load of all links.
 
         Progressive filling: all rates rise together until links are full, whose queue pairs then stay where they are.
         Those that would stop within `level` of the first stop together, each at what its own links allow: nothing is
@@ -165,8 +163,8 @@ class Model:
 
         def ports(value: Floats) -> tuple[Floats, Floats]:
             weight = value * inverse * self.use
-            out = np.stack([np.bincount(ends.src_nic, each, shape.nics) for each in weight])
-            into = np.stack([np.bincount(ends.dst_nic, each, shape.nics) for each in weight])
+            out: Floats = np.stack([np.bincount(ends.src_nic, each, shape.nics) for each in weight]).astype(float)
+            into: Floats = np.stack([np.bincount(ends.dst_nic, each, shape.nics) for each in weight]).astype(float)
             return out, into
 
         while waiting.any():

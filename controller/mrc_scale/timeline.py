@@ -45,11 +45,11 @@ def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> li
                 if failure.lasts is not None:
                     made.append(Event(at + failure.lasts, -1, name, failure.lanes))
     for spec in cluster.random:
-        at = 0.0
-        while (at := at + rng.exponential(spec.between)) < cluster.duration and len(made) < MAX_EVENTS:
+        clock = 0.0
+        while (clock := clock + rng.exponential(spec.between)) < cluster.duration and len(made) < MAX_EVENTS:
             name = fabric.name(spec.fail, int(rng.integers(fabric.count(spec.fail))))
-            made.append(Event(int(at), 1, name))
-            made.append(Event(int(at + rng.exponential(spec.repair)), -1, name))
+            made.append(Event(int(clock), 1, name))
+            made.append(Event(int(clock + rng.exponential(spec.repair)), -1, name))
     return sorted(event for event in made if event.at < cluster.duration)
 
 

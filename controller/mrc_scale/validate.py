@@ -1,9 +1,9 @@
 """What can be proved or was published, beside what the model gives: a table whose every row holds or does not.
 
-The published rows are of "Resilient AI Supercomputer Networking using MRC and SRv6" (arXiv 2605.04333; figures and claims
-as `docs/mrc-protocol.md` has them). Its figures 4, 5, 6 and 8 are of a production cluster whose numbers of broken links
-nobody else has: of these the shape is held against the paper, and the amounts against what follows from the failures that
-are put in here.
+The published rows are of "Resilient AI Supercomputer Networking using MRC and SRv6" (arXiv 2605.04333; figures and
+claims as `docs/mrc-protocol.md` has them). Its figures 4, 5, 6 and 8 are of a production cluster whose numbers of
+broken links nobody else has: of these the shape is held against the paper, and the amounts against what follows from
+the failures that are put in here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import yaml
 
 from mrc_scale import evs as ev_states
 from mrc_scale.clusterfile import Loaded, parse_cluster
@@ -56,13 +57,13 @@ def rows(kernels: Kernels, progress: Callable[[str], None] = lambda text: None) 
     return found
 
 
-def cluster(text: str, **changes: Any) -> Loaded:
+def cluster(**changes: Any) -> Loaded:
     """A cluster of this module: small, but with the paper's T1s and EVs."""
     base = {
         "name": "validation", "planes": 8, "radix": 512, "nics": 2048, "ev": {"size": 256, "active": 128},
         "duration": "3s", "bin": "100ms", "jobs": [{"name": "job", "kind": "ring", "placement": "striped"}],
     }  # fmt: skip
-    return parse_cluster("{}" if not text else text, "<validation>", None, {**base, **changes})
+    return parse_cluster(yaml.safe_dump({**base, **changes}), "<validation>")
 
 
 def _plan(kernels: Kernels) -> Iterator[Row]:
@@ -75,7 +76,7 @@ def _plan(kernels: Kernels) -> Iterator[Row]:
 
 def _spraying(kernels: Kernels) -> Iterator[Row]:
     """How unequal the load of uplinks is without steering: each queue pair takes some T1s of a plane, none twice."""
-    loaded = cluster("", nics=8192, jobs=[{"name": "job", "kind": "ring", "placement": "random"}])
+    loaded = cluster(nics=8192, jobs=[{"name": "job", "kind": "ring", "placement": "random"}])
     run = Run(loaded, kernels)
     shape = loaded.shape
     with ThreadPoolExecutor(workers()) as pool:
@@ -93,7 +94,7 @@ def _spraying(kernels: Kernels) -> Iterator[Row]:
 
 def _touched(kernels: Kernels) -> Iterator[Row]:
     """Queue pairs with an active EV through a T1 that fails."""
-    loaded = cluster("", nics=16384, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
+    loaded = cluster(nics=16384, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
     result = Run(loaded, kernels).mrc()
     step = next(each for each in result.steps if each.hit)
     evs, t1s = loaded.cluster.ev.active // 8, loaded.shape.t1s
@@ -101,7 +102,9 @@ def _touched(kernels: Kernels) -> Iterator[Row]:
     scatter = 3 * math.sqrt(expected * (1 - expected) / len(result.flows))
     # The paper's formula draws with repetition: what is between them is below the scatter.
     measured = 100 * step.hit / len(result.flows)
-    yield Row("queue pairs that a T1 failure touches: 1-(1-1/T1s)^EVs", PAPER, 100 * expected, measured, 100 * scatter, "%")
+    yield Row(
+        "queue pairs that a T1 failure touches: 1-(1-1/T1s)^EVs", PAPER, 100 * expected, measured, 100 * scatter, "%"
+    )
     yield Row("the same, T1s drawn without repetition: EVs/T1s", PROOF, 100 * evs / t1s, measured, 100 * scatter, "%")
 
 
@@ -117,7 +120,7 @@ def _capacity(kernels: Kernels) -> Iterator[Row]:
 
 def _slowest(kernels: Kernels, name: str) -> float:
     """The lowest rate of a NIC, all of two T0s sending to the other at full rate and steered to the end."""
-    loaded = cluster("", nics=512, nics_per_t0=256, jobs=[{"name": "job", "kind": "all_to_all", "peers": 1}])
+    loaded = cluster(nics=512, nics_per_t0=256, jobs=[{"name": "job", "kind": "all_to_all", "peers": 1}])
     shape = loaded.shape
     nics = np.arange(shape.nics, dtype=np.int32)
     other = ((nics + shape.per_t0) % shape.nics).astype(np.int32)
@@ -129,7 +132,7 @@ def _slowest(kernels: Kernels, name: str) -> float:
         model, evs = _model(run, kernels, pool)
         dead = run.fabric.dead_links()
         for _ in range(8):
-            ev_states.take_out(kernels, pool, evs, run.ends, (dead, dead), ev_states.ASSUMED_BAD)
+            ev_states.take_out(kernels, pool, evs, run.ends, (dead, dead), model.use, ev_states.ASSUMED_BAD)
         prices = Prices.fresh(shape)
         model.set_dead(dead, run.fabric.dead_ports(), prices)
         wanted = model.ports_only(np.full(len(every), shape.nic_bps))
@@ -145,9 +148,7 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     share = 0.005
     dead = round(share * 8 * 8 * 256)
     failures = [{"at": 0, "fail": "links", "count": dead}]
-    known, unknown = (
-        Run(cluster("", failures=failures, denylist=listed), kernels).mrc() for listed in (True, False)
-    )
+    known, unknown = (Run(cluster(failures=failures, denylist=listed), kernels).mrc() for listed in (True, False))
     loaded = unknown.loaded
     links = loaded.shape.links
     # A path crosses two links; who replaces a dead EV may be dead, too.
@@ -176,7 +177,7 @@ def _unused() -> Kernels:
 def _flaps(kernels: Kernels) -> Iterator[Row]:
     """Fig. 5: many T0-T1 links flap."""
     failures = [{"at": "500ms", "fail": "links", "count": 30, "for": "200ms", "repeat": 4, "every": "500ms"}]
-    goodput = Run(cluster("", failures=failures), kernels).mrc().series()["goodput_bps"]
+    goodput = Run(cluster(failures=failures), kernels).mrc().series()["goodput_bps"]
     yield Row("links flap: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 2, "%")
     yield Row("links flap: goodput afterwards over that before", PAPER, 100, 100 * goodput[-1] / goodput[0], 0.5, "%")
 
@@ -185,7 +186,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
     """Fig. 6: a transceiver of a T0 carries four NIC links, of NICs with four planes."""
     ring = [{"name": "ring", "kind": "ring", "placement": "striped", "message": "64MiB"}]
     failures = [{"at": "1s", "fail": "p0-t0.0", "lanes": 4, "for": "1s"}]
-    loaded = cluster("", planes=4, radix=64, nics=256, ev={"size": 128, "active": 64}, jobs=ring, failures=failures)
+    loaded = cluster(planes=4, radix=64, nics=256, ev={"size": 128, "active": 64}, jobs=ring, failures=failures)
     result = Run(loaded, kernels).mrc()
     rates, broken = result.rates, result.worst_rates
     struck = result.flows.src < 4
@@ -198,7 +199,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
 def _reboot(kernels: Kernels) -> Iterator[Row]:
     """Fig. 8: a T1 goes down and comes back."""
     failures = [{"at": "1s", "fail": "p3-t1.20", "for": "1s"}]
-    result: Result = Run(cluster("", failures=failures), kernels).mrc()
+    result: Result = Run(cluster(failures=failures), kernels).mrc()
     goodput = result.series()["goodput_bps"]
     yield Row("T1 reboot: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 1, "%")
     yield Row("T1 reboot: goodput afterwards over that before", PAPER, 100, 100 * goodput[-1] / goodput[0], 0.5, "%")

@@ -4,14 +4,15 @@ Failures of each element are a Poisson process, repairs take a fixed time; both 
 (`mrc_topo.plan`). The job works in step: it is as fast as its slowest NIC, in the part of its time in which it
 communicates. Failures of one kind at one place add up; the slowest place counts.
 
-MRC: a dead T0-T1 link or T1 takes its share of a plane from a T0, a port or a T0 its plane (planes are loaded equally, so
-the slowest sets the pace). RoCE: as much of the only plane; each failure stands still until routing has gone around it,
-and a NIC whose only port, or whose T0, is away for longer than its retries ends the job, which goes back to its last
-checkpoint.
+MRC: a dead T0-T1 link or T1 takes its share of a plane from a T0, a port or a T0 its plane (planes are loaded equally,
+so the slowest sets the pace). RoCE: as much of the only plane; each failure stands still until routing has gone around
+it, and a NIC whose only port, or whose T0, is away for longer than its retries ends the job, which goes back to its
+last checkpoint.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,10 +126,12 @@ def _draw(rng: np.random.Generator, rates: ElementRates, count: int, hours: floa
 
 
 def _joined(parts: list[_Intervals]) -> _Intervals:
-    return _Intervals(*(np.concatenate([getattr(each, name) for each in parts]) for name in ("element", "begin", "end")))
+    return _Intervals(
+        *(np.concatenate([getattr(each, name) for each in parts]) for name in ("element", "begin", "end"))
+    )
 
 
-def _levels(failures: _Intervals, place, share: float) -> tuple[Floats, Floats, Floats]:  # type: ignore[no-untyped-def]
+def _levels(failures: _Intervals, place: Callable[[Ints], Ints], share: float) -> tuple[Floats, Floats, Floats]:
     """Intervals in which a place has lost something, and how much: what fails at one place at a time adds up."""
     where = np.concatenate([place(failures.element)] * 2)
     time = np.concatenate([failures.begin, failures.end])

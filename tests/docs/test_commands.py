@@ -58,6 +58,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures( --full| \w+ -o \w+)?", "minutes to hours", "tests/lab/test_figures.py"),
     (r"mrclab sweep .*", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
+    (
+        r"mrclab scale (--list|--validate|--calibrate|[\w-]+( -o \w+)?)",
+        "the extra `scale`, and minutes",
+        "tests/scale/test_scale.py",
+    ),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
     (r"python docs/house\.py", "writes into the page; a test compares", "tests/test_architecture.py"),

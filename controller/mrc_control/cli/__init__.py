@@ -23,6 +23,7 @@ from mrc_control.cli import (
     p4sh,
     restore,
     run,
+    scale,
     sh,
     status,
     sweep,
@@ -38,7 +39,7 @@ from mrc_host import running
 #: In the order in which `--help` has them.
 VERBS = (
     *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare, figures),
+    *(run, demo, experiments, compare, figures, scale),
     *(fail, restore, deny, allow),
     *(chaos, execute, sh, p4sh, capture),
 )

@@ -24,11 +24,13 @@ from mrc_control.results.resultdir import FolderError
 from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import Interrupted
+from mrc_control.scale.produce import ScaleError
 from mrc_control.session.real import RealSession
 from mrc_control.sweeps.work import SweepCut
 from mrc_control.workshop.exercise import WorkshopError
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
+from mrc_scale.clusterfile import ClusterError
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from p4lite.files import WriteError
@@ -59,6 +61,8 @@ USAGE = (
     FolderError,
     ConfigError,
     WorkshopError,
+    ClusterError,
+    ScaleError,
 )
 FAILED = (
     HostError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +38,7 @@ class Kernels(Protocol):
 
     def take_out(
         self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
-        floor: int, to: int, hits: Any, begin: int, end: int,
+        used: Any, floor: int, to: int, hits: Any, begin: int, end: int,
     ) -> None:  # fmt: skip
         """See `evs.take_out`."""
 
@@ -87,4 +88,4 @@ def workers() -> int:
 def spans(count: int, parts: int = 16) -> list[tuple[int, int]]:
     """Numbers up to `count` in parts of about the same size."""
     edges = [count * number // parts for number in range(parts + 1)]
-    return [(begin, end) for begin, end in zip(edges, edges[1:], strict=False) if begin < end]
+    return [(begin, end) for begin, end in itertools.pairwise(edges) if begin < end]

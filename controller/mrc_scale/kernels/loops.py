@@ -1,12 +1,13 @@
 """The kernels as loops, compiled by numba. `plain.py` does the same in NumPy; a test compares.
 
-They release Python's lock, so that planes or parts of the queue pairs are worked on in threads. Each plane's links are one
-thread's, in the order of queue pairs: sums are the same whatever the number of threads.
+They release Python's lock, so that planes or parts of the queue pairs are worked on in threads. Each plane's links are
+one thread's, in the order of queue pairs: sums are the same whatever the number of threads.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import config, njit
@@ -14,8 +15,9 @@ from numba import config, njit
 from mrc_host.proto.paths.ev import ASSUMED_BAD as _BAD
 from mrc_topo.ev import SALTS as _SALTS
 
+F = TypeVar("F", bound=Callable[..., Any])
 # Only in a folder that was given and looked at (`kernels.compiled`): numba loads and runs what it finds there.
-_compile = njit(nogil=True, cache=bool(config.CACHE_DIR))
+_compile: Callable[[F], F] = njit(nogil=True, cache=bool(config.CACHE_DIR))
 BAD = int(_BAD)
 SALTS = int(_SALTS)
 _N = 624
@@ -67,7 +69,8 @@ def _word(mt: Any) -> int:
     y ^= (y << 7) & 0x9D2C5680
     y ^= (y << 15) & 0xEFC60000
     y ^= y >> 18
-    return y & _ALL
+    word: int = y & _ALL
+    return word
 
 
 @_compile
@@ -118,7 +121,9 @@ def _skip_sample(mt: Any, k: int, seen: Any) -> None:
 
 
 @_compile
-def draw(first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int) -> None:
+def draw(
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
+) -> None:
     """See `Kernels`."""
     planes, _, each = hop.shape
     mt = np.zeros(_N + 1, np.int64)
@@ -216,8 +221,8 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 @_compile
 def take_out(
-    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, floor: int, to: int,
-    hits: Any, begin: int, end: int,
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, used: Any,
+    floor: int, to: int, hits: Any, begin: int, end: int,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     planes = hop.shape[0]
@@ -229,6 +234,8 @@ def take_out(
         for p in range(planes):
             total += active[p, q]
         for p in range(planes):
+            if not used[p, q]:
+                continue  # a port is down: nothing is sent there, so nothing is found
             if to != BAD:
                 # Who denies EVs knows of the backups, too.
                 kept = active[p, q]
@@ -278,8 +285,8 @@ def take_out(
 
 @_compile
 def bring_back(
-    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, target: int, was: int,
-    count: Any, begin: int, end: int,
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, target: int,
+    was: int, count: Any, begin: int, end: int,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     planes, _, each = hop.shape

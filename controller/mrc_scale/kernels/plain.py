@@ -1,5 +1,5 @@
-"""The kernels without a compiler: universes by the endpoint's own functions, load in NumPy, EV states queue pair by queue
-pair in Python. For small clusters, and as what the compiled ones are held against."""
+"""The kernels without a compiler: universes by the endpoint's own functions, load in NumPy, EV states queue pair by
+queue pair in Python. For small clusters, and as what the compiled ones are held against."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def _generator(words: Any, count: int) -> random.Random:
     return random.Random(value)
 
 
-def draw(first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int) -> None:
+def draw(
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
+) -> None:
     """See `Kernels`."""
     planes, _, each = hop.shape
     for q in range(begin, end):
@@ -67,8 +69,8 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 
 def take_out(
-    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, floor: int, to: int,
-    hits: Any, begin: int, end: int,
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, used: Any,
+    floor: int, to: int, hits: Any, begin: int, end: int,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     for q in range(begin, end):
@@ -78,6 +80,8 @@ def take_out(
         rows = [_Row(hop, state, active, backup, p, q) for p in range(hop.shape[0])]
         total = sum(len(row.active) for row in rows)
         for p, row in enumerate(rows):
+            if not used[p, q]:
+                continue
             dead = dead_up[p, a] | dead_dn[p, b]
             if to != ASSUMED_BAD:
                 found = [ev for ev in row.backup if dead[ev[0]]]
@@ -107,8 +111,8 @@ def take_out(
 
 
 def bring_back(
-    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, target: int, was: int,
-    count: Any, begin: int, end: int,
+    hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, target: int,
+    was: int, count: Any, begin: int, end: int,
 ) -> None:  # fmt: skip
     """See `Kernels`."""
     for q in range(begin, end):

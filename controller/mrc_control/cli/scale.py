@@ -1,0 +1,126 @@
+"""`mrclab scale`: whole clusters, as a fluid at the level of EVs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_control.results import resultdir
+from mrc_control.runs.interruption import interruptible
+from mrc_control.scale import produce
+from mrc_control.scale.made import Made
+from mrc_control.scale.produce import ScaleError
+from mrc_scale import validate
+from mrc_scale.caveat import caveat
+from mrc_scale.clusterfile import builtin_clusters, load_cluster
+from mrc_topo.units import format_rate
+
+
+def verb(
+    cluster: Annotated[
+        str | None, typer.Argument(help="a cluster file, or the name of one that comes with mrclab")
+    ] = None,
+    output: Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for report and tables")] = None,
+    validating: Annotated[
+        bool, typer.Option("--validate", help="hold the model against what is published or provable")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="the clusters that come with mrclab")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+) -> None:
+    """Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off."""
+    if listed:
+        for name, path in builtin_clusters().items():
+            typer.echo(f"{name}: {load_cluster(path).cluster.description}")
+        return
+    if validating == (cluster is not None):
+        raise ScaleError("name a cluster, or --validate, or --list; clusters: " + ", ".join(builtin_clusters()))
+    with interruptible():
+        if validating:
+            _validate(as_json)
+        elif cluster is not None:
+            _run(cluster, output, as_json)
+
+
+def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
+    loaded = load_cluster(name)
+    compiled = produce.load_kernels()
+    folder = output or resultdir.default_folder(loaded.cluster.name, "scale")
+    error = Console(stderr=True)
+    with resultdir.prepared(folder, 0.0), error.status("starting") as status:
+
+        def show(share: float, text: str) -> None:
+            status.update(f"{share:.0%} {text}")
+            if text and not error.is_terminal:
+                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+
+        made = produce.run(loaded, compiled, show)
+        files = produce.write(made, folder)
+    if as_json:
+        typer.echo(json.dumps(_summary(made, folder), indent=2))
+        return
+    _show(made)
+    typer.echo(f"report: {folder / files[0]}")
+    typer.echo(caveat())
+
+
+def _summary(made: Made, folder: pathlib.Path) -> dict[str, object]:
+    result = made.result
+    return {
+        "cluster": result.loaded.cluster.name,
+        "nics": result.loaded.shape.nics,
+        "queue_pairs": len(result.flows),
+        "goodput_bps": [step.goodput for step in result.steps],
+        "at_s": [step.bin * result.loaded.cluster.bin / 1e9 for step in result.steps],
+        "packets_lost": [step.lost for step in result.steps],
+        "others": [vars(each) for each in made.others],
+        "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
+        "seconds": made.seconds,
+        "folder": str(folder),
+        "caveat": caveat(),
+    }
+
+
+def _show(made: Made) -> None:
+    console, result = Console(), made.result
+    table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
+    for column in ("at", "goodput", "packets lost", "queue pairs that lost", "EVs out", "slowest step"):
+        table.add_column(column)
+    for step in result.steps:
+        at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
+        slowest = f"{max(step.jobs) * 1e3:.3f} ms"
+        row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.hit:,}", f"{step.evs['bad']:,}")
+        table.add_row(*row, slowest)
+    console.print(table)
+    for each in made.others:
+        rates = ", ".join(format_rate(round(value)) for value in (each.before, each.during, each.after))
+        text = f"{each.name}: {rates} before, until paths are changed ({each.outage_s:g} s), after"
+        console.print(f"{text}; {each.broken:,} of {each.of:,} queue pairs break", highlight=False)
+    for outcome in made.year:
+        text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
+        console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+
+
+def _validate(as_json: bool) -> None:
+    compiled = produce.load_kernels()
+    error = Console(stderr=True)
+    with error.status("starting") as status:
+        rows = validate.rows(compiled, status.update)
+    if as_json:
+        typer.echo(json.dumps([{**vars(row), "passed": row.passed} for row in rows], indent=2))
+    else:
+        table = Table(title="the model beside what is published or follows", title_justify="left")
+        for column in ("what", "from", "must be", "is", "within", ""):
+            table.add_column(column)
+        for row in rows:
+            verdict = "[green]holds[/]" if row.passed else "[red]off[/]"
+            numbers = (f"{value:.6g} {row.unit}".strip() for value in (row.expected, row.measured, row.tolerance))
+            table.add_row(row.what, row.source, *numbers, verdict)
+        Console().print(table)
+        typer.echo(caveat())
+    if not all(row.passed for row in rows):
+        raise SystemExit(1)

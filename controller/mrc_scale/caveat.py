@@ -1,0 +1,32 @@
+"""What every run of the model says of itself: what it leaves out, and how far it was off where packets could tell."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from typing import Any
+
+#: What `mrclab scale --calibrate` measured last, in the repository.
+FILE = "calibrated.json"
+
+
+def measured() -> dict[str, Any] | None:
+    """The errors of the last calibration, None if there is none."""
+    path = importlib.resources.files("mrc_scale") / FILE
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def caveat() -> str:
+    """One line for everyone who reads a result."""
+    text = "A fluid model: no packets, no queues, no timers of a single queue pair."
+    errors = measured()
+    if errors is None:
+        return f"{text} It has not been held against packets (mrclab scale --calibrate)."
+    return (
+        f"{text} Beside packets in simulated time, on {errors['scenarios']} small fabrics, its goodput is off by "
+        f"{errors['goodput']:.1%} at most and its counts of lost packets by {errors['lost']:.0%} "
+        "(mrclab scale --calibrate)."
+    )

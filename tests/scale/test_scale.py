@@ -1,0 +1,242 @@
+"""`mrclab scale`: a cluster from its file to a report, others on the same failures, a year, what it says of itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pathlib
+import re
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import typer.testing
+
+from mrc_control.cli import app
+from mrc_control.scale import produce, report
+from mrc_control.scale.produce import ScaleError
+from mrc_scale import baselines, kernels, validate
+from mrc_scale.clusterfile import Loaded, parse_cluster
+from mrc_scale.fabric import Fabric
+from mrc_scale.jobs import Flows, flows
+from mrc_scale.run import Result, Run
+from mrc_topo import addressing, ev
+from mrc_topo.modes import ecmp_salt
+
+SMALL = """
+name: small
+radix: 16
+planes: 4
+nics: 64
+ev: {size: 32, active: 16}
+duration: 5s
+jobs:
+  - {name: experts, kind: all_to_all, group: 16, peers: 2, message: 16MiB, compute: 1ms, placement: random}
+failures:
+  - {at: 1s, fail: p1-t1.7, for: 1s}
+  - {at: 3s, fail: "h3:1", for: 1s}
+"""
+runner = typer.testing.CliRunner()
+
+
+def small(text: str = SMALL) -> Loaded:
+    return parse_cluster(text, "small.yaml")
+
+
+@pytest.fixture(scope="module")
+def made() -> Any:
+    return produce.run(small(SMALL + "year: {}\n"), kernels.reference())
+
+
+def test_failures_cost_what_they_must_and_all_comes_back(made: Any) -> None:
+    result: Result = made.result
+    by_bin = {step.bin: step for step in result.steps}
+    assert sorted(by_bin) == [0, 10, 20, 30, 40]
+    assert [step.lost > 0 for step in result.steps] == [False, True, False, True, False]
+    evs = int((result.flows.src // 8 != result.flows.dst // 8).sum()) * 16
+    # A T1 is of one plane; of its eight T1s each queue pair uses four.
+    assert 0.3 * evs / 32 < by_bin[10].evs["bad"] < 3 * evs / 32
+    assert by_bin[20].evs["bad"] == 0
+    assert by_bin[30].goodput < by_bin[0].goodput
+    # Which of its EVs are active has changed: four of eight T1s of a plane carry a queue pair.
+    assert by_bin[40].goodput == pytest.approx(by_bin[0].goodput, rel=0.1)
+    hurt = result.worst_bin
+    assert hurt in (10, 30)
+
+
+def test_series_say_what_steps_say(made: Any) -> None:
+    series = made.result.series()
+    assert len(series["time_s"]) == 50
+    step = made.result.steps[1]
+    assert series["goodput_bps"][10] == series["goodput_bps"][15] == step.goodput
+    assert series["lost_per_s_nic"][10] * 64 * 0.1 == pytest.approx(step.lost + step.probes * 0.1)
+    assert (series["ev_active"] + series["ev_backup"] + series["ev_bad"] + series["ev_denied"] == 32 * 128).all()
+
+
+def test_the_report_is_one_file_with_all_links_and_asks_nothing_of_the_network(made: Any) -> None:
+    page = report.render(made, made.result.series())
+    assert not re.search(r"(src|href)=|https?:|@import|url\(", page)
+    for head in ("Goodput", "Packets lost", "Load of links", "Entropy values", "Step times", "Others", "365 days"):
+        assert head in page
+    held = json.loads(re.search(r'id="maps">(.*?)</script>', page)[1])  # type: ignore[index]
+    loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"]))
+    assert len(loads) == 4 * 8 * 8
+    assert loads.count(report.DEAD) == made.result.dead_links.sum()
+    assert "fluid" in page
+
+
+def test_what_a_run_writes(made: Any, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("pyarrow", reason="the extra `scale` is not installed")
+    import pyarrow.parquet as parquet
+
+    files = produce.write(made, tmp_path)
+    assert sorted(files) == sorted(path.name for path in tmp_path.iterdir())
+    links = parquet.read_table(tmp_path / "links.parquet")
+    assert links.num_rows == 4 * 8 * 8
+    assert sum(links["dead"].to_pylist()) == made.result.dead_links.sum()
+    assert parquet.read_table(tmp_path / "series.parquet").num_rows == 50
+    assert parquet.read_table(tmp_path / "queue_pairs.parquet").num_rows == 128
+
+
+def test_the_same_file_gives_the_same_result() -> None:
+    one, other = (Run(small(), kernels.reference()).mrc() for _ in range(2))
+    assert [vars(step) for step in one.steps] == [vars(step) for step in other.steps]
+    assert (one.worst.up == other.worst.up).all()
+
+
+def test_both_versions_of_the_kernels_give_one_result() -> None:
+    pytest.importorskip("numba", reason="the extra `scale` is not installed")
+    one, other = (Run(small(), each).mrc() for each in (kernels.reference(), kernels.compiled()))
+    for a, b in zip(one.steps, other.steps, strict=True):
+        assert (a.evs, a.hit, a.cut) == (b.evs, b.hit, b.cut)
+        assert a.goodput == pytest.approx(b.goodput, rel=1e-9)
+        assert a.lost == pytest.approx(b.lost, rel=1e-9)
+
+
+def test_a_start_without_denylists_loses_packets_and_with_them_none() -> None:
+    text = SMALL.replace("failures:", "failures:\n  - {at: 0s, fail: links, count: 6}")
+    unknown, known = (small(text + f"denylist: {listed}\n") for listed in ("false", "true"))
+    first, other = (Run(each, kernels.reference()).mrc().steps[0] for each in (unknown, known))
+    assert first.lost > 0
+    assert first.evs["denied"] == 0
+    assert other.lost == 0
+    assert other.evs["denied"] > 0
+    assert other.evs["bad"] == 0
+
+
+def test_a_dead_t0_cuts_a_plane_off_and_loses_only_what_is_on_its_way() -> None:
+    result = Run(small(SMALL.replace("p1-t1.7", "p1-t0.2")), kernels.reference()).mrc()
+    before, after = result.steps[0], result.steps[1]
+    assert after.evs["bad"] == 0  # who sees its port go down blames no EV
+    assert after.hit > 0
+    mine = (result.flows.src // 8 == 2) | (result.flows.dst // 8 == 2)
+    assert after.hit <= int(mine.sum())
+    assert after.goodput < before.goodput
+
+
+@pytest.mark.parametrize("kind", ["all_to_all", "ring", "tree", "incast"])
+@pytest.mark.parametrize("placement", ["packed", "striped", "random"])
+def test_jobs_use_their_nics_and_no_others(kind: str, placement: str) -> None:
+    job = f"jobs: [{{name: a, kind: {kind}, nics: 32, group: 8, placement: {placement}}}, {{name: b, kind: ring}}]"
+    loaded = small(re.sub(r"jobs:\n.*\n", job + "\n", SMALL))
+    found = flows(loaded.cluster.jobs, loaded.shape, 1)
+    nics = [set(found.src[found.job == number]) | set(found.dst[found.job == number]) for number in range(2)]
+    assert len(nics[0]) == len(nics[1]) == 32
+    assert not nics[0] & nics[1]
+    assert (found.src != found.dst).all()
+    per_group = {"all_to_all": 8, "ring": 8, "tree": 14, "incast": 7}[kind]
+    assert (found.job == 0).sum() == 4 * per_group
+    assert (np.diff(found.src) >= 0).all()
+
+
+def test_roce_takes_the_uplinks_that_the_switches_hash_to() -> None:
+    loaded = small()
+    shape = loaded.shape
+    every = Flows(*(np.array(each, np.int32) for each in ([0, 9, 63], [62, 1, 5], [0, 0, 0])), np.ones(3))
+    ports = np.array([0xC000, 0xC123, 0xFFFF])
+    for plane in range(2):
+        found = baselines.uplinks(shape, every, plane, ports)
+        for number, (src, dst) in enumerate(zip(every.src.tolist(), every.dst.tolist(), strict=True)):
+            t0 = 1 + plane * (shape.t0s + shape.t1s) + src // 8
+            ends = (addressing.host_address(nic // 8, nic % 8) for nic in (src, dst))
+            whole = ev.ecmp_uplink(
+                ecmp_salt(t0), *ends, 0, (int(ports[number]), addressing.UDP_PORT), 17, 1 << 32
+            )  # fmt: skip
+            assert found[number] == whole
+
+
+def test_others_stand_still_and_break_where_mrc_does_not(made: Any) -> None:
+    ecmp, adaptive = made.others
+    assert ecmp.before < adaptive.before
+    assert ecmp.during <= ecmp.after * (1 + 1e-9)
+    loaded = small(SMALL.replace('"h3:1"', '"h3:1", count: 1'))
+    whole, failed = baselines.fabrics(loaded.shape, [("p1-t1.7", None)])
+    every = Run(loaded, kernels.reference())
+    fair = np.full(len(every.flows), 1e11)
+    for each in (
+        baselines.ecmp(loaded.shape, every.flows, every.ends, whole, failed, loaded.cluster.roce, every.kernels, 1.0),
+        baselines.adaptive(loaded.shape, every.flows, every.ends, whole, failed, fair, loaded.cluster.roce, 1.0),
+    ):
+        assert each.stalled > 0
+        assert each.broken == 0
+        assert each.during < each.after
+    _, failed = baselines.fabrics(loaded.shape, [("h3:1", None)])
+    ports = baselines.ecmp(
+        loaded.shape, every.flows, every.ends, whole, failed, loaded.cluster.roce, every.kernels, 1.0
+    )
+    assert ports.broken == int(((every.flows.src == 3) | (every.flows.dst == 3)).sum())
+
+
+def test_a_year_costs_roce_more_and_more_failures_cost_more(made: Any) -> None:
+    mrc, roce = made.year
+    assert 0 < mrc.lost_h < roce.lost_h < roce.hours
+    assert mrc.interruptions == 0 < roce.interruptions
+    text = SMALL + "year: {flaps: {per_year: 100, hours: 1}, ports: {per_year: 3, hours: 24}}\n"
+    worse = produce.run(small(text), kernels.reference()).year
+    assert worse[0].lost_h > mrc.lost_h
+    assert worse[1].interruptions > roce.interruptions
+
+
+def test_elements_are_those_of_the_fabric() -> None:
+    fabric = Fabric(small().shape)
+    for kind in ("links", "ports", "t0s", "t1s"):
+        for number in (0, fabric.count(kind) - 1):
+            fabric.change(fabric.name(kind, number), 1)
+            held = {"links": fabric.links, "ports": fabric.ports, "t0s": fabric.t0s, "t1s": fabric.t1s}[kind]
+            assert held.sum() == 1
+            fabric.change(fabric.name(kind, number), -1)
+    fabric.change("p0-t0.1", 1, lanes=4)
+    assert fabric.dead_ports().sum() == 4
+
+
+def test_what_can_be_proved_holds_in_numpy_too() -> None:
+    """The rows that are cheap; `mrclab scale --validate` has them all."""
+    rows = [*validate._plan(kernels.reference()), *validate._transceiver(kernels.reference())]
+    assert [row.what for row in rows if not row.passed] == []
+
+
+def test_a_row_that_is_off_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "load_kernels", kernels.reference)
+    good, off = (validate.Row(f"row {n}", "here", 1.0, n, 0.1, "%") for n in (1.05, 1.2))
+    for rows, code in (([good], 0), ([good, off], 1)):
+        monkeypatch.setattr(validate, "rows", lambda made, show, rows=rows: rows)
+        result = runner.invoke(app, ["scale", "--validate"])
+        assert result.exit_code == code
+        assert ("off" in result.stdout) == bool(code)
+
+
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "numba" else real(name, *more))
+    with pytest.raises(ScaleError, match=r"needs numba, .* pip install 'mrclab\[scale\]'"):
+        produce.need_extra()
+    with pytest.raises(kernels.KernelError):
+        kernels.compiled()
+
+
+def test_names_a_cluster_or_what_there_is() -> None:
+    result = runner.invoke(app, ["scale"])
+    assert isinstance(result.exception, ScaleError)
+    assert "cluster-131k" in str(result.exception)
+    assert "cluster-75k-start: " in runner.invoke(app, ["scale", "--list"]).stdout
