@@ -176,7 +176,7 @@ KINDS: Final[Mapping[str, tuple[type, Mapping[str, Judge]]]] = {
             "usable_planes": _planes,
         },
     ),
-    "loss": (LossDetector, {"__init__": _nothing, "infer": _lost}),
+    "loss": (LossDetector, {"__init__": _nothing, "infer": _lost, "came_late": _nothing}),
 }
 
 

@@ -220,7 +220,8 @@ class RoceSpec(Model):
 
 
 class ReliabilitySpec(Model):
-    """QP attributes (`mrc-protocol.md §4`): ACK timeout is 1.024 us * 2**timeout."""
+    """QP attributes (`mrc-protocol.md §4`): ACK timeout is 1.024 us * 2**timeout. `adaptive_reordering`: loss rule (c)
+    waits longer for a while after something that it took for lost has arrived (§5)."""
 
     timeout: Annotated[int, Field(ge=0, le=24)] = 17
     linear_cnt: Annotated[int, Field(ge=0, le=7)] = 7
@@ -228,6 +229,7 @@ class ReliabilitySpec(Model):
     mpr: Annotated[int, Field(ge=1, le=255)] = 64
     dynamic_mpr: bool = False
     sack_every: Annotated[int, Field(ge=1, le=1024)] = 1
+    adaptive_reordering: bool = False
 
 
 class NicSpec(Model):

@@ -108,6 +108,7 @@ class ReliabilityConfig:
     always_skip_after: int = 0  # CE marks in a row on one EV after which the SACK says ALWAYS_SKIP; 0: never
     same_ev_inference: bool = True  # loss rule (b)
     rack_inference: bool = True  # loss rule (c)
+    adaptive_reordering: bool = False  # rule (c) waits longer for a while after what it took for lost has arrived
     tail_probe: bool = True  # a reliability probe after 2 srtt of silence, before the timeout
 
     def __post_init__(self) -> None:

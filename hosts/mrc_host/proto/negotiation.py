@@ -21,6 +21,7 @@ REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
 }
 
 _ATTRIBUTES: Final = (
+    "adaptive_reordering",
     "always_skip_after",
     "dynamic_mpr",
     "exp_cnt",
@@ -57,6 +58,7 @@ class QpAttributes:
             if hasattr(reliability, name):
                 setattr(self, name, getattr(reliability, name))
 
+    adaptive_reordering: bool
     always_skip_after: int
     dynamic_mpr: bool
     exp_cnt: int

@@ -19,6 +19,7 @@ _REQUESTOR: Final = (
     "bogus_acks",
     "bogus_nacks",
     "bogus_sacks",
+    "late_arrivals",
     "lost_nack",
     "lost_port_down",
     "lost_rack",
@@ -95,6 +96,7 @@ class RequestorCounters(Counters):
     bogus_acks: int
     bogus_nacks: int
     bogus_sacks: int
+    late_arrivals: int
     lost_nack: int
     lost_port_down: int
     lost_rack: int

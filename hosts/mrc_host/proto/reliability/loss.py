@@ -5,10 +5,14 @@ NACKs (a) and timeouts (d) need no inference and are `recovery.py`'s.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, Scoreboard, Transmission
+
+_PERSISTS: Final = 16
 
 
 # Somebody else's may be plain Python (`mrc_host.policy`).
@@ -17,16 +21,40 @@ class LossDetector:
     """The detector of one queue pair, and the base class of others. `infer` is called for every SACK.
 
     `board` has what is in flight, `rtt` the smoothed round-trip time and its variation (ns). `same_ev` and `rack` say
-    which of the two rules are in force (`reliability.same_ev_inference`, `reliability.rack_inference`).
+    which of the two rules are in force (`reliability.same_ev_inference`, `reliability.rack_inference`). `adaptive`
+    (`reliability.adaptive_reordering`): `came_late` is called, and rule (c) waits at least `patience_ns`.
     """
 
-    __slots__ = ("board", "rack", "rtt", "same_ev")
+    __slots__ = ("_recoveries", "_recovery_ns", "adaptive", "board", "patience_ns", "rack", "rtt", "same_ev")
 
     def __init__(self, board: Scoreboard, rtt: Rtt, same_ev: bool, rack: bool) -> None:
         self.board = board
         self.rtt = rtt
         self.same_ev = same_ev
         self.rack = rack
+        self.adaptive = False
+        self.patience_ns = 0
+        self._recoveries = 0
+        self._recovery_ns = 0
+
+    def came_late(self, behind_ns: int, now: int) -> None:
+        """A packet that rule (c) took for lost has arrived as it was sent first: so long before the newest packet that
+        had arrived by then.
+
+        Rule (c) then waits as long, and an eighth, until it has found losses in 16 round trips without another such
+        packet (as RFC 8985, 6.2 persists; there the window grows by quarters of an RTT, up to one).
+        """
+        self._recoveries = _PERSISTS
+        self.patience_ns = max(self.patience_ns, behind_ns + (behind_ns >> 3))
+
+    def _lost_in_spite(self, now: int) -> None:
+        """Rule (c) found a loss though it waited longer: once in a round trip that speaks against waiting."""
+        if now - self._recovery_ns < self.rtt.srtt_ns:
+            return
+        self._recovery_ns = now
+        self._recoveries -= 1
+        if self._recoveries <= 0:
+            self.patience_ns = 0
 
     def infer(
         self, acked: list[Transmission], overtaken: list[Transmission] | None, base_rtt_ns: int, now: int
@@ -35,17 +63,22 @@ class LossDetector:
 
         `acked`: what this SACK acknowledges for the first time. `overtaken`: what was sent before one of them on the
         same EV and has not arrived; None: nothing. Here these are lost by rule (b), for one EV is one FIFO path; and by
-        rule (c) what was sent more than srtt + 4 rttvar, at least a base RTT, before the newest packet that arrived.
+        rule (c) what was sent more than srtt + 4 rttvar before the newest packet that arrived, but at least a base RTT
+        and `patience_ns`.
         """
         lost = overtaken if self.same_ev else None
         board = self.board
         order = board.order
         if self.rack and board.outstanding and order:
             window = self.rtt.srtt_ns + 4 * self.rtt.var_ns
+            if self.patience_ns > window:
+                window = self.patience_ns
             threshold = board.newest_ns - (window if window > base_rtt_ns else base_rtt_ns)
             if order[0].sent_ns < threshold or board.slow:
                 late = board.sent_before(threshold)
                 if late:
+                    if self.patience_ns:
+                        self._lost_in_spite(now)
                     lost = late if lost is None else lost + late
         return lost
 

@@ -79,12 +79,13 @@ class Requestor(Sender):
         self.detector: LossDetector = make(
             self.board, self.rtt, attributes.same_ev_inference, attributes.rack_inference
         )
+        self.detector.adaptive = attributes.adaptive_reordering
         self.work.start(first_psn, self.mtu)
         self.mpr = attributes.mpr
         self.limit = first_psn - 1 + MPR_UNIT * self.mpr
         self.tc_data = context.tc_data if attributes.peer_trim_nack else context.tc_no_trim
         self.tc_retx = context.tc_retx if attributes.peer_trim_nack else context.tc_no_trim
-        self.rtt.srtt_ns = self.rtt.var_ns = 0
+        self.rtt.reset()
         if association.connected:
             self.qpcc = association.qpcc
         self.account = InflightAccount(association.qpcc.cc if association.connected else None)
@@ -310,6 +311,8 @@ class Requestor(Sender):
             if rtt < 0:
                 triggered = None
                 rtt = 0
+        if board.guessed:
+            self._look_for_late(acked, trigger, sack, now)
         suspects: list[Transmission] | None = None
         if acked:
             board.progress_ns = now
@@ -372,6 +375,23 @@ class Requestor(Sender):
                     del board.last_on_ev[sent.ev]
         return suspects
 
+    def _look_for_late(self, acked: list[Transmission], trigger: int, sack: Sack, now: int) -> None:
+        """Has something that rule (c) took for lost arrived as it was sent first? `trigger`: the PSN of the packet that
+        triggered the SACK (-1: none)."""
+        board = self.board
+        guessed = board.guessed
+        # Whoever answers a packet without the mark of a retransmission has got it as it was sent first.
+        late = [trigger] if trigger in guessed and not sack.flags & FLAG_RTX else []
+        for sent in acked:
+            if sent.psn in guessed and sent.psn != trigger:
+                # Not sent again yet, or known before it could be there again and the answer back.
+                soon = sent.state == IN_FLIGHT and sent.count == 2 and now - sent.sent_ns < self.rtt.least_ns
+                if soon or (sent.state == LOST and sent.count == 1):
+                    late.append(sent.psn)
+        for psn in late:
+            self.counters.late_arrivals += 1
+            self.detector.came_late(max(board.newest_ns - guessed.pop(psn), 0), now)
+
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
         """Congestion control: bytes newly received, per queue pair; the responder's state. `covers`: its cack_psn is
         not below what was acknowledged before.
@@ -401,6 +421,8 @@ class Requestor(Sender):
             for sent in lost:
                 if sent.state == IN_FLIGHT:
                     overtaken = detector.same_ev and suspects is not None and sent in suspects
+                    if detector.adaptive and not overtaken and sent.count == 1:
+                        board.guess(sent)
                     self.recovery.lose(sent, LossReason.SAME_EV if overtaken else LossReason.RACK, now)
         order = board.order
         if not board.outstanding:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 
 class Rtt:
-    """Both are 0 until the first sample."""
+    """All are 0 until the first sample; `least_ns` is the smallest of them."""
 
-    __slots__ = ("srtt_ns", "var_ns")
+    __slots__ = ("least_ns", "srtt_ns", "var_ns")
 
     def __init__(self) -> None:
-        self.srtt_ns = 0
-        self.var_ns = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is known."""
+        self.srtt_ns = self.var_ns = self.least_ns = 0
 
     def sample(self, rtt: int) -> None:
         """Take in an unambiguous sample."""
         if self.srtt_ns:
+            if rtt < self.least_ns:
+                self.least_ns = rtt
             error = rtt - self.srtt_ns
             self.srtt_ns += error >> 3
             self.var_ns += (abs(error) - self.var_ns) >> 2
         else:
-            self.srtt_ns = rtt
+            self.srtt_ns = self.least_ns = rtt
             self.var_ns = rtt >> 1

@@ -20,6 +20,7 @@ ACKED: Final = 1
 LOST: Final = 2
 REPLACED: Final = 3
 
+_GUESSES: Final = 1024
 _LONGEST_TIMEOUT_NS: Final = 1024 << 24  # t = 24: a QP that retries for ever must not fall asleep
 
 
@@ -75,6 +76,7 @@ class Scoreboard:
     """`una` is the lowest PSN not known to be received by cumulative acknowledgement, `nxt` the next new one."""
 
     __slots__ = (
+        "guessed",
         "last_on_ev",
         "linear",
         "newest_ns",
@@ -98,6 +100,7 @@ class Scoreboard:
         self.order: deque[Transmission] = deque()
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
         self.last_on_ev: dict[int, Transmission] = {}
+        self.guessed: dict[int, int] = {}  # PSNs that rule (c) took for lost, of late: when they were sent
         self.newest_ns = -1  # send time of the newest packet known to have arrived
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
@@ -187,6 +190,14 @@ class Scoreboard:
                     result.append(sent)
         return result
 
+    def guess(self, sent: Transmission) -> None:
+        """Remember what rule (c) took for lost, a packet that had been sent once, though it may be acknowledged soon:
+        it can still arrive."""
+        guessed = self.guessed
+        if len(guessed) >= _GUESSES:
+            del guessed[next(iter(guessed))]
+        guessed[sent.psn] = sent.sent_ns
+
     def timeout_of(self, sent: Transmission) -> int:
         """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
         exponent = sent.count - 1 - self.linear
@@ -230,4 +241,5 @@ class Scoreboard:
         self.order.clear()
         self.slow.clear()
         self.last_on_ev.clear()
+        self.guessed.clear()
         self.sacked = 0
