@@ -166,7 +166,7 @@ def build() -> Path:
 
 def main() -> int:
     """See the module's docstring."""
-    if os.environ.get("MRCLAB_PURE", "") not in ("", "0"):
+    if native.pure():
         print("protocol core: not compiled, MRCLAB_PURE is set")
         return 0
     if (native.BUILDS / native.key()).is_dir():

@@ -58,9 +58,14 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 
 
+def pure() -> bool:
+    """Whether the environment asks for plain Python (`MRCLAB_PURE`)."""
+    return os.environ.get("MRCLAB_PURE", "") not in ("", "0")
+
+
 def _install() -> tuple[bool, str]:
     """Whether compiled modules run from now on, and why not."""
-    if os.environ.get("MRCLAB_PURE", "") not in ("", "0"):
+    if pure():
         return False, "MRCLAB_PURE is set"
     folder = BUILDS / key()
     if folder.is_dir():

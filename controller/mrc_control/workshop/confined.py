@@ -26,7 +26,7 @@ SCRATCH = "/run/scratch"
 @dataclass(frozen=True)
 class Confinement:
     """`scratch`: the one folder that can be written to, with the job in it; `hide`: folders that must not be seen;
-    `owner` and `trees` as in `namespaces.isolate`; `confine`: false runs it with limits only."""
+    `cpu_s` and `memory_bytes`: what the job may take; `owner` and `trees` as in `namespaces.isolate`."""
 
     scratch: str
     hide: list[str] = field(default_factory=list)

@@ -133,23 +133,27 @@ def test_words_and_bytes_that_are_none_are_refused() -> None:
             outside.exchange(words, parts, 10**7)
 
 
-def test_the_ferry_reads_no_byte_that_is_not_there(way: str) -> None:
-    if way != "ferry" or not HEADERS:
-        pytest.skip("no ferry")
+def test_no_port_and_no_byte_is_read_that_is_not_there(way: str) -> None:
     fabric = joined()
-    ferry = fabric.outside([(fabric.switch(1).port(1), b"")])
+    outside = fabric.outside([(fabric.switch(1).port(1), b"")])
     wrong: list[tuple[object, object, type[Exception]]] = [
         ([1, 100, 0, 0, 0], [bytes(100)], IndexError),
         ([0, 100, 0, 0], [bytes(100)], ValueError),
         ([0, 101, 0, 0, 0], [bytes(50), bytes(50)], ValueError),
         ([0, (1 << 64) - 1, 0, 0, 0] * 2, [bytes(100)], ValueError),
-        ([0, 100, 0, 0, 0], [bytearray(100)], TypeError),
         ([0, "100", 0, 0, 0], [bytes(100)], TypeError),
-        ((0, 100, 0, 0, 0), [bytes(100)], TypeError),
     ]
     for words, parts, error in wrong:
+        for call in (outside.exchange, outside.begin):
+            with pytest.raises(error):
+                call(words, parts, 10**7)  # type: ignore[arg-type]
         with pytest.raises(error):
-            ferry.exchange(words, parts, 10**7)  # type: ignore[arg-type]
+            outside.send(words, parts)  # type: ignore[arg-type]
+    if way != "ferry" or not HEADERS:
+        return
+    for words, parts in (([0, 100, 0, 0, 0], [bytearray(100)]), ((0, 100, 0, 0, 0), [bytes(100)])):
+        with pytest.raises(TypeError):
+            outside.exchange(words, parts, 10**7)  # type: ignore[arg-type]
 
 
 def test_what_is_closed_carries_nothing() -> None:

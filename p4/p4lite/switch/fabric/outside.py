@@ -161,13 +161,22 @@ class Outside:
         Raises FabricError for a frame that is not taken; those before it are.
         """
         core = self._core
-        count = len(words) // SEND_WORDS
-        result = core.c.pf_send(
-            core.pointer, self._pointers, array("Q", words).tobytes(), count, b"".join(parts), self._told_by
-        )
+        numbers, count, octets = self._packed(words, parts)
+        result = core.c.pf_send(core.pointer, self._pointers, numbers, count, octets, self._told_by)
         if result != 0:
             raise self._refused(result, words)
         self.surprises += self._told.value
+
+    def _packed(self, words: list[int], parts: list[bytes]) -> tuple[bytes, int, bytes]:
+        """Words, number and bytes of frames for C, which reads what they say: so that is there (as in `ferry.c`)."""
+        if len(words) % SEND_WORDS:
+            raise ValueError("a packet is some words short")
+        numbers, octets = array("Q", words), b"".join(parts)
+        if max(numbers[::SEND_WORDS], default=-1) >= len(self._ports):
+            raise IndexError("no such port")
+        if sum(numbers[1::SEND_WORDS]) > len(octets):
+            raise ValueError("the packets have fewer bytes than they say")
+        return numbers.tobytes(), len(words) // SEND_WORDS, octets
 
     def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
         """`send`, then `Fabric.advance`; `now_ns` is the fabric's time then.
@@ -182,8 +191,7 @@ class Outside:
         if self._ferry is not None and core.pointer is not None:
             found = self._ferry.exchange(core.pointer, words, parts, limit_ns, foresee_ns)
             return self._taken(found, words, limit_ns)
-        count = len(words) // SEND_WORDS
-        numbers, octets = array("Q", words).tobytes(), b"".join(parts)
+        numbers, count, octets = self._packed(words, parts)
         result = core.c.pf_exchange(
             core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns, self._told_by, self._batch_by
         )
@@ -194,17 +202,16 @@ class Outside:
         core = self._core
         if self._begun is not None:
             raise FabricError("an exchange has begun already; finish it")
+        held: object = None
         if self._ferry is not None and core.pointer is not None:
-            self._begun = (words, limit_ns, None)
             result = self._ferry.begin(core.pointer, words, parts, limit_ns, foresee_ns)
         else:
-            count = len(words) // SEND_WORDS
-            numbers, octets = array("Q", words).tobytes(), b"".join(parts)
-            self._begun = (words, limit_ns, (numbers, octets))
+            numbers, count, octets = self._packed(words, parts)
+            held = numbers, octets
             result = core.c.pf_begin(core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns)
         if result != 0:
-            self._begun = None
             raise FabricError("there is no memory for a thread of the fabric's own")
+        self._begun = (words, limit_ns, held)
 
     def finish(self) -> list[Arrival]:
         """The arrivals of what has begun; as `exchange`."""
