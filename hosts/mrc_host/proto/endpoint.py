@@ -48,6 +48,7 @@ from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointRes
 from mrc_host.proto.wire.packet import WireError
 
 ENDPOINT_QP: Final = 2  # endpoint operations go to this queue pair number
+_MAX_CLOSED: Final = 1024
 _REFUSALS: Final = (
     NackReason.NO_BITMAP,
     NackReason.NO_PKT_BUFFER,
@@ -60,7 +61,7 @@ class Endpoint(Driven):
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
     __slots__ = (
-        "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universes", "config", "context", "peers",
+        "_closed", "_cqs", "_faults", "_next_cq", "_node", "_qps", "_universes", "config", "context", "peers",
     )  # fmt: skip
 
     def __init__(self, config: EndpointConfig, rng: random.Random, tracer: Tracer | None = None) -> None:
@@ -70,6 +71,7 @@ class Endpoint(Driven):
         self.peers: dict[bytes, Peer] = {}  # by source and destination address of what they send
         self._node = NodeOperations(self.context, self.peers)
         self._qps: dict[int, QueuePair] = {}
+        self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
         self._faults = Faults(self.context)
@@ -241,7 +243,10 @@ class Endpoint(Driven):
         elif isinstance(owner, Responder):
             owner.on_sack_delay(now)
         elif isinstance(owner, QueuePair):
-            owner.on_outage(now)
+            if kind is not TimerKind.CLOSED:
+                owner.on_outage(now)
+            elif not owner.say_closed(now):
+                self._forget(owner, now)
         elif isinstance(owner, Peer):
             self._node.on_status_timer(owner, now)
         elif isinstance(owner, Route):
@@ -347,11 +352,40 @@ class Endpoint(Driven):
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
         """Flush and forget a queue pair; packets that still arrive for it are counted as unknown_qp."""
-        if self._qps.pop(qp.number, None) is None:
-            raise QpError(f"queue pair {qp.number} does not belong to this endpoint")
+        self._own(qp)
         qp.reset(now)
+        self._leave_queues(qp)
+        self._forget(qp, now)
+
+    def close_qp(self, qp: QueuePair, now: int) -> None:
+        """As `destroy_qp`, for a user who is gone: the peer is told and need not find out (`mrc-protocol.md §6`).
+
+        The queue pair stays to say so again, as often and as long as packets are repeated, but no longer than
+        `_MAX_CLOSED` others that were closed later.
+        """
+        self._own(qp)
+        if not qp.connected:
+            self.destroy_qp(qp, now)
+            return
+        self.context.now = now
+        self._closed[qp.number] = qp
+        qp.close(now)
+        self._leave_queues(qp)
+        if len(self._closed) > _MAX_CLOSED:
+            self._forget(next(iter(self._closed.values())), now)
+
+    def _own(self, qp: QueuePair) -> None:
+        if qp.number not in self._qps or qp.number in self._closed:
+            raise QpError(f"queue pair {qp.number} does not belong to this endpoint")
+
+    def _leave_queues(self, qp: QueuePair) -> None:
         for cq in {qp.requestor.cq, qp.responder.cq}:
             cq.users.remove(qp)
+
+    def _forget(self, qp: QueuePair, now: int) -> None:
+        self._closed.pop(qp.number, None)
+        del self._qps[qp.number]
+        qp.reset(now)
         self._universes.drop(qp.evs.universe)
 
     def local_attributes(self, qp: QueuePair) -> dict[str, Any]:

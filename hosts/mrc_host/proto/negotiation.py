@@ -105,6 +105,12 @@ class QpAttributes:
             "exp_cnt": self.exp_cnt,
         }
 
+    def repeat_ns(self, count: int) -> int:
+        """How long a packet waits for an answer after it was sent for the `count`th time, counted from 0."""
+        base = 1024 << self.timeout
+        doubled = min(max(count - self.linear_cnt, 0), self.exp_cnt)
+        return max(base, min(base << doubled, _LONGEST_TIMEOUT_NS))
+
     def patience_ns(self) -> int | None:
         """How long the retries of one packet last in a silent network (`mrc-protocol.md §4`); None: for ever."""
         if self.exp_cnt >= _FOR_EVER:

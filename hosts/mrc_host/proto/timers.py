@@ -27,6 +27,7 @@ class TimerKind(IntEnum):
     NODE_PROBE = 7  # endpoint: an EV probe that a controller asked for was not answered
     BALANCE = 8  # QPCC: a plane without room has kept the others waiting long enough
     OUTAGE = 9  # QP: no plane to send on, for as long as a silent network would be borne
+    CLOSED = 10  # QP: its user is gone: tell the peer once more, and in the end forget it
 
 
 class TimerQueue:

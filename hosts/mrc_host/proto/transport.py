@@ -132,3 +132,6 @@ class Transport(Protocol[P_contra]):
 
     def destroy_qp(self, qp: P_contra, now: int) -> None:
         """Flush and forget a queue pair."""
+
+    def close_qp(self, qp: P_contra, now: int) -> None:
+        """As `destroy_qp`, for a user who is gone: the peer is told."""

@@ -11,6 +11,7 @@ import select
 import socket
 import sys
 import threading
+import weakref
 from typing import Any, Final
 
 from mrc_host.verbs import layout
@@ -72,6 +73,7 @@ class Connection:
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(TIMEOUT_S)
+        _OPEN.add(self)
         try:
             self._socket.connect(str(path))
         except OSError as error:
@@ -131,6 +133,18 @@ class Connection:
     def close(self) -> None:
         """Hangs up."""
         self._socket.close()
+
+
+_OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    """In a forked child: a copy of a connection would outlive the program, whose death the agent then would not see."""
+    for connection in list(_OPEN):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def map_shared(fd: int, nbytes: int) -> memoryview:

@@ -77,9 +77,13 @@ def test_a_killed_program_leaves_nothing_and_its_peer_an_error(hosts: Bed, tmp_p
         program.send_signal(signal.SIGKILL)
         until(lambda: len(host.programs.connected) == 1, "the agent has not noticed")
         assert peer.rkey not in host.endpoint.context.memory.regions  # type: ignore[attr-defined]
+        event = a.context.get_async_event(30)  # though it only waits
+        assert event is not None
+        assert (event.type, event.element, event.text) == (EventType.QP_FATAL, a.qp.qp_num, "remote operation error")
+        event.ack()
         a.qp.post_write(a.region.sge(0, 8), peer.addr, peer.rkey)
         (done,) = a.wait()
-        assert done.status is WcStatus.RETRY_EXC_ERR
+        assert done.status is WcStatus.WR_FLUSH_ERR
         assert a.qp.query().state is QpState.ERR
         witness.qp.post_write(witness.region.sge(0, 8), *witness.peer[:2])
         assert witness.wait()[0].status is WcStatus.SUCCESS
@@ -89,6 +93,34 @@ def test_a_killed_program_leaves_nothing_and_its_peer_an_error(hosts: Bed, tmp_p
     del witness, _, a
     gc.collect()  # of the programs in this process
     assert len(os.listdir("/proc/self/fd")) <= before + 2, "file descriptors are left"
+
+
+FORKER = """
+import os, sys, time
+from mrc_host import verbs
+context = verbs.open_device(sys.argv[1])
+if os.fork():
+    print("open", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_child_does_not_hide_the_death_of_its_parent(hosts: Bed) -> None:
+    """Workers of a data loader outlive the program that forked them by seconds."""
+    programs = hosts.nodes[1].programs.connected
+    before = len(programs)
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKER, hosts.path(1)], stdout=subprocess.PIPE, process_group=0
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"open\n"
+            assert len(programs) == before + 1
+            program.kill()
+            program.wait(30)
+            until(lambda: len(programs) == before, "the agent has not noticed")
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)  # the child
 
 
 def test_a_program_is_told_when_its_agent_is_killed(tmp_path: pathlib.Path) -> None:

@@ -155,7 +155,8 @@ class Program(Generic[P]):
     def close(self, now: int) -> None:
         """Gives back all that the program has, whatever state it is in."""
         for pair in list(self.pairs.values()):
-            self._drop_pair(pair, now)
+            self._drop_pair(pair)
+            self.of.endpoint.close_qp(pair.qp, now)  # their peers may wait for a program that is gone
         for queue in self.queues.values():
             self.of.destroy_cq(queue.inner)
             queue.memory.close()
@@ -334,7 +335,7 @@ class Program(Generic[P]):
             raise RefusedError(errno.EINVAL, f"no queue pair {number} of this program")
         return self.pairs[number]
 
-    def _drop_pair(self, pair: QueuePairOf[P], now: int) -> None:
+    def _drop_pair(self, pair: QueuePairOf[P]) -> None:
         del self.pairs[pair.number]
         self.domains[pair.domain] -= 1
         for queue in {pair.send, pair.recv}:
@@ -344,10 +345,11 @@ class Program(Generic[P]):
                 region.uses -= 1
         if pair.hint is not None:
             self.hints[pair.hint].users -= 1
-        self.of.endpoint.destroy_qp(pair.qp, now)
 
     def _destroy_qp(self, request: Mapping[str, Any], now: int) -> Answer:
-        self._drop_pair(self.pair(request), now)
+        pair = self.pair(request)
+        self._drop_pair(pair)
+        self.of.endpoint.destroy_qp(pair.qp, now)
         return {}, []
 
     def _document(self, request: Mapping[str, Any], now: int) -> Answer:

@@ -54,6 +54,7 @@ _INPUT_FOR: Final = {
     _S.RESET: QpInput.TO_RESET,
     _S.ERROR: QpInput.TO_ERROR,
 }
+_FAREWELLS: Final = 8  # with doubled pauses, at most
 POST_RECV_STATES: Final = frozenset({_S.INIT, _S.RTR, _S.RTS})
 RECEIVE_STATES: Final = frozenset({_S.RTR, _S.RTS})
 
@@ -65,8 +66,8 @@ class QueuePair:
     """
 
     __slots__ = (
-        "association", "cc_config", "context", "error", "number", "open_planes", "reliability", "remote_instance",
-        "requestor", "responder", "sq_psn", "state", "told_status",
+        "association", "cc_config", "context", "error", "farewells", "number", "open_planes", "reliability",
+        "remote_instance", "requestor", "responder", "sq_psn", "state", "told_status",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +91,7 @@ class QueuePair:
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
         self.told_status: int | None = None  # the port status that our document told first
         self.open_planes = 0  # usable planes on which we have an EV
+        self.farewells = 0  # how often the peer has been told that our user is gone
         self.reliability = reliability
         attributes = QpAttributes(reliability, context.config.wire.mtu)
         evs: EvSet = (context.config.policies.ev or EvSet)(universe, context.rng, self._on_ev)
@@ -234,6 +236,24 @@ class QueuePair:
         self.remote_instance = None
         self.requestor.start(self.sq_psn)
         self.responder.start(0)
+
+    def close(self, now: int) -> None:
+        """Its user is gone: go to ERROR, tell the peer, and answer it so from now on (`§6`)."""
+        self.fail(ErrorReason.REQUESTED, now)
+        self.responder.refuse()
+        self.say_closed(now)
+
+    def say_closed(self, now: int) -> bool:
+        """Tell the peer once more; False when it has been told as often as a packet is repeated."""
+        attributes = self.attributes
+        if self.farewells > attributes.linear_cnt + min(attributes.exp_cnt, _FAREWELLS):
+            return False
+        plane = self.peer.next_plane()
+        if plane >= 0:
+            self.responder.repeat_nak(plane)
+        self.context.timers.arm(TimerKind.CLOSED, self, now + attributes.repeat_ns(self.farewells))
+        self.farewells += 1
+        return True
 
     def leave_peer(self) -> None:
         """Take part no longer in what queue pairs to one peer share."""

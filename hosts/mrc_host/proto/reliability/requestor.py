@@ -28,6 +28,7 @@ from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 
 _SMALL_WINDOW_PACKETS: Final = 8
 _EARLIER: Final = -1  # no RTT sample: an earlier transmission was answered
+_CLOSED: Final = 0x63  # a NAK, remote operation error
 _NAK_REASONS: Final = {
     1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
     2: (ErrorReason.REMOTE_ACCESS, CompletionStatus.REM_ACCESS_ERR),
@@ -487,6 +488,17 @@ class Requestor(Sender):
         board = self.board
         psn = extend(ack.psn, board.una - 1)
         if psn >= board.nxt:
+            if psn == board.nxt and ack.syndrome == _CLOSED:
+                # All that was sent has arrived, and whatever comes next will be refused: the peer's user is gone.
+                self.counters.acks_received += 1
+                unacked = self.work.unacked
+                self.association.fail(
+                    ErrorReason.REMOTE_OPERATION,
+                    now,
+                    failed_psn=unacked[0].last if unacked else None,
+                    status=CompletionStatus.REM_OP_ERR,
+                )
+                return
             self.counters.bogus_sacks += 1
             return
         nak = ack.syndrome & 0x60 == 0x60

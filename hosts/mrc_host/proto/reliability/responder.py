@@ -257,6 +257,11 @@ class Responder:
         self.repeat_nak(port)
         self.association.fail(reason, now)
 
+    def refuse(self) -> None:
+        """Whatever comes next is refused: nobody is there to take it. What was refused before stays so."""
+        if self._nak is None:
+            self._nak = (self.cack + 1, NAK_REMOTE_OPERATION)
+
     def repeat_nak(self, port: int) -> None:
         """Say again why the queue pair is in ERROR, to a peer that still sends."""
         if self._nak is None:

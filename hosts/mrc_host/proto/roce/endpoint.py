@@ -25,6 +25,7 @@ from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,
     NAK_REMOTE_ACCESS,
+    NAK_REMOTE_OPERATION,
     NAK_SEQUENCE,
     NAK_STATUS,
     SYNDROME_ACK,
@@ -206,6 +207,8 @@ class RoceEndpoint(Driven):
             self._drops["wrong_peer"] += 1
         elif qp.state is not QpState.RTS:
             self._drops["qp_state"] += 1
+            if qp.closing and isinstance(message, RoceData):
+                self._say_closed(qp)
         elif isinstance(message, RoceData):
             self._on_data(qp, message, port, now)
         elif isinstance(message, RoceAck):
@@ -360,6 +363,20 @@ class RoceEndpoint(Driven):
         self._counters["packets_sent"] += qp.sent_packets
         self._counters["retransmissions"] += qp.retransmitted
         del self._qps[qp.number]
+
+    def close_qp(self, qp: RoceQueuePair, now: int) -> None:
+        """As `destroy_qp`, for a user who is gone: the peer is told, at once and as often as packets are repeated."""
+        if qp.state is not QpState.RTS:
+            self.destroy_qp(qp, now)
+            return
+        self.fail_qp(qp)
+        qp.send_cq = qp.recv_cq = CompletionQueue(0, 1)  # nothing completes any more, and its own may go
+        qp.closing = self.config.retry_cnt + 2
+        qp.deadline = now
+        self._schedule(qp)
+
+    def _say_closed(self, qp: RoceQueuePair) -> None:
+        self._ports[qp.port].control.append(self._answer(qp, qp.epsn, NAK_REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
         """Go to ERROR at the user's wish: all that is under way is flushed."""
@@ -625,6 +642,14 @@ class RoceEndpoint(Driven):
         self._schedule(qp)
 
     def _on_timeout(self, qp: RoceQueuePair, now: int) -> None:
+        if qp.closing:
+            qp.closing -= 1
+            if qp.closing:
+                self._say_closed(qp)
+                qp.deadline = now + qp.timeout_ns
+            else:
+                self.destroy_qp(qp, now)
+            return
         qp.retries += 1
         self._counters["timeouts"] += 1
         if qp.retries > self.config.retry_cnt:

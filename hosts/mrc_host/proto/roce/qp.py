@@ -75,6 +75,7 @@ class RoceQueuePair:
         "ack_every",
         "addresses",
         "asked",
+        "closing",
         "cnp_at",
         "codec",
         "cursor",
@@ -180,6 +181,7 @@ class RoceQueuePair:
         self.target_length = 0
         self.receives: deque[int] = deque()
         self.cnp_at = -(1 << 62)
+        self.closing = 0  # its user is gone: how often the peer is still to be told
 
     # --- requestor ---
 
@@ -310,7 +312,9 @@ class RoceQueuePair:
         kind = message.syndrome & 0x60
         if kind == 0:
             return self.acknowledge(psn + 1, now), 0
-        if not self.una <= psn < max(self.sent_psn, self.una + 1):
+        # A peer whose user is gone refuses the packet that comes next, be it sent or not.
+        beyond = self.sent_psn + 1 if message.syndrome == NAK_REMOTE_OPERATION else max(self.sent_psn, self.una + 1)
+        if not self.una <= psn < beyond:
             return [], 0
         done = self.acknowledge(psn, now)
         if kind == SYNDROME_RNR:
