@@ -90,7 +90,7 @@ def test_a_killed_program_leaves_nothing_and_its_peer_an_error(hosts: Bed, tmp_p
         a.context.close()
     until(lambda: not any(node.programs.connected for node in hosts.nodes), "programs are left")
     until(lambda: not hosts.nodes[1].command("statistics", {}, time.monotonic_ns())["qps"], "queue pairs are left")
-    del witness, _, a
+    del witness, _, a, event
     gc.collect()  # of the programs in this process
     assert len(os.listdir("/proc/self/fd")) <= before + 2, "file descriptors are left"
 
