@@ -29,6 +29,7 @@ from mrc_control.cli import (
     sweep,
     topo,
     up,
+    web,
     workshop,
 )
 from mrc_control.cli import exec as execute
@@ -39,7 +40,7 @@ from mrc_host import running
 #: In the order in which `--help` has them.
 VERBS = (
     *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare, figures, scale),
+    *(run, demo, experiments, compare, figures, scale, web),
     *(fail, restore, deny, allow),
     *(chaos, execute, sh, p4sh, capture),
 )

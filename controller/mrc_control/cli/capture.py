@@ -13,8 +13,7 @@ import typer
 from mrc_control.cli.common import LabOption as Lab
 from mrc_control.cli.common import on_lab
 from mrc_control.cli.common import seconds as waited
-from mrc_control.lab.following import Following
-from mrc_control.lab.rundir import RunError
+from mrc_control.lab.following import Following, place_of
 
 COPY_INTERVAL_S = 0.2
 
@@ -28,20 +27,7 @@ def verb(
     """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
     waited("--seconds", seconds)
     with on_lab(lab) as session:
-        node, _, number = port.rpartition(":")
-        if not number.isdigit():
-            raise RunError(f"'{port}' names no port; write h3:2 or p0-t0.1:3")
-        if node.startswith("h"):
-            host = session.topology.host(node)
-            if int(number) >= len(host.ports):
-                raise RunError(f"{node} has ports 0 to {len(host.ports) - 1}")
-            place = host.ports[int(number)]
-            device, switch_port = session.topology.switch(place.t0).device_id, place.t0_port
-        else:
-            switch = session.topology.switch(node)
-            if int(number) not in switch.links:
-                raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
-            device, switch_port = switch.device_id, int(number)
+        device, switch_port = place_of(session.topology, port)
         with Following(session.run.folder, output) as following:
             session.target.capture(device, switch_port, following.name)
             typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)

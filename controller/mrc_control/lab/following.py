@@ -11,6 +11,8 @@ from types import TracebackType
 
 from mrc_control.lab.record import LabFolder
 from mrc_control.lab.rundir import RunError
+from mrc_topo.document import printable
+from mrc_topo.topology import Topology
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 CHUNK_BYTES = 1 << 20
@@ -18,19 +20,42 @@ CHUNK_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def place_of(topology: Topology, port: str) -> tuple[int, int]:
+    """Device id and port number of the switch port that a name means: a host port `h3:2` or a switch port `p0-t0.1:3`.
+
+    Raises:
+        RunError: it names no port.
+        UnknownElement: of the topology.
+    """
+    node, _, number = port.rpartition(":")
+    if not (number.isascii() and number.isdigit() and len(number) < 6):
+        raise RunError(f"'{printable(port)}' names no port; write h3:2 or p0-t0.1:3")
+    if node.startswith("h"):
+        host = topology.host(node)
+        if int(number) >= len(host.ports):
+            raise RunError(f"{node} has ports 0 to {len(host.ports) - 1}")
+        place = host.ports[int(number)]
+        return topology.switch(place.t0).device_id, place.t0_port
+    switch = topology.switch(node)
+    if int(number) not in switch.links:
+        raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
+    return switch.device_id, int(number)
+
+
 class Following:
     """The lab writes to the file `name` among its captures; `copy` brings what is new to `output`. A context manager.
 
     A lab sees little of the machine's files and may run as somebody else, so it cannot write to `output` itself. What
-    is copied is given back to the file system at once: run directories often are in memory.
+    is copied is given back to the file system at once: run directories often are in memory. `number` tells several
+    followed by one process apart.
 
     Raises:
         RunError: `output` cannot be written.
     """
 
-    def __init__(self, folder: LabFolder, output: pathlib.Path) -> None:
+    def __init__(self, folder: LabFolder, output: pathlib.Path, number: int = 0) -> None:
         self.output = output
-        self.name = f"capture-{os.getpid()}.pcapng"
+        self.name = f"capture-{os.getpid()}{f'-{number}' if number else ''}.pcapng"
         self._path = folder.captures / self.name
         self._done = 0
         self._source = -1

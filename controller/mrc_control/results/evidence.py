@@ -36,15 +36,17 @@ def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[E
     """What a run (`record.RunResult.document`) shows of its failures.
 
     Args:
-        claims: the evidence of each happening, in order; None where nothing is broken.
+        claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
     """
     happenings = document["happenings"]
-    for number, claim in enumerate(claims):
+    scheduled = [number for number, each in enumerate(happenings) if not each.get("clicked")]
+    for place, claim in enumerate(claims):
         if claim is None:
             continue
-        if number >= len(happenings):
-            yield Finding(f"evidence of failure {number + 1}", "that it is made", "never made", False)
+        if place >= len(scheduled):
+            yield Finding(f"evidence of failure {place + 1}", "that it is made", "never made", False)
             continue
+        number = scheduled[place]
         found = _Found(document, topology, number)
         for key, wanted in claim.stated().items():
             what = f"evidence of {happenings[number]['action']['text']}: {LABELS[key]}"
@@ -55,6 +57,12 @@ def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[E
                 yield Finding(what, f"at most {wanted:.1%} of before", shown, passed, timed=True)
             else:
                 yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
+
+
+def counted(document: Mapping[str, Any], topology: Topology, number: int) -> dict[str, float]:
+    """What a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
+    found = _Found(document, topology, number)
+    return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
 
 
 LABELS = {

@@ -13,7 +13,10 @@ FORMAT = 2
 
 @dataclass
 class Happening:
-    """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock)."""
+    """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock).
+
+    `clicked`: not by the schedule, but by somebody who looked on.
+    """
 
     at_ns: int
     done_ns: int
@@ -22,6 +25,7 @@ class Happening:
     error: str = ""
     broken: list[str] = field(default_factory=list)
     localised: list[str] = field(default_factory=list)
+    clicked: bool = False
 
 
 @dataclass

@@ -22,7 +22,7 @@ import yaml
 from mrc_control.lab import lifecycle
 from mrc_control.lab.rundir import RunError
 from mrc_control.results import resultdir
-from mrc_control.runs.execute import Outcome, execute
+from mrc_control.runs.execute import Outcome, View, execute
 from mrc_control.runs.experiment import FOLDER, Experiment, load_experiment
 from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_host import native
@@ -125,21 +125,33 @@ class Demo:
         folder: of its results; a folder for each part.
         say: told what goes on.
         show: shows the outcome of a part.
-        live: whether there is a live view.
+        live: whether there is a live view in the terminal.
+        view: one in a browser.
     """
 
-    def __init__(self, folder: pathlib.Path, say: Say, show: Callable[[Outcome], None], *, live: bool = True) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        say: Say,
+        show: Callable[[Outcome], None],
+        *,
+        live: bool = True,
+        view: View | None = None,
+    ) -> None:
         self.folder = folder
         self.say = say
         self.show = show
         self.live = live
+        self.view = view
         #: Of the last run on the real clock: whether a job failed or something died; whether all that must hold did.
         self.failed = False
         self.held = False
 
     def _run(self, name: str, experiment: Experiment, clock: str) -> Outcome:
         self.say(f"{experiment.title} ({'simulated time' if clock == 'virtual' else 'real clock'})")
-        outcome = execute(experiment, clock, folder=self.folder / name, live=self.live, progress=self.say)
+        outcome = execute(
+            experiment, clock, folder=self.folder / name, live=self.live, progress=self.say, view=self.view
+        )
         if outcome.signal:
             self.show(outcome)
             raise Interrupted(outcome.signal)

@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
@@ -29,7 +29,7 @@ from mrc_control.runs import precheck
 from mrc_control.runs.endings import LOST, is_silence
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.runs.interruption import Interrupted, interruptible
-from mrc_control.runs.runner import Observer, Run
+from mrc_control.runs.runner import Observer, Run, Watcher
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
@@ -41,6 +41,16 @@ from mrc_topo.topology import Topology, UnknownElement
 #: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
 FINDINGS_S = 30.0
 LOOK_S = 0.2
+
+
+class View(Watcher, Protocol):
+    """A live view of experiments, one after another."""
+
+    def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object]) -> None:
+        """This one begins on this session."""
+
+    def end(self, judged: Verdict) -> None:
+        """It has ended, and its session is closed."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,22 @@ def _down(run: RunDir, first: Process | None) -> None:
             lifecycle.down(run.name)
 
 
+def wanted_by(experiment: Experiment, *, trust_code: bool = False) -> WantedLab:
+    """An experiment's lab, with what the experiment chooses itself.
+
+    Raises:
+        LabError: there is no such lab.
+    """
+    return WantedLab.of(
+        experiment.lab,
+        experiment.transport,
+        switch=experiment.switch,
+        compiler=experiment.compiler,
+        policies=experiment.policies,
+        trust_code=trust_code,
+    )
+
+
 def check(experiment: Experiment, topology: Topology) -> None:
     """Checks every step against the lab before anything runs.
 
@@ -178,6 +204,7 @@ def run_on(
     observe: Observer | None = None,
     recording: Recording | None = None,
     interrupted: Callable[[], object] = bool,
+    watcher: Watcher | None = None,
 ) -> RunResult:
     """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
 
@@ -188,7 +215,7 @@ def run_on(
         if observe is not None:
             observe(result)
 
-    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted)
+    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted, watcher)
     try:
         with _profiles(session, experiment):
             result = run.go()
@@ -241,7 +268,7 @@ def _await_findings(session: Session, result: RunResult, finder: Localiser, inte
             _note_findings(session, result, finder)
 
 
-def _counters(session: Session) -> dict[str, Any]:
+def counted(session: Session) -> dict[str, Any]:
     """What the P4 program counted, and flow control by port; nothing, where switches died or stand still."""
     try:
         return {"program_counters": session.program_counters(), "pauses": session.pauses(), "credits": session.stalls()}
@@ -249,6 +276,13 @@ def _counters(session: Session) -> dict[str, Any]:
         if not session.deaths() and not session.frozen() and not is_silence(error):
             raise
         return {"program_counters": {}, "pauses": {}, "credits": {}}
+
+
+def complete(session: Session, result: RunResult) -> dict[str, Any]:
+    """The document of a run that has ended, with what the session knows of it: counters, program, lab."""
+    lab = session.topology.lab.model_dump(mode="json")
+    more = {"program": session.program_document(), "topology": lab}
+    return result.document() | counted(session) | more
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
@@ -269,23 +303,18 @@ def execute(
     progress: Callable[[str], None] = lambda text: None,
     trust_code: bool = False,
     cores: int = 1,
+    view: View | None = None,
 ) -> Outcome:
     """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
-    `cores`: what a simulation may use; the result is the same.
+    `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
+    one in a browser.
 
     Raises:
         LabError, ExperimentError, FolderError: it cannot be run or its results not be kept; nothing was started.
         WriteError: a result could not be written.
     """
     clock = clock or experiment.clock
-    wanted = WantedLab.of(
-        experiment.lab,
-        experiment.transport,
-        switch=experiment.switch,
-        compiler=experiment.compiler,
-        policies=experiment.policies,
-        trust_code=trust_code,
-    )
+    wanted = wanted_by(experiment, trust_code=trust_code)
     wanted.check(clock)
     topology = wanted.topology
     check(experiment, topology)
@@ -303,9 +332,11 @@ def execute(
                 progress("running")
                 # From here on whatever comes is brought to its end: the run, the lab, the report.
                 interruption.patient = True
-                with LiveView(topology) if live else contextlib.nullcontext(None) as view:
-                    result = run_on(session, experiment, view, recording, interruption.check)
-                document = result.document() | _counters(session) | {"program": session.program_document()}
+                if view is not None:
+                    view.begin(session, experiment, interruption.check)
+                with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
+                    result = run_on(session, experiment, terminal, recording, interruption.check, view)
+                document = complete(session, result)
                 program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
             if document is None:
@@ -313,6 +344,8 @@ def execute(
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 document = result.document() | {"program_counters": {}}
         judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+        if view is not None:
+            view.end(judged)
         resultdir.write(folder, document, topology, judged, experiment.title, recording)
         if program is not None:
             program.keep(folder / "program")

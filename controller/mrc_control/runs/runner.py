@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from mrc_control.faults.action import Action
 from mrc_control.lab.hostclient import HostError
@@ -23,6 +24,24 @@ POLL_S = 0.1
 LATE_S = 0.25
 
 Observer = Callable[[RunResult], None]
+
+
+class Watcher(Protocol):
+    """Somebody who looks on while a run goes, lets its time pass, and may end it: the live view."""
+
+    def started(self, run: Run) -> None:
+        """The run begins; `Run.act` does things in its name."""
+
+    def advance(self, seconds: float) -> None:
+        """Lets so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""
+
+    def observe(self, result: RunResult) -> None:
+        """The result so far, after every poll."""
+
+    def stop_asked(self) -> bool:
+        """Whether the workload shall end, as when its duration is over."""
+
+
 _numbers = itertools.count(1)
 
 
@@ -36,6 +55,7 @@ class Run:
         observe: called after every poll with the result so far (for a live view).
         recording: takes samples and events; one that leaves no files if left out.
         interrupted: asked after every poll; raises `Interrupted` when the run shall end.
+        watcher: looks on, and lets time pass; the session itself does if left out.
     """
 
     def __init__(
@@ -46,8 +66,10 @@ class Run:
         observe: Observer | None = None,
         recording: Recording | None = None,
         interrupted: Callable[[], object] = bool,
+        watcher: Watcher | None = None,
     ) -> None:
         self.session = session
+        self.watcher = watcher
         self.spec = spec
         self.schedule = sorted(schedule, key=lambda each: each[0])
         self.observe = observe or (lambda result: None)
@@ -105,6 +127,19 @@ class Run:
         self.losses.explain(error)
         return self._close()
 
+    def act(self, action: Action) -> None:
+        """Does what somebody asks for meanwhile; it is written down beside what was scheduled, and moves nothing.
+
+        Raises:
+            FailureError, UnknownElement, UnsettledError: it cannot be done.
+        """
+        session = self.session
+        asked = session.now_ns()
+        action = session.failures.check(action)
+        session.failures.perform(session, action)
+        self._note(action, asked, clicked=True)
+        self.endings.moved()
+
     def _begin(self) -> None:
         session, result = self.session, self.result
         params = dict(self.spec.params)
@@ -122,6 +157,8 @@ class Run:
         result.started_ns = session.now_ns()
         self.endings.moved()
         self._begun = True
+        if self.watcher is not None:
+            self.watcher.started(self)
         self._cursors = {name: self.losses.ask(name, "events").get("next", 0) for name in result.ranks}
         self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
         for name in result.ranks:
@@ -164,15 +201,18 @@ class Run:
                     elapsed = at
                 self.endings.moved()
             pause = POLL_S if not waiting else min(POLL_S, max(waiting[0][0] - elapsed, 0.0005))
-            session.advance(pause)
+            (session if self.watcher is None else self.watcher).advance(pause)
             self.losses.mourn()
             self._collect()
             self.observe(result)
+            if self.watcher is not None:
+                self.watcher.observe(result)
             self.interrupted()
             elapsed = (session.now_ns() - start) / 1e9 - moved
             running = [name for name in result.ranks if not self._finished(name)]
             overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
-            if not stopping and not overdue and elapsed >= lasts:
+            asked = self.watcher is not None and self.watcher.stop_asked()
+            if not stopping and (asked or (not overdue and elapsed >= lasts)):
                 stopping = True
                 stop_together(self.losses.ask, self.job, result.ranks)
             if not running:
@@ -196,9 +236,14 @@ class Run:
         except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
             error = f"{action.describe()}: {problem}"
             self.result.failures.append(error)
+        self._note(action, asked, error)
+
+    def _note(self, action: Action, asked: int, error: str = "", *, clicked: bool = False) -> None:
+        session = self.session
         loss = session.failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(session.failures.broken)
-        self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), loss, error, broken))
+        made = Happening(asked, session.now_ns(), action.document(), loss, error, broken, clicked=clicked)
+        self.result.happenings.append(made)
 
     def _collect(self) -> None:
         result, record, ask = self.result, self.result.recording, self.losses.ask

@@ -14,6 +14,7 @@ from mrc_control.lab.hostclient import HostControl
 from mrc_control.lab.program import FabricProgram
 from mrc_control.session import counters
 from mrc_topo.topology import Topology
+from p4lite.switch.targetapi.client import DeviceStats
 
 
 class LabFabric(FabricControl, counters.StatsSource, counters.CounterSource, Protocol):
@@ -84,6 +85,10 @@ class Session(abc.ABC):
         """Sends a signal to a process of the lab that is no agent; whether there is one."""
         return False
 
+    def stats(self) -> dict[int, DeviceStats]:
+        """Statistics of all switches at this moment, by device id."""
+        return self.fabric.stats()
+
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
@@ -112,6 +117,10 @@ class Session(abc.ABC):
     def changing_denied(self) -> Iterator[None]:
         """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
         yield
+
+    def denied_now(self) -> set[str]:
+        """Elements on the denylist at present, whoever put them there."""
+        return self.denied
 
     def deaths(self) -> list[Death]:
         """What of the lab has died since the session began, oldest first; in a simulation nothing does."""

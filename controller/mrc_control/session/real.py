@@ -220,6 +220,10 @@ class RealSession(Session):
             yield
             state.denied = sorted(self.denied)
 
+    def denied_now(self) -> set[str]:
+        self.denied = set(self.run.read().denied)
+        return self.denied
+
     def _refill(self, name: str) -> None:
         if self.state.switch == "kernel":
             return  # its routes are the daemon's

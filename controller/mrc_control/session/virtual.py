@@ -118,6 +118,9 @@ class VirtualSession(Session):
     def now_ns(self) -> int:
         return self.driver.now
 
+    def stats(self) -> dict[int, DeviceStats]:
+        return InProcess(self.server.fabric).stats()
+
     def fabric_sample(self) -> dict[str, Any]:
         return counters.sample_inside(self.topology, self.server.fabric)
 

@@ -152,6 +152,7 @@ class NodeController:
             "profile_delete": self.profile_delete,
             "profile_list": self.profile_list,
             "ev_query": self.ev_query,
+            "pair": self.pair,
             "ev_set": self.ev_set,
             "ev_replace": self.ev_replace,
             "ev_probe": self.ev_probe,
@@ -311,6 +312,39 @@ class NodeController:
                 {"peer": name, "qpn": qp.number, "evs": self.endpoint.query_evs(qp)} for name, qp in self._qps(peer)
             ]
         }
+
+    def pair(self, now: int, peer: str) -> dict[str, Any]:
+        """Everything about the queue pairs to a peer, and the congestion control that they share.
+
+        To each EV there is `sent_ns`: when the newest packet that is still in flight on it was sent, -1 without one.
+        """
+        rows = []
+        congestion: dict[str, Any] = {}
+        for each in self._all():
+            if each.peer != peer:
+                continue
+            qp, found = each.qp, each.qp.snapshot()
+            flying = qp.requestor.board.last_on_ev
+            evs = [
+                {**row, "sent_ns": flying[ev].sent_ns if ev in flying else -1}
+                for ev, row in enumerate(self.endpoint.query_evs(qp))
+            ]
+            sender = found["requestor"]
+            losses = sum(sender[key] for key in sender if key.startswith("lost_"))
+            rows.append(
+                {
+                    "qpn": qp.number,
+                    "state": found["state"],
+                    "packets": sender["packets_sent"],
+                    "retransmissions": sender["retransmissions"],
+                    "losses": losses,
+                    "srtt_ns": found["srtt_ns"],
+                    "evs": evs,
+                }
+            )
+            if qp.connected and not congestion:
+                congestion = qp.peer.snapshots()[0]["cc"]
+        return {"qps": rows, "cc": congestion}
 
     def ev_set(self, now: int, evs: list[int], state: str, peer: str | None = None) -> dict[str, Any]:
         """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them, now or later."""

@@ -126,6 +126,7 @@ class HostNode:
             "summary": self._summary,
             "samples": self._samples,
             "events": self._events,
+            "view": self._view,
             "port": self._port,
             "provide": self._provide,
             "map": self._map,
@@ -369,6 +370,16 @@ class HostNode:
         dropped = self.events_logged - len(self.events)
         newest = list(itertools.islice(self.events, max(since - dropped, 0), None))
         return {"events": newest, "next": self.events_logged, "dropped": dropped}
+
+    def _view(self, now: int, since: int = 0, probes: bool = False) -> dict[str, Any]:
+        """All that a live view asks for many times a second: a sample of this moment, events from `since` on, how far
+        the jobs are, and, if asked for, what the probes say."""
+        answer = self._events(now, since)
+        answer["sample"] = condense(self.endpoint.statistics(), now)
+        answer["jobs"] = {name: job.progress() for name, job in self.jobs.items()}
+        if probes:
+            answer["probes"] = self.mapper.view()
+        return answer
 
     def _port(self, now: int, port: int, up: bool) -> dict[str, Any]:
         if not 0 <= port < self.ports:

@@ -152,6 +152,7 @@ class Job(Generic[P_co]):
         states = [qp.state is QpState.RTS for qps in self.qps.values() for qp in qps]
         return {
             **dataclasses.asdict(self.workload.progress),
+            "workload": self.workload.name,
             "rank": self.rank,
             "done": self.workload.done,
             "qps": len(states),

@@ -1,0 +1,48 @@
+// Elements without markup in strings: what comes from the server is only ever text.
+
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((each) => each !== null && each !== undefined));
+  return made;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+/** Sets a text only if it is another: most of a page does not change from one state to the next. */
+export function text(node, value) {
+  if (node.textContent !== value) node.textContent = value;
+}
+
+/** Name and value pairs; `set` changes the values. */
+export class Facts {
+  constructor() {
+    this.node = el("dl");
+    this.values = new Map();
+  }
+
+  set(name, value) {
+    let place = this.values.get(name);
+    if (place === undefined) {
+      place = el("dd");
+      this.values.set(name, place);
+      this.node.append(el("dt", {}, name), place);
+    }
+    text(place, value);
+  }
+}
+
+let fading = 0;
+
+/** A word about what was done, or why not. */
+export function say(message, bad = false) {
+  const place = byId("answer");
+  text(place, message);
+  place.className = bad ? "shown bad" : "shown";
+  clearTimeout(fading);
+  fading = setTimeout(() => { place.className = ""; }, bad ? 8000 : 3000);
+}

@@ -1,0 +1,221 @@
+// The page: takes what the stream says, keeps the newest, and draws it when the browser is ready for it.
+
+import { Stream } from "./api.js";
+import { Curves } from "./curves.js";
+import { byId, el, say, text } from "./dom.js";
+import { act, ElementPanel } from "./element.js";
+import { Fabric, legend } from "./fabric.js";
+import { JobPanel } from "./job.js";
+import { PairPanel } from "./pair.js";
+import { TablePanel } from "./table.js";
+import { rate, seconds } from "./units.js";
+
+const LOG_ROWS = 400;
+const CURVE_MS = 250;
+const MODES = { lab: "live, real clock", simulation: "simulation", run: "recorded run" };
+
+let layout = null;
+let state = null;
+let drawn = null;
+let marks = [];
+let curveDue = 0;
+
+const element = new ElementPanel(byId("panel-element"));
+const fabric = new Fabric(byId("fabric"), choose);
+const curves = new Curves(byId("curves"), byId("values"));
+const job = new JobPanel(byId("panel-job"));
+const table = new TablePanel(byId("panel-table"), choose);
+const pair = new PairPanel(byId("panel-pair"), (source, destination) => stream.watch(source, destination), (places) => fabric.highlight(places));
+element.choose = choose;
+byId("legend").innerHTML = legend();
+
+const stream = new Stream({
+  layout(made) {
+    layout = made;
+    state = drawn = null;
+    marks = [];
+    document.title = `${layout.lab} – mrclab`;
+    text(byId("lab"), layout.lab);
+    byId("lab").title = layout.description;
+    text(byId("mode"), MODES[layout.mode] + (layout.transport === "roce" ? ", RoCE" : ""));
+    for (const part of [fabric, curves, element, pair, job, table]) part.show(layout);
+    byId("time").hidden = !layout.can.includes("pause");
+    byId("step").hidden = !layout.can.includes("step");
+    byId("slide").hidden = !layout.can.includes("seek");
+    byId("slider").max = Math.ceil((layout.length_ns ?? 0) / 1e6);
+    byId("log").replaceChildren();
+  },
+  history: (rows) => curves.history(rows),
+  log: (rows) => rows.forEach(note),
+  state(found) {
+    if (state === null) requestAnimationFrame(draw);
+    state = found;
+    if (layout.mode !== "run") curves.add(found);
+  },
+  pair: (found) => pair.update(found),
+  end: () => {},
+  connection(kind, why) {
+    const badge = byId("connection");
+    text(badge, { open: "connected", lost: "not connected", refused: "refused" }[kind]);
+    badge.className = kind === "open" ? "badge good" : "badge bad";
+    warn(byId("problem"), kind === "open" ? "" : kind === "lost" ? `${why}: what is shown is old` : why);
+  },
+});
+
+/** Draws the newest state; states that came meanwhile are passed over. */
+function draw() {
+  const found = state;
+  state = null;
+  if (!found || found.layout !== layout.number) return;
+  const began = performance.now();
+  drawn = found;
+  pair.now = found.t_ns;
+  fabric.update(found);
+  for (const part of [element, job, table]) part.update(found);
+  head(found);
+  truth(found);
+  const now = performance.now();
+  if (now >= curveDue) {
+    curveDue = now + CURVE_MS;
+    curves.cursor = layout.mode === "run" ? found.t_ns : null;
+    curves.mark(allMarks(found));
+    curves.draw();
+  }
+  window.mrclab.updates += 1;
+  window.mrclab.update_ms = performance.now() - began;
+  window.mrclab.slowest_ms = Math.max(window.mrclab.slowest_ms, window.mrclab.update_ms);
+}
+
+/** What was done, and what is still scheduled. */
+function allMarks(found) {
+  const scheduled = found.job?.schedule ?? [];
+  return layout.mode === "run" ? scheduled : [...marks, ...scheduled.filter((each) => each.t_ns > found.t_ns)];
+}
+
+function head(found) {
+  text(byId("clock"), seconds(found.t_ns));
+  text(byId("goodput"), `goodput ${rate(found.goodput_bps)}`);
+  const still = found.phase === "paused" || (layout.mode === "run" && found.phase === "ended");
+  text(byId("pause"), still ? "Go on" : "Pause");
+  text(byId("actual"), found.phase === "paused" ? "paused" : found.phase === "ended" ? "ended" : layout.clock === "virtual" || layout.mode === "run" ? `${found.speed}× now` : "");
+  const speed = byId("speed");
+  if (document.activeElement !== speed) speed.value = String(found.asked_speed);
+  const slider = byId("slider");
+  if (document.activeElement !== slider || !sliding) slider.value = found.t_ns / 1e6;
+  text(byId("at"), `${seconds(found.t_ns)} of ${seconds(layout.length_ns ?? 0)}`);
+  if (byId("connection").classList.contains("good")) warn(byId("problem"), found.problem);
+  warn(byId("fidelity"), found.fidelity.valid === false ? `The machine does not keep up; times and rates are not valid: ${found.fidelity.reasons.join("; ")}` : "");
+}
+
+function warn(place, words) {
+  text(place, words);
+  place.hidden = !words;
+}
+
+let shownTruth = "";
+
+/** What is broken beside what the hosts' probes say of it. */
+function truth(found) {
+  const broken = new Map();
+  for (const each of found.broken) broken.set(each.target, [...(broken.get(each.target) ?? []), each.text]);
+  const names = [...new Set([...broken.keys(), ...Object.keys(found.found), ...found.denied])].sort();
+  const rows = names.map((name) => [name, broken.get(name)?.join(", ") ?? "healthy", found.found[name] ?? "healthy", found.denied.includes(name) ? "denied" : ""]);
+  const key = JSON.stringify(rows);
+  if (key === shownTruth) return;
+  shownTruth = key;
+  byId("truth").replaceChildren(rows.length
+    ? el("table", { class: "truth" },
+      el("tr", {}, ...["element", "truth", "hosts find", ""].map((each) => el("th", { scope: "col" }, each))),
+      ...rows.map((row) => el("tr", {}, ...row.map((each, at) => el("td", {}, at === 0 ? el("button", { type: "button", onclick: () => choose(each) }, each) : each)))))
+    : el("p", { class: "hint" }, "Everything works, and the hosts see it so."));
+}
+
+function note(row) {
+  const list = byId("log");
+  if (row.what === "back") {
+    // A recorded run was wound back: what is to come has not happened.
+    list.replaceChildren();
+    return;
+  }
+  if (row.what === "failure" || row.what === "restore") {
+    marks.push({ t_ns: row.t_ns, text: row.text.replace(/^restored: /, ""), breaks: row.what === "failure" });
+    marks = marks.slice(-200);
+  }
+  list.prepend(el("li", { class: row.what }, el("time", {}, seconds(row.t_ns)), row.text));
+  while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
+}
+
+function choose(name) {
+  element.select(name);
+  fabric.select(name);
+  open("element");
+  if (layout.hosts.some((host) => host.name === name)) {
+    // The first host that is chosen sends, the second one receives.
+    if (!pair.source.value || pair.destination.value) pair.set(name, "");
+    else if (pair.source.value !== name) pair.set("", name);
+    if (pair.source.value && !pair.destination.value) pair.note.textContent = "Choose a second host.";
+  }
+}
+
+function open(name) {
+  for (const tab of document.querySelectorAll("[role=tab]")) {
+    const chosen = tab.id === `tab-${name}`;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    byId(tab.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  if (drawn) table.update(drawn);
+}
+
+for (const tab of document.querySelectorAll("[role=tab]")) {
+  const name = tab.id.slice(4);
+  tab.addEventListener("click", () => open(name));
+  tab.addEventListener("keydown", (event) => {
+    const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!way) return;
+    const tabs = [...document.querySelectorAll("[role=tab]")];
+    const next = tabs[(tabs.indexOf(tab) + way + tabs.length) % tabs.length];
+    open(next.id.slice(4));
+    next.focus();
+  });
+}
+
+byId("pause").addEventListener("click", pauseOrGo);
+byId("step").addEventListener("click", () => act("step", { seconds: 0.01 }));
+byId("speed").addEventListener("change", (event) => act("speed", { speed: Number(event.target.value) }));
+byId("what").addEventListener("change", (event) => { curves.choose(event.target.value); });
+
+function pauseOrGo() {
+  act(byId("pause").textContent === "Pause" ? "pause" : "resume", {});
+}
+
+let sliding = false;
+let asked = null;
+
+/** One seek at a time; of those asked for meanwhile the last. */
+async function seek(to) {
+  const busy = asked !== null;
+  asked = to;
+  if (busy) return;
+  while (asked !== null) {
+    const now = asked;
+    await act("seek", { seconds: now });
+    if (asked === now) asked = null;
+  }
+}
+
+byId("slider").addEventListener("input", (event) => { sliding = true; seek(event.target.value / 1e3); });
+byId("slider").addEventListener("change", () => { sliding = false; });
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (event.key === "b") element.shortcut("fail");
+  else if (event.key === "r") element.shortcut("restore");
+  else if (event.key === " " && !event.target.closest("button, tr") && !byId("time").hidden) { event.preventDefault(); pauseOrGo(); }
+  else if (event.key === "s" && !byId("step").hidden && !byId("time").hidden) act("step", { seconds: 0.01 });
+});
+
+if (!location.hash) say("The address has no token: open the one that mrclab printed.", true);
+
+// For tests and measurements.
+window.mrclab = { fabric, curves, stream, updates: 0, update_ms: 0, slowest_ms: 0, latest: () => drawn };
