@@ -16,7 +16,10 @@ PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
 INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
-.PHONY: setup apt native demo docs test quick lint format bench soak vm-check clean
+# What the tests of the live view need beside the rest: a browser.
+WEB_STAMP := $(VENV)/.web-installed
+
+.PHONY: setup apt native demo docs web-assets setup-web test quick lint format bench soak vm-check clean
 
 setup: $(STAMP) native
 
@@ -74,6 +77,23 @@ bench: setup
 
 demo: setup
 	$(BIN)/mrclab demo
+
+# The live view's two libraries, from npm, by their hashes.
+web-assets: $(STAMP)
+	@$(BIN)/python -m mrc_control.web.assets
+
+# A browser for the live view's tests: Debian's Chromium, driven by Playwright from PyPI. Without it they are skipped.
+setup-web: setup
+	@missing=; for p in chromium npm; do command -v $$p >/dev/null || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  sudo=; if [ "$$(id -u)" != 0 ]; then sudo=sudo; fi; \
+	  echo "installing Debian packages:$$missing"; \
+	  $$sudo apt-get update -qq && \
+	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	fi
+	@test -f $(WEB_STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[web,web-test]'
+	@touch $(WEB_STAMP)
+	@$(BIN)/python -m mrc_control.web.assets
 
 # The documentation as a site, in build/site; a link that leads nowhere fails it.
 docs: setup $(DOCS_STAMP)
