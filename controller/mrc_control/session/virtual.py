@@ -26,7 +26,7 @@ from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Port
 from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.client import DeviceStats, TargetClient
 
 
 class VirtualHost:
@@ -119,7 +119,14 @@ class VirtualSession(Session):
         return self.driver.now
 
     def stats(self) -> dict[int, DeviceStats]:
-        return InProcess(self.server.fabric).stats()
+        # Without the way over gRPC, which takes ten times as long.
+        fabric = self.server.fabric
+        return {
+            ident: DeviceStats(
+                fabric.now_ns, switch.stats(), {number: port.stats() for number, port in switch.ports.items()}
+            )
+            for ident, switch in fabric.switches.items()
+        }
 
     def fabric_sample(self) -> dict[str, Any]:
         return counters.sample_inside(self.topology, self.server.fabric)

@@ -83,6 +83,8 @@ class LabView:
 
     def go(self, interrupted: Callable[[], object]) -> None:
         """Watches; ends by what `interrupted` raises."""
+        self.view.interrupted = interrupted
+        self.view.wanted = lambda: self.pending.experiment is not None
         while True:
             interrupted()
             try:

@@ -54,6 +54,8 @@ class SimulationView:
     def go(self, interrupted: Callable[[], object]) -> None:
         """Runs; ends by what `interrupted` raises."""
         nothing: Callable[[str], None] = lambda text: None  # noqa: E731
+        self.view.interrupted = interrupted
+        self.view.wanted = lambda: self.pending.experiment is not None
         experiment = self.pending.experiment
         while True:
             lab = self.lab if experiment is None else experiment.lab

@@ -75,7 +75,10 @@ class View:
         self.sampler: Sampler | None = None
         self.saved = ""
         self._pairs: Pairs | None = None
-        self._interrupted: Callable[[], object] = bool
+        #: Raises what ends the command; also where time stands still.
+        self.interrupted: Callable[[], object] = bool
+        #: Whether something waits for time to stop passing idly.
+        self.wanted: Callable[[], bool] = bool
         self._stop = False
         self._job: Job | None = None
         self._done = 0
@@ -131,7 +134,7 @@ class View:
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object] = bool) -> None:
         """An experiment begins on a session."""
-        self._interrupted = interrupted
+        self.interrupted = interrupted
         if self.session is not session:
             self.show(session, experiment.transport)
         self.experiment = experiment
@@ -180,12 +183,16 @@ class View:
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
                 self.tick()
+                if self.run is None and self.wanted():
+                    return
                 self.hub.wait(min(left, max(self._next_sample - time.monotonic(), 0.002)))
             return
         end_ns = session.now_ns() + round(seconds * 1e9)
         while session.now_ns() < end_ns:
             self.tick()
-            self._interrupted()
+            self.interrupted()
+            if self.run is None and self.wanted():
+                return
             slice_ns = self._due(end_ns - session.now_ns())
             if slice_ns <= 0:
                 continue

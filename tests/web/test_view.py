@@ -1,0 +1,219 @@
+"""The live view of a simulation, without browser and server: what it shows and what it does."""
+
+from __future__ import annotations
+
+import pathlib
+from concurrent.futures import TimeoutError as Late
+
+import pytest
+
+from mrc_control.web.hub import CommandError, Hub
+from mrc_control.web.replay import Replay
+from mrc_control.web.state import State
+from p4lite.switch.fabric.values import SwitchState
+from support.web import LINK, SHORT, Watching, simulating, watching
+
+
+def link(view: Watching, state: State, name: str) -> dict[str, object]:
+    assert view.hub.layout is not None
+    places = [each["name"] for each in view.hub.layout["links"]]
+    return dict(state["links"][places.index(name)])
+
+
+def texts(view: Watching) -> list[str]:
+    return [row["text"] for row in view.hub.log.since(0)]
+
+
+def test_a_link_is_broken_seen_found_and_restored() -> None:
+    """Picture, log, truth and the hosts' findings agree; EVs of a pair change and come back."""
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.until(lambda state: state["goodput_bps"] > 10**6 and state["job"] and state["job"]["iterations"] > 2)
+        view.hub.want(("h0", "h2"), 1)
+        view.hub.want(("h1", "h2"), 1)
+        answer = view.ask("fail", target=LINK)
+        assert answer["text"] == f"link down {LINK}"
+        state = view.until(lambda state: link(view, state, LINK)["state"] == "cut" and state["found"].get(LINK))
+        assert [each["text"] for each in state["broken"]] == [f"link down {LINK}"]
+        assert state["found"] == {LINK: "dead"}
+        view.until(lambda state: state["hosts"][1]["ev"]["ASSUMED_BAD"] > 0)
+        assert f"link down {LINK}" in texts(view)
+        assert f"the hosts find {LINK} dead; the truth: link down {LINK}" in texts(view)
+        assert any("ASSUMED_BAD" in text for text in texts(view))
+        bad = view.hub.pairs["h1", "h2"]
+        assert b'"ASSUMED_BAD"' in bad
+        view.ask("restore", target=LINK)
+        view.until(
+            lambda state: link(view, state, LINK)["state"] == "up" and not state["found"] and not state["broken"]
+        )
+        view.until(lambda state: state["hosts"][1]["ev"]["ASSUMED_BAD"] == 0)
+        assert f"restored: link down {LINK}" in texts(view)
+        view.ask("stop")
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
+        assert state["job"]["verdict"] == "passed"
+        assert state["job"]["mismatches"] == 0
+
+
+def test_the_ways_of_evs_are_those_of_the_paths() -> None:
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.hub.want(("h1", "h2"), 1)
+        while not (seen := view.hub.pairs.get(("h1", "h2"))) or b'"qps":[]' in seen:
+            view.until(lambda state: True)
+        import json
+
+        pair = json.loads(seen)
+        assert view.hub.layout is not None
+        names = [each["name"] for each in view.hub.layout["links"]]
+        for ev in pair["qps"][0]["evs"]:
+            way = [names[at] for at in ev["links"]]
+            assert way[0] == f"h1:{ev['plane']}"
+            assert way[-1] == f"h2:{ev['plane']}"
+            assert len(way) == 4
+
+
+def test_every_kind_of_failure_can_be_done_and_undone() -> None:
+    with simulating(paused=True) as view:
+        view.until(lambda state: state["phase"] == "paused")
+        for target, kind, settings in (
+            (LINK, "impair", {"loss": 0.5, "blackhole": False, "delay_ns": 1000}),
+            ("h0:0", "port_down", {}),
+            ("h0:1", "pause_storm", {}),
+            ("p0-t1.0", "transceiver", {"first": 1, "count": 1}),
+            ("p0-t1.1", "freeze", {}),
+            ("p1-t1.0", "stop", {}),
+            ("p1-t1.1", "reboot", {}),
+        ):
+            view.ask("fail", target=target, kind=kind, settings=settings)
+        state = view.until(lambda state: len(state["broken"]) == 7 and state["switches"][-1]["state"] == "stopped")
+        assert link(view, state, LINK)["impaired"]
+        assert link(view, state, "h0:0")["state"] == "cut"
+        states = {each["state"] for each in state["switches"]}
+        assert states == {each.value for each in SwitchState}
+        view.ask("restore")
+        state = view.until(lambda state: not state["broken"] and state["switches"][-1]["state"] == "running")
+        assert {each["state"] for each in state["switches"]} == {"running"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "reason"),
+    [
+        ("fail", {"target": "h0"}, "h0 is a host; name one of its ports"),
+        ("fail", {"target": "nothing"}, "nothing in lab tiny is called 'nothing'"),
+        ("fail", {"target": LINK, "kind": "melt"}, "no failure 'melt'"),
+        ("fail", {"target": LINK, "kind": "impair", "settings": {"loss": 7}}, "loss must be a probability"),
+        ("fail", {"target": LINK, "settings": {"loss": "x"}}, "settings"),
+        ("fail", {}, "target"),
+        ("fail", {"target": LINK, "shell": "rm"}, "shell"),
+        ("fail", {"target": "x" * 1000}, "target"),
+        ("restore", {"target": LINK}, "is not broken"),
+        ("restore", {"kind": "stop"}, "a kind needs the target"),
+        ("deny", {"elements": ["h0"]}, "h0 is a host"),
+        ("allow", {"elements": [LINK]}, "is not denied"),
+        ("capture", {"port": "../x"}, "names no port"),
+        ("capture", {"port": "h0:9"}, "h0 has ports 0 to 1"),
+        ("capture", {"port": "h0:0", "on": False}, "is not captured"),
+        ("start", {"workload": "nothing"}, "no workload"),
+        ("start", {"workload": "ring_all_reduce", "params": {"wings": 2}}, "no parameter 'wings'"),
+        ("start", {"workload": "ring_all_reduce", "hosts": ["h77"]}, "no host 'h77'"),
+        ("run", {"name": "/etc/passwd"}, "no experiment"),
+        ("stop", {}, "no workload of this page runs"),
+        ("save", {}, "nothing to save yet"),
+        ("speed", {"speed": -1}, "speed"),
+        ("step", {"seconds": 1e9}, "seconds"),
+        ("seek", {"seconds": 1}, "seek is not possible here"),
+        ("erase", {}, "no command"),
+        ("fail", [], "fail"),
+    ],
+)
+def test_a_command_that_cannot_be_done_says_why(
+    standing: Watching, name: str, arguments: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(CommandError) as caught:
+        standing.hub.submit(name, arguments).result(30)
+    assert reason in str(caught.value)
+    assert standing.error is None
+
+
+@pytest.fixture(scope="module")
+def standing() -> object:
+    with simulating(paused=True) as view:
+        view.until(lambda state: state["phase"] == "paused")
+        yield view
+
+
+def test_time_stands_steps_and_goes_on() -> None:
+    with simulating(paused=True) as view:
+        before = view.until(lambda state: state["phase"] == "paused" and state["number"] > 3)
+        assert before["t_ns"] == 0
+        view.ask("step", seconds=0.01)
+        state = view.until(lambda state: state["t_ns"] >= 10_000_000)
+        assert state["t_ns"] == 10_000_000
+        with pytest.raises((Late, AssertionError)):
+            view.until(lambda state: state["t_ns"] > 10_000_000, 0.5)
+        view.ask("speed", speed=0)
+        view.ask("resume")
+        view.until(lambda state: state["t_ns"] > 500_000_000 and state["phase"] == "running" and state["speed"] > 0)
+        view.ask("pause")
+        view.until(lambda state: state["phase"] == "paused" and state["speed"] == 0)
+
+
+def test_deny_and_allow_and_a_capture(tmp_path: pathlib.Path) -> None:
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.until(lambda state: state["job"] and state["job"]["iterations"] > 0)
+        view.ask("capture", port="h1:0")
+        view.ask("deny", elements=[LINK])
+        state = view.until(lambda state: link(view, state, LINK)["denied"])
+        assert state["denied"] == [LINK]
+        assert state["captures"] == ["h1:0"]
+        view.until(lambda state: state["hosts"][1]["ev"]["DENIED"] > 0)
+        view.ask("allow")
+        view.until(lambda state: not state["denied"] and state["hosts"][1]["ev"]["DENIED"] == 0)
+        view.ask("capture", port="h1:0", on=False)
+        with pytest.raises(CommandError, match="a workload runs; stop it first"):
+            view.ask("start", workload="ring_all_reduce")
+
+
+def test_an_experiment_is_run_and_replayed(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its schedule is on the time axis; the folder that it leaves is what a replay shows."""
+    monkeypatch.chdir(tmp_path)
+    with simulating(speed=0) as view:
+        view.until(lambda state: True)
+        view.ask("run", name="short")
+        state = view.until(lambda state: state["job"] and state["job"]["running"])
+        assert state["job"] is not None
+        assert state["job"]["name"] == "short"
+        assert [each["breaks"] for each in state["job"]["schedule"]][:1] == [True]
+        assert view.hub.layout is not None
+        assert view.hub.layout["lab"] == SHORT.lab
+        state = view.until(lambda state: state["job"] and not state["job"]["running"])
+        assert state["job"] is not None
+        assert state["job"]["verdict"] == "passed"
+        view.until(lambda state: any("results:" in text for text in texts(view)))
+    (folder,) = (tmp_path / "results").iterdir()
+    hub = Hub()
+    replay = Replay(hub, folder, 1.0)
+    with watching(hub, replay.go) as again:
+        again.ask("pause")
+        happening = replay.document["happenings"][0]
+        at = (happening["done_ns"] - replay.began_ns) / 1e9
+        again.ask("seek", seconds=at - 0.05)
+        state = again.until(lambda state: state["phase"] == "paused" and abs(state["t_ns"] / 1e9 - at + 0.05) < 1e-6)
+        assert not state["broken"]
+        assert state["goodput_bps"] > 0
+        again.ask("seek", seconds=at + 0.1)
+        state = again.until(lambda state: state["t_ns"] / 1e9 > at + 0.09)
+        assert [each["text"] for each in state["broken"]] == [happening["action"]["text"]]
+        assert link(again, state, happening["action"]["target"])["impaired"]
+        assert happening["action"]["text"] in texts(again)
+        whole = hub.whole
+        assert whole is not None
+        assert max(row[1] for row in whole) > 0
+        again.ask("seek", seconds=1e5)
+        state = again.until(lambda state: state["phase"] == "ended")
+        assert state["t_ns"] == replay.length_ns
+        assert state["job"] is not None
+        assert state["job"]["verdict"] == "passed"
+        with pytest.raises(CommandError, match="this is a recorded run"):
+            again.ask("fail", target=LINK)
