@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 from mrc_control.runs.experiment import Experiment
+from mrc_control.web import metrics
 from mrc_control.web.hub import Hub
 from mrc_control.web.lab import LabView
 from mrc_control.web.replay import Replay
@@ -46,7 +47,7 @@ class Page:
         """
         made = cls(experiments, find)
         made.loopback = is_loopback(host)
-        server = Server(made.hub, made._captured)
+        server = Server(made.hub, made._captured, metrics.render)
         with serving(server, host, port) as made._serving:
             try:
                 yield made
