@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
 
 from mrc_control.cli.common import need_namespaces
+from mrc_control.cli.livepage import Web, page
 from mrc_control.cli.outcome import Clock, Folder, clock_of, show
 from mrc_control.lab import lifecycle
 from mrc_control.results import resultdir
@@ -15,7 +17,7 @@ from mrc_control.runs.demo import Demo
 Rate = Annotated[int | None, typer.Option(min=1, max=1000, help="Mb/s of each link; measured and chosen if left out")]
 
 
-def verb(clock: Clock = None, rate: Rate = None, output: Folder = None) -> None:
+def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web = False) -> None:
     """The demonstration: MRC goes on while links, ports and switches die; exit code 1 if what must hold does not.
 
     On the real clock where that is possible, else in simulated time.
@@ -29,7 +31,9 @@ def verb(clock: Clock = None, rate: Rate = None, output: Folder = None) -> None:
     if clock == "real":
         need_namespaces()
     folder = output or resultdir.default_folder("demo", clock)
-    good = Demo(folder, lambda text: typer.echo(text, err=True), show).go(clock, rate)
+    with page() if web else contextlib.nullcontext(None) as made:
+        view = None if made is None else made.beside()
+        good = Demo(folder, lambda text: typer.echo(text, err=True), show, view=view).go(clock, rate)
     typer.echo(
         f"{'all that must hold held' if good else 'failed'}; reports: {folder}/*/report.html\n"
         "open one in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break a switch: "

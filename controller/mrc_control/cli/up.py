@@ -8,8 +8,10 @@ import typer
 from rich.console import Console
 
 from mrc_control.cli.common import Compiler, Switch, TrustCode
+from mrc_control.cli.livepage import Web, page
 from mrc_control.lab import describe, lifecycle
 from mrc_control.lab.rundir import RunError
+from mrc_control.runs.interruption import interruptible
 from mrc_topo.labfile import load_lab
 
 
@@ -20,12 +22,29 @@ def verb(
     switch: Switch = None,
     compiler: Compiler = None,
     trust_code: TrustCode = False,
+    web: Web = False,
 ) -> None:
-    """Bring a lab up on the real clock: namespaces, switches, tables, host agents."""
+    """Bring a lab up on the real clock: namespaces, switches, tables, host agents.
+
+    With --web the command shows it until Ctrl-C; the lab stays up.
+    """
     if transport not in ("mrc", "roce"):
         raise RunError(f"transport is mrc or roce, not '{transport}'")
     if links not in ("memory", "veth"):
         raise RunError(f"links is memory or veth, not '{links}'")
+    if not web:
+        bring_up(lab, transport, links, switch, compiler, trust_code)
+        return
+    # What the page lacks is said before anything is started.
+    with page() as made:
+        name = bring_up(lab, transport, links, switch, compiler, trust_code)
+        with interruptible() as interruption:
+            interruption.patient = True
+            made.watch(name, interruption.check)
+
+
+def bring_up(lab: str, transport: str, links: str, switch: str | None, compiler: str | None, trust_code: bool) -> str:
+    """Brings it up, and says so; returns its name."""
     console = Console(stderr=True)
     for text in describe.warnings(load_lab(lab), "real", transport):
         typer.echo(f"warning: {lab}: {text}", err=True)
@@ -37,3 +56,4 @@ def verb(
         f"lab {name} is up: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
         f"{len(topology.links)} links; try: mrclab run ring_all_reduce"
     )
+    return name
