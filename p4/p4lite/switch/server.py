@@ -13,6 +13,7 @@ import contextlib
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -26,7 +27,7 @@ import grpc
 from p4lite.switch import listen
 from p4lite.switch.errors import BuildError, GrantError, ProgramError
 from p4lite.switch.fabric.fabric import Fabric, Port, Switch
-from p4lite.switch.fabric.values import FabricError
+from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES, FabricError, TunnelSettings
 from p4lite.switch.listen import ServerError, Tls
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
@@ -76,6 +77,7 @@ DESCRIPTION = {
     "port": (
         "port",
         "interface",
+        "tunnel",
         "name",
         "to_host",
         "to_switch",
@@ -87,6 +89,7 @@ DESCRIPTION = {
         "credits",
         "mac",
     ),
+    "tunnel": ("local", "peer", "key_file", "end", "peer_end"),
     "link": ("a", "b", "settings", "back"),
 }
 
@@ -289,6 +292,8 @@ class _Builder:
         }
         if "interface" in options:
             server.grants.interfaces.add(options["interface"])
+        if item.get("tunnel") is not None:
+            options["tunnel"] = self.tunnel(item["tunnel"], f"{place}.tunnel")
         if item.get("pcap") is not None:
             options["pcap"] = self.base / text(item["pcap"], f"{place}.pcap")
         for key in ("to_host", "to_switch"):
@@ -306,6 +311,16 @@ class _Builder:
             port.set_credits(priority, codec.credit_settings(settings, f"{place}.credits.{priority}"), mac)
         if item.get("buffer") is not None:
             port.set_buffer(codec.queue_limits(item["buffer"], f"{place}.buffer"))
+
+    def tunnel(self, item: Any, place: str) -> TunnelSettings:
+        given = codec.check_keys(item, place, DESCRIPTION["tunnel"])
+        return TunnelSettings(
+            local=text(given.get("local"), f"{place}.local"),
+            peer=text(given.get("peer"), f"{place}.peer"),
+            key=read_key(self.base / text(given.get("key_file"), f"{place}.key_file"), f"{place}.key_file"),
+            end=integer(given.get("end"), f"{place}.end", 0, (1 << 32) - 1),
+            peer_end=integer(given.get("peer_end"), f"{place}.peer_end", 0, (1 << 32) - 1),
+        )
 
     @staticmethod
     def priorities(item: dict[str, Any], key: str, place: str) -> Iterator[tuple[int, Any]]:
@@ -372,6 +387,30 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return 0
+
+
+def read_key(path: Path, place: str) -> bytes:
+    """The secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
+
+    Raises:
+        CodecError: it is not there, or not that.
+    """
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            given = file.read(1024)
+    except OSError as error:
+        raise CodecError(f"{place}: {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise CodecError(f"{place}: {path}: others can open it; chmod 600 {path}")
+    try:
+        key = bytes.fromhex(given.decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != TUNNEL_KEY_BYTES:
+        wanted = f"{2 * TUNNEL_KEY_BYTES} hexadecimal digits"
+        raise CodecError(f"{place}: {path}: expected {wanted}, as `openssl rand -hex {TUNNEL_KEY_BYTES}` makes them")
+    return key
 
 
 def _list(value: Any, where: str) -> list[Any]:

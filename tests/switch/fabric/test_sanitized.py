@@ -47,6 +47,7 @@ def test_the_fabric_under_sanitizers() -> None:
             "test_outside.py",
             "test_pfc.py",
             "test_credits.py",
+            "test_tunnel.py",
         )
     ]
     tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))

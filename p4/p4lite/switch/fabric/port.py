@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import ipaddress
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Literal
@@ -22,14 +24,21 @@ from p4lite.switch.fabric.values import (
     PortStats,
     QueueLimits,
     QueueStats,
+    TunnelSettings,
+    TunnelStats,
 )
 
 PLAIN = LinkSettings()
+#: Of <linux/in.h>, which `socket` does not have.
+IP_MTU_DISCOVER, IP_PMTUDISC_DONT = 10, 0
+#: Bytes that a burst may take in the kernel; it grants what its limits allow.
+TUNNEL_BUFFER = 4 << 20
 #: What C counts under the same names.
 _QUEUE_COUNTS = tuple(each.name for each in fields(QueueStats) if each.name != "priority")
 _CREDIT_COUNTS = tuple(each.name for each in fields(CreditStats) if each.name not in ("priority", "stalled"))
 _PFC_STATES = tuple(each.name for each in fields(PfcStats) if each.type == "bool")
 _PFC_COUNTS = tuple(each.name for each in fields(PfcStats) if each.name not in ("priority", *_PFC_STATES))
+_TUNNEL_COUNTS = tuple(each.name for each in fields(TunnelStats))
 PortDirection = Literal["outgoing", "incoming"]
 Direction = Literal["both", "a_to_b", "b_to_a"]
 
@@ -37,6 +46,49 @@ Direction = Literal["both", "a_to_b", "b_to_a"]
 def file_name(path: str | os.PathLike[str]) -> bytes:
     """The path as C takes it."""
     return os.fsencode(path)
+
+
+def tunnel_end(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """A numeric address with a port, as `10.0.0.1:7000` or `[fd00::1]:7000`. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    wanted = f"'{address}' is no address with a port, like 10.0.0.1:7000 or [fd00::1]:7000"
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ValueError(wanted)
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        found = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if (found.version == 6) is not bracketed:
+        raise ValueError(wanted)
+    if found.is_unspecified or found.is_multicast:
+        raise ValueError(f"'{address}' is no address of one machine")
+    return (socket.AF_INET6 if bracketed else socket.AF_INET), (str(found), int(port))
+
+
+def tunnel_socket(local: str, peer: str) -> socket.socket:
+    """A UDP socket for a tunnel: it sends to the peer alone, and the kernel drops what others send to it.
+
+    Raises:
+        ValueError: an address that is none.
+        OSError: the kernel refuses.
+    """
+    (family, ours), (other, theirs) = tunnel_end(local), tunnel_end(peer)
+    if family != other:
+        raise ValueError(f"{local} and {peer} are not of one family")
+    made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            made.setsockopt(socket.SOL_SOCKET, option, TUNNEL_BUFFER)
+        if family == socket.AF_INET:
+            # Frames are longer than what many networks carry: fragments are right, a black hole is not.
+            made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
+        made.bind(ours)
+        made.connect(theirs)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def lag(c: Any) -> Lag:
@@ -80,6 +132,7 @@ class Port:
         self.number = number
         self.name = name
         self.interface: str | None = None
+        self.tunnelled = False
         self.pointer = pointer
         self._core = core
         self._priority_queues = priority_queues
@@ -114,6 +167,45 @@ class Port:
                 errno.EPERM: "no permission for raw sockets; run as root or with CAP_NET_RAW",
             }.get(code, os.strerror(code))
         raise FabricError(f"{self.name}: interface {interface}: {reason}")
+
+    def tunnel(self, settings: TunnelSettings) -> None:
+        """Make an external port one end of a link to another machine (real clock).
+
+        FabricError: a value out of range, an address that this machine does not have or that is in use.
+        """
+        settings.check()
+        place = f"{self.name}: tunnel from {settings.local} to {settings.peer}"
+        try:
+            bound = tunnel_socket(settings.local, settings.peer)
+        except ValueError as error:
+            raise FabricError(f"{self.name}: tunnel: {error}") from None
+        except OSError as error:
+            reason = {
+                errno.EADDRNOTAVAIL: "this machine does not have the first address (ip address shows those it has)",
+                errno.EADDRINUSE: "another process has the first port",
+                errno.ENETUNREACH: "no route there",
+            }.get(error.errno or 0, error.strerror or str(error))
+            raise FabricError(f"{place}: {reason}") from None
+        descriptor = bound.detach()
+        ends = settings.end, settings.peer_end
+        result = self._lib.pf_port_tunnel(self.pointer, descriptor, settings.key, *ends)
+        if result != 0:
+            code = ctypes.get_errno()
+            os.close(descriptor)
+            reason = {
+                "clock": "tunnels need the real clock",
+                "busy": "the port has a link, an interface or a tunnel already",
+                "system": os.strerror(code),
+            }.get(self._core.failure(result), "out of memory")
+            raise FabricError(f"{place}: {reason}")
+        self.tunnelled = True
+
+    def tunnel_stats(self, *, reset: bool = False) -> TunnelStats | None:
+        """Datagrams of the tunnel; None if the port is none."""
+        c = self._core.new("pf_tunnel_stats")
+        if self._lib.pf_port_tunnel_stats(self.pointer, ctypes.byref(c), int(reset)) != 0:
+            return None
+        return TunnelStats(**_counts(c, _TUNNEL_COUNTS))
 
     def set_link(self, *, outgoing: LinkSettings | None = None, incoming: LinkSettings | None = None) -> None:
         """Change the direction away from (outgoing) or towards (incoming) this switch, at run time.
@@ -287,6 +379,7 @@ class Port:
             storm_frames=c.storm_frames,
             pfc=pfc,
             credits=credits,
+            tunnel=self.tunnel_stats(reset=reset) if self.tunnelled else None,
         )
 
 

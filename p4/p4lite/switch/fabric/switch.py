@@ -16,6 +16,7 @@ from p4lite.switch.fabric.values import (
     Replica,
     SwitchState,
     SwitchStats,
+    TunnelSettings,
 )
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.runtime.loader import Program
@@ -136,9 +137,11 @@ class Switch:
         to_host: LinkSettings = PLAIN,
         to_switch: LinkSettings = PLAIN,
         pcap: str | os.PathLike[str] | None = None,
+        tunnel: TunnelSettings | None = None,
     ) -> Port:
-        """A port: on an interface (AF_PACKET, real clock), or external (`inject` and deliveries) until it is
-        linked to another port. `to_host` and `to_switch` are the directions of the link outside.
+        """A port: on an interface (AF_PACKET, real clock), a tunnel to another machine (likewise), or external
+        (`inject` and deliveries) until it is linked to another port. `to_host` and `to_switch` are the directions of
+        the link outside.
 
         FabricError: number in use or beyond 65535 or the drop port, interface unknown or in use by another
         port, no permission.
@@ -159,6 +162,8 @@ class Switch:
         try:
             if interface is not None:
                 port.attach(interface)
+            if tunnel is not None:
+                port.tunnel(tunnel)
             if pcap is not None:
                 port.capture(pcap)
         except FabricError:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 #: A pause frame, without preamble, FCS and gap, as all frames here.
 PFC_FRAME_BYTES: Final = 60
+TUNNEL_KEY_BYTES: Final = 16
 
 
 class FabricError(Exception):
@@ -265,6 +266,48 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
+class TunnelSettings:
+    """One end of a link whose other end is on another machine, as datagrams of UDP.
+
+    `local` and `peer` are numeric addresses with a port (`10.0.0.1:7000`, `[fd00::1]:7000`); only what comes from
+    `peer` is read at all. `key` (16 bytes) is the lab's secret: each datagram has a tag of it. `end` and `peer_end`
+    number the two ends in the lab, so that no datagram passes for one of another link, or of the other direction.
+    """
+
+    local: str
+    peer: str
+    key: bytes = field(repr=False)
+    end: int
+    peer_end: int
+
+    def check(self) -> None:
+        """Raises FabricError for a value out of range."""
+        if len(self.key) != TUNNEL_KEY_BYTES:
+            raise FabricError(f"tunnel key: {TUNNEL_KEY_BYTES} bytes are wanted, not {len(self.key)}")
+        for name in ("end", "peer_end"):
+            if not 0 <= getattr(self, name) < 1 << 32:
+                raise FabricError(f"tunnel {name}={getattr(self, name)}: not between 0 and {(1 << 32) - 1}")
+        if self.end == self.peer_end:
+            raise FabricError(f"tunnel end={self.end} is peer_end, too; the two ends have different numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelStats:
+    """Datagrams of a port that is a tunnel.
+
+    `sent`, `received`; `lost`: of what the peer numbered, what has not come (yet); `late`: what came after a later one.
+    `refused`: not the peer's, without the right tag, or cut short; `repeated`: had come before, or too old to tell.
+    """
+
+    sent: int
+    received: int
+    lost: int
+    late: int
+    refused: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
 class PortStats:
     """A port: what it received and sent, and every packet lost there by reason.
 
@@ -290,6 +333,8 @@ class PortStats:
     storm_frames: int = 0
     pfc: tuple[PfcStats, ...] = ()
     credits: tuple[CreditStats, ...] = ()
+    #: Of a link to another machine.
+    tunnel: TunnelStats | None = None
 
 
 class PortSample(NamedTuple):

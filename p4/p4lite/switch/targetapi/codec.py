@@ -24,6 +24,7 @@ from p4lite.switch.fabric.values import (
     QueueLimits,
     QueueStats,
     SwitchStats,
+    TunnelStats,
 )
 
 SERVICE = "mrclab.target.v1.Target"
@@ -160,7 +161,9 @@ def port_stats(value: dict[str, Any]) -> PortStats:
     queues = tuple(QueueStats(**queue) for queue in value["queues"])
     pfc = tuple(PfcStats(**priority) for priority in value.get("pfc", ()))
     credits = tuple(CreditStats(**priority) for priority in value.get("credits", ()))
-    lists = {"queues": queues, "pfc": pfc, "credits": credits}
+    tunnel = value.get("tunnel")
+    lists: dict[str, Any] = {"queues": queues, "pfc": pfc, "credits": credits}
+    lists["tunnel"] = None if tunnel is None else TunnelStats(**tunnel)
     return PortStats(**{**value, **lists, "service_lag": Lag(**value["service_lag"])})
 
 

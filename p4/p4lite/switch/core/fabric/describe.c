@@ -19,6 +19,7 @@
 #define PFC_STATS(f) P4_FIELD(pf_pfc_stats, f)
 #define CREDIT(f) P4_FIELD(pf_credit_settings, f)
 #define CREDIT_STATS(f) P4_FIELD(pf_credit_stats, f)
+#define TUNNEL(f) P4_FIELD(pf_tunnel_stats, f)
 #define NOTE(f) P4_FIELD(pf_notification, f)
 #define ERROR(n) P4_CONSTANT(pf_error, PF_E_, n)
 #define PORT_DROP(n, text) P4_CONSTANT(pf_port_drop, PF_D_, n),
@@ -41,6 +42,8 @@ static const struct p4_described rows[] = {
     CREDIT_STATS(least_credit_bytes), CREDIT_STATS(held_bytes), CREDIT_STATS(max_held_bytes),
     CREDIT_STATS(updates_sent), CREDIT_STATS(updates_received), CREDIT_STATS(stalls), CREDIT_STATS(stall_ns),
     CREDIT_STATS(stalled),
+    P4_STRUCT(pf_tunnel_stats), TUNNEL(sent), TUNNEL(received), TUNNEL(lost), TUNNEL(late), TUNNEL(refused),
+    TUNNEL(repeated),
     P4_STRUCT(pf_lag), LAG(count), LAG(p50_ns), LAG(p90_ns), LAG(p99_ns), LAG(max_ns),
     P4_STRUCT(pf_queue_stats), QUEUE(depth_packets), QUEUE(depth_bytes), QUEUE(max_packets), QUEUE(max_bytes),
     QUEUE(enqueued_packets), QUEUE(enqueued_bytes), QUEUE(dropped_packets), QUEUE(dropped_bytes),

@@ -1,7 +1,8 @@
-/* Ports on network interfaces: AF_PACKET. Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU
+/* Ports on network interfaces, and tunnels. Interfaces: AF_PACKET. Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU
  * time of recvmmsg per packet, and no block time-out as V3 has), transmission by sendmmsg past the qdisc. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/rtnetlink.h>
 #include <net/ethernet.h>
@@ -12,10 +13,12 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
 #include "offload.h"
+#include "tunnel.h"
 
 #define BATCH 64u
 #define RING_BYTES (2u << 20)
@@ -32,8 +35,13 @@ struct device {
     uint32_t queued;
     struct packet *out[BATCH];
     struct mmsghdr messages[BATCH];
-    struct iovec vectors[BATCH];
+    struct iovec vectors[BATCH][2];
+    struct tunnel *tunnel; /* NULL: an interface */
+    uint8_t (*headers)[TUNNEL_HEADER]; /* of what is queued */
 };
+
+/* What one datagram is read into; the fabric's lock is held. */
+static uint8_t datagram[65536];
 
 int device_loop_fds(struct fabric *f)
 {
@@ -59,6 +67,8 @@ void device_loop_close(struct fabric *f)
             close(fds[i]);
     while (f->devices) {
         struct device *next = f->devices->next;
+        free(f->devices->tunnel);
+        free(f->devices->headers);
         free(f->devices);
         f->devices = next;
     }
@@ -181,6 +191,74 @@ int pf_port_interface(struct port *q, const char *name)
     return result;
 }
 
+int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from, uint32_t to)
+{
+    struct fabric *f = q->sw->fabric;
+    if (!f->real)
+        return PF_E_CLOCK;
+    if (from == to)
+        return PF_E_RANGE;
+    pf_lock(f);
+    int result = q->peer_kind == PEER_EXTERNAL ? PF_OK : PF_E_BUSY;
+    struct device *d = result == PF_OK ? calloc(1, sizeof *d) : NULL;
+    struct tunnel *t = d ? calloc(1, sizeof *t) : NULL;
+    uint8_t (*headers)[TUNNEL_HEADER] = t ? calloc(BATCH, sizeof *headers) : NULL;
+    if (result == PF_OK && !headers)
+        result = PF_E_MEMORY;
+    if (result == PF_OK) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
+        struct timespec wall;
+        clock_gettime(CLOCK_REALTIME, &wall);
+        memcpy(t->key, key, sizeof t->key);
+        t->from = from;
+        t->to = to;
+        t->epoch = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
+        d->tunnel = t;
+        d->headers = headers;
+        d->up = true;
+        d->rx_fd = socket;
+        d->tx_fd = d->index = -1;
+        if (epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, socket, &event) != 0)
+            result = PF_E_SYSTEM;
+    }
+    if (result == PF_OK) {
+        d->tx_fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+        if (d->tx_fd < 0) {
+            epoll_ctl(f->epoll_fd, EPOLL_CTL_DEL, socket, NULL);
+            result = PF_E_SYSTEM;
+        }
+    }
+    if (result == PF_OK) {
+        d->port = q;
+        d->next = f->devices;
+        f->devices = d;
+        q->device = d;
+        q->peer_kind = PEER_INTERFACE;
+    } else {
+        int saved = errno;
+        free(headers);
+        free(t);
+        free(d);
+        errno = saved;
+    }
+    pf_unlock(f);
+    return result;
+}
+
+int pf_port_tunnel_stats(struct port *q, struct pf_tunnel_stats *out, uint32_t reset)
+{
+    int result = PF_E_MISSING;
+    pf_lock(q->sw->fabric);
+    if (q->device && q->device->tunnel) {
+        *out = q->device->tunnel->stats;
+        if (reset)
+            memset(&q->device->tunnel->stats, 0, sizeof q->device->tunnel->stats);
+        result = PF_OK;
+    }
+    pf_unlock(q->sw->fabric);
+    return result;
+}
+
 static void forget_queued(struct fabric *f, struct device *d, uint32_t from)
 {
     for (uint32_t i = from; i < d->queued; i++) {
@@ -237,8 +315,18 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
         port_drop(f, q, p, PF_D_DEVICE);
         return;
     }
-    d->vectors[d->queued] = (struct iovec){p->data, p->len};
-    d->messages[d->queued].msg_hdr = (struct msghdr){.msg_iov = &d->vectors[d->queued], .msg_iovlen = 1};
+    struct iovec *parts = d->vectors[d->queued];
+    parts[0] = (struct iovec){p->data, p->len};
+    if (d->tunnel) {
+        if (p->len > TUNNEL_MAX_FRAME) {
+            port_drop(f, q, p, PF_D_DEVICE);
+            return;
+        }
+        tunnel_seal(d->tunnel, d->headers[d->queued], p->data, p->len);
+        parts[1] = parts[0];
+        parts[0] = (struct iovec){d->headers[d->queued], TUNNEL_HEADER};
+    }
+    d->messages[d->queued].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = d->tunnel ? 2 : 1};
     d->out[d->queued++] = p;
     if (d->queued == BATCH)
         flush(f, d);
@@ -331,10 +419,35 @@ static void receive_long(struct fabric *f, struct device *d)
     finish(f, d->port, p, &r);
 }
 
+/* At most a batch: whoever floods the tunnel keeps nobody else from his turn. An error is a word of the network, like
+ * that nobody listens at the peer's yet; reading it clears it. */
+static void tunnel_receive(struct fabric *f, struct device *d)
+{
+    for (uint32_t n = 0; n < BATCH; n++) {
+        ssize_t got = recv(d->rx_fd, datagram, sizeof datagram, MSG_DONTWAIT);
+        if (got < 0)
+            return;
+        if (!tunnel_take(d->tunnel, datagram, (uint32_t)got))
+            continue;
+        struct packet *p = packet_new(f, (uint32_t)got - TUNNEL_HEADER);
+        if (!p) {
+            d->port->stats.drops[PF_D_MEMORY]++;
+            continue;
+        }
+        p->len = (uint32_t)got - TUNNEL_HEADER;
+        memcpy(p->data, datagram + TUNNEL_HEADER, p->len);
+        take_in(f, d->port, p);
+    }
+}
+
 void device_receive(struct fabric *f, struct device *d)
 {
     if (!d->port || d->rx_fd < 0)
         return;
+    if (d->tunnel) {
+        tunnel_receive(f, d);
+        return;
+    }
     uint32_t n = 0;
     for (; n < BATCH; n++) {
         uint8_t *frame = d->ring + (size_t)d->cursor * d->frame_size;

@@ -118,6 +118,13 @@ struct pf_credit_stats {
     uint64_t stalled; /* 0 or 1, now */
 };
 
+/* Of a port that is a tunnel (pf_port_tunnel). `lost`: of the numbers that its peer sent, those that have not come (yet);
+ * `late`: those that came after a higher one. `refused`: datagrams that are not the peer's, or not whole; `repeated`: those
+ * that had come before, or are too old to tell. */
+struct pf_tunnel_stats {
+    uint64_t sent, received, lost, late, refused, repeated;
+};
+
 struct pf_lag {
     uint64_t count, p50_ns, p90_ns, p99_ns, max_ns;
 };
@@ -257,6 +264,11 @@ int pf_port_link(struct port *a, struct port *b);
 int pf_port_unlink(struct port *a);
 /* Binds to an interface by name; it must exist now, and is looked for again when it vanishes. */
 int pf_port_interface(struct port *p, const char *name);
+/* Makes the port one end of a link whose other end is on another machine: its frames go through a UDP socket that is bound
+ * and connected, and ours from then on. `key` has 16 bytes; `from` and `to` are the numbers of our end and of the peer's. */
+int pf_port_tunnel(struct port *p, int socket, const uint8_t *key, uint32_t from, uint32_t to);
+/* PF_E_MISSING: it is none. */
+int pf_port_tunnel_stats(struct port *p, struct pf_tunnel_stats *out, uint32_t reset);
 /* outgoing 1: away from the switch; 0: towards it. */
 int pf_port_settings(struct port *p, uint32_t outgoing, const struct pf_link_settings *settings);
 int pf_port_up(struct port *p, uint32_t outgoing, uint32_t up);
