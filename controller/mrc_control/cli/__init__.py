@@ -21,6 +21,7 @@ from mrc_control.cli import (
     fail,
     figures,
     p4sh,
+    perf,
     restore,
     run,
     scale,
@@ -40,7 +41,7 @@ from mrc_host import running
 #: In the order in which `--help` has them.
 VERBS = (
     *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare, figures, scale, web),
+    *(run, demo, experiments, compare, perf, figures, scale, web),
     *(fail, restore, deny, allow),
     *(chaos, execute, sh, p4sh, capture),
 )

@@ -48,7 +48,8 @@ class Channel(Protocol):
 class Progress:
     """What a rank has done so far; plain data for status, reports and verdicts.
 
-    `takes_part` is false for a rank that the workload gives nothing to do.
+    `takes_part` is false for a rank that the workload gives nothing to do. `first_ns`: when the first iteration ended;
+    what is measured from then on is warm.
     """
 
     takes_part: bool = True
@@ -57,6 +58,7 @@ class Progress:
     bytes_verified: int = 0
     mismatches: int = 0
     started_ns: int = 0
+    first_ns: int = 0
     finished_ns: int = 0
     failure: str = ""
 
@@ -222,6 +224,7 @@ class Workload(abc.ABC):
     def end_iteration(self, now: int) -> None:
         """Counts the iteration and begins the next one, or finishes."""
         self.progress.iterations += 1
+        self.progress.first_ns = self.progress.first_ns or now
         self.iteration_times.add(now - self._begun_ns)
         self.running = False
         self.after(now)

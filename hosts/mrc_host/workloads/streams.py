@@ -122,6 +122,8 @@ class Streams(Workload):
 
     def advance(self, now: int) -> None:
         self.progress.iterations = min([*self.credited.values(), *self.incoming.values()])
+        if self.progress.iterations and not self.progress.first_ns:
+            self.progress.first_ns = now
         ended = all(self.credited[peer] >= end for peer, end in self.out_ends.items())
         ended = ended and all(self.incoming[peer] >= end for peer, end in self.in_ends.items())
         if ended and not self.outstanding:

@@ -1,0 +1,87 @@
+"""`mrclab perf`: collectives over sizes, with the columns of nccl-tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from mrc_control.cli.common import need_namespaces, the_lab
+from mrc_control.cli.outcome import clock_of
+from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.runs import perf
+from mrc_control.runs.execute import session_for
+from mrc_control.runs.experiment import ExperimentError
+from mrc_control.runs.interruption import interruptible
+from mrc_topo.labfile import load_lab
+
+TRANSPORTS = ("mrc", "roce")
+
+
+def verb(
+    collective: Annotated[str, typer.Argument(help=f"one of: {', '.join(perf.COLLECTIVES)}")],
+    begin: Annotated[str, typer.Option("-b", "--minbytes", help="the first size: 8, 64K, 16M")] = "8",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", help="the last size")] = "1M",
+    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="from each size to the next")] = 2,
+    iterations: Annotated[int, typer.Option("-n", "--iters", help="measured operations of a size, after one more")] = 5,
+    lab: Annotated[str | None, typer.Option("--lab", help="a lab; the one that is up, else default")] = None,
+    hosts: Annotated[str | None, typer.Option(help="hosts that take part: h0,h3; all if left out")] = None,
+    clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,
+    transport: Annotated[str, typer.Option(help="mrc or roce")] = "mrc",
+    qps: Annotated[int, typer.Option(help="queue pairs per peer")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Measure a collective over sizes, as nccl-tests do; exit code 1 if an operation fails or an element is wrong."""
+    if collective not in perf.COLLECTIVES:
+        raise ExperimentError(f"no collective '{collective[:40]}'; known: {', '.join(perf.COLLECTIVES)}")
+    if transport not in TRANSPORTS:
+        raise ExperimentError(f"--transport is {' or '.join(TRANSPORTS)}, not '{transport[:40]}'")
+    for option, value, most in (("-n", iterations, 100_000), ("--qps", qps, 64)):
+        if not 1 <= value <= most:
+            raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
+    wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
+    running = bool(all_runs())
+    clock = clock_of(clock) or ("real" if running and lab is None else "virtual")
+    name = lab or (RunDir(the_lab(None)).read().lab_file if running and clock == "real" else "default")
+    topology = load_lab(name)
+    known = [each.name for each in topology.hosts]
+    names = known if hosts is None else hosts.split(",")
+    for each in names:
+        if each not in known or names.count(each) > 1:
+            what = "is named twice" if each in known else f"is no host of {name}; it has: {', '.join(known)}"
+            raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
+    todo = perf.plan(collective, wanted, len(names))
+    if clock == "real":
+        need_namespaces()
+    rows = []
+    with interruptible(), session_for(name, clock, transport) as session:
+        if not as_json:
+            typer.echo(f"# {collective} among {len(names)} ranks by {transport} on lab {name}, {clock} clock, in place")
+            typer.echo("\n".join(perf.head()))
+        for row in perf.measure(session, collective, todo, iterations, names, qps):
+            rows.append(row)
+            if not as_json:
+                typer.echo(perf.line(collective, row, len(names)))
+                sys.stdout.flush()
+    if as_json:
+        typer.echo(json.dumps([perf.document(collective, row, len(names)) for row in rows], indent=1, allow_nan=False))
+    else:
+        _sums(collective, rows, len(names))
+    if any(row.wrong or row.failure for row in rows):
+        raise SystemExit(1)
+
+
+def _sums(collective: str, rows: list[perf.Row], ranks: int) -> None:
+    wrong = sum(row.wrong for row in rows)
+    typer.echo(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
+    good = [row for row in rows if not row.failure]
+    if good:
+        mean = sum(row.algbw for row in good) / len(good) * perf.COLLECTIVES[collective].factor(ranks)
+        typer.echo(f"# Avg bus bandwidth    : {mean:.4g}")
+    for row in rows:
+        if row.failure:
+            typer.echo(f"# {row.size} bytes: {row.failure}")
+        if row.doubt:
+            typer.echo(f"# {row.size} bytes: its time is not valid: {row.doubt}")
