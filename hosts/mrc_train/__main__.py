@@ -1,0 +1,46 @@
+"""One rank of a job: `python -m mrc_train CONFIGURATION` (JSON).
+
+`job` is train or perf; `rank`, `size`, `backend` (gloo or mrc), `store` (a file that all ranks see), `timeout_s`; the rest is
+the job's own. Exit code 1: the job failed, as its last line says; 2: unusable configuration; 3: whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from mrc_train.orders import Orders, say
+
+
+def main(argv: list[str]) -> int:
+    """Entry point."""
+    try:
+        config = json.loads(argv[0])
+    except (IndexError, ValueError) as error:
+        print(f"unusable configuration: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    orders = Orders()
+    import torch
+
+    from mrc_train import groups, operations, training
+
+    torch.set_num_threads(1)
+    say("ready")
+    orders.wait()
+    try:
+        groups.join(config)
+        {"train": training, "perf": operations}[config["job"]].run(config, orders)
+    except Exception as error:  # noqa: BLE001 - whatever ends a rank is told; the job ends by it
+        text = " ".join(str(error).split())
+        say("error", text=f"{type(error).__name__}: {text}"[:600])
+        return 1
+    orders.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # Threads of a backend may still wait for peers that are gone.
+    os._exit(code)
