@@ -1,7 +1,8 @@
 """One rank of a job: `python -m mrc_train CONFIGURATION` (JSON).
 
-`job` is train or perf; `rank`, `size`, `backend` (gloo or mrc), `store` (a file that all ranks see), `timeout_s`; the rest is
-the job's own. Exit code 1: the job failed, as its last line says; 2: unusable configuration; 3: whoever started it is gone.
+`job` is train or perf; `rank`, `size`, `backend` (gloo or mrc), `store` (a file that all ranks see), `timeout_s`; the
+rest is the job's own. Exit code 1: the job failed, as its last line says; 2: unusable configuration; 3: whoever started
+it is gone.
 """
 
 from __future__ import annotations

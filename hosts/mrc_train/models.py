@@ -55,10 +55,9 @@ def make(name: str, seed: int) -> Task:
     inputs = (torch.tensor(data.data, dtype=torch.float32) / 16)[order]
     targets = torch.tensor(data.target, dtype=torch.long)[order]
     held = 297
-    model = _convolutions() if name == "digits" else _perceptron()
-    return Task(
-        inputs[held:], targets[held:], model, 0.1 if name == "digits" else 0.2, "samples", 1, inputs[:held], targets[:held]
-    )
+    model, rate = (_convolutions(), 0.1) if name == "digits" else (_perceptron(), 0.2)
+    learnt, test = (inputs[held:], targets[held:]), (inputs[:held], targets[:held])
+    return Task(*learnt, model, rate, "samples", 1, *test)
 
 
 def _perceptron() -> nn.Module:
@@ -72,7 +71,7 @@ def _convolutions() -> nn.Module:
     )
 
 
-class GptTiny(nn.Module):
+class GptTiny(nn.Module):  # type: ignore[misc]
     """A small transformer that tells the next character."""
 
     def __init__(self, characters: int, width: int = 64, heads: int = 4, layers: int = 2) -> None:
@@ -103,9 +102,7 @@ def sentences(seed: int, count: int) -> str:
     does = ["sends", "drops", "marks", "trims", "repairs", "counts", "routes", "forgets", "acknowledges"]
     what = ["a packet", "the header", "every path", "two planes", "its window", "the queue", "an entropy value"]
     when = ["", " again", " at once", " while a link is down", " before the timeout", " and goes on"]
-    return "".join(
-        f"{rng.choice(who)} {rng.choice(does)} {rng.choice(what)}{rng.choice(when)}. " for _ in range(count)
-    )
+    return "".join(f"{rng.choice(who)} {rng.choice(does)} {rng.choice(what)}{rng.choice(when)}. " for _ in range(count))
 
 
 def _text(seed: int) -> Task:

@@ -1,8 +1,8 @@
 """What a rank is told, and what it tells: JSON documents, a line each, on standard input and output.
 
-A rank says `{"event": "ready"}`, waits for a line, joins its group, says `{"event": "connected"}`, waits for a line, and does
-its job. When it has ended it says `{"event": "done"}` and waits once more: its peers may still need it. It dies with its input,
-so that nothing of a job outlives who started it.
+A rank says `{"event": "ready"}`, waits for a line, joins its group, says `{"event": "connected"}`, waits for a line,
+and does its job. When it has ended it says `{"event": "done"}` and waits once more: its peers may still need it. It
+dies with its input, so that nothing of a job outlives who started it.
 """
 
 from __future__ import annotations

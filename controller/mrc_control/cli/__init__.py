@@ -29,6 +29,7 @@ from mrc_control.cli import (
     status,
     sweep,
     topo,
+    train,
     up,
     web,
     workshop,
@@ -41,7 +42,7 @@ from mrc_host import running
 #: In the order in which `--help` has them.
 VERBS = (
     *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare, perf, figures, scale, web),
+    *(run, demo, experiments, compare, perf, train, figures, scale, web),
     *(fail, restore, deny, allow),
     *(chaos, execute, sh, p4sh, capture),
 )

@@ -12,17 +12,16 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
-import select
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import Any
 
 from mrc_control.lab import inside
 from mrc_control.lab.hostnet import ROUTER
+from mrc_control.lab.hostprocess import HostProcess
 from mrc_control.lab.rundir import RunError
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.real import RealSession
@@ -31,8 +30,6 @@ from mrc_topo.topology import Topology
 
 PORT = 5201
 READY_S = 60.0
-#: Time to end for a process that was told to.
-GRACE_S = 5.0
 IPERF3 = "iperf3 is missing; install it (Debian: `apt-get install iperf3`) or leave its variants out"
 
 
@@ -106,81 +103,6 @@ def _checked(session: RealSession, name: str, words: Sequence[str], text: str) -
         raise RunError(f"host {name}: {' '.join(words[:2])}: {done.stderr.strip()[:300]}")
 
 
-class _Process:
-    """A program in a host, spoken to by lines."""
-
-    def __init__(self, session: RealSession, host: str, words: Sequence[str]) -> None:
-        self.host = host
-        command = inside.command(session.state, words, host=host)
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        os.set_blocking(self._out.fileno(), False)
-        self._rest = b""
-
-    @property
-    def _out(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
-
-    def tell(self) -> None:
-        """A line: go on."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
-
-    def line(self, deadline: float) -> str:
-        """Its next line.
-
-        Raises:
-            RunError: it has ended, or says nothing until then.
-        """
-        while b"\n" not in self._rest:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._out], [], [], left)[0]:
-                raise RunError(f"host {self.host}: no word from {self._what()} in time")
-            data = self._out.read(65536)
-            if data == b"":
-                raise RunError(f"host {self.host}: {self._what()} has ended: {self._last_words()}")
-            self._rest += data or b""
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode(errors="replace")
-
-    def everything(self, deadline: float) -> str:
-        """All that it says until it ends. Raises as `line`."""
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._out], [], [], left)[0]:
-                raise RunError(f"host {self.host}: {self._what()} does not end")
-            data = self._out.read(65536)
-            if data == b"":
-                return self._rest.decode(errors="replace")
-            self._rest += data or b""
-
-    def _what(self) -> str:
-        return "iperf3" if "iperf3" in self.process.args else "the TCP program"  # type: ignore[operator]
-
-    def _last_words(self) -> str:
-        assert self.process.stderr is not None
-        words = self.process.stderr.read().decode(errors="replace").strip().splitlines()
-        return words[-1][:300] if words else f"exit code {self.process.wait()}"
-
-    def end(self) -> None:
-        """Tells it to end by closing its input, and ends it if it does not."""
-        process = self.process
-        with contextlib.suppress(OSError):
-            assert process.stdin is not None
-            process.stdin.close()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-
-
 def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
     """The workload over sockets, `qps_per_peer` connections to each peer.
 
@@ -197,7 +119,7 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
                 "streams": spec.qps_per_peer, "timeout_s": spec.limit_s,
             }  # fmt: skip
             words = [sys.executable, "-P", "-m", "mrc_host.tcp", json.dumps(config)]
-            ranks.append(_Process(session, name, words))
+            ranks.append(HostProcess(session.state, name, words, "the TCP program"))
             stack.callback(ranks[-1].end)
         try:
             for wait_s in (READY_S, READY_S):
@@ -250,12 +172,12 @@ def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
     call += ["-P", str(spec.qps_per_peer)]
     deadline = time.monotonic() + spec.limit_s + READY_S
     with routed(session, ends, over), contextlib.ExitStack() as stack:
-        server = _Process(session, ends[1], serve)
+        server = HostProcess(session.state, ends[1], serve, "iperf3")
         stack.callback(server.end)
         try:
             while "listening" not in server.line(deadline):
                 pass
-            client = _Process(session, ends[0], call)
+            client = HostProcess(session.state, ends[0], call, "iperf3")
             stack.callback(client.end)
             document = json.loads(client.everything(deadline))
         except (RunError, ValueError) as error:
