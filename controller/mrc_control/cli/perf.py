@@ -11,13 +11,17 @@ import typer
 from mrc_control.cli.common import need_namespaces, the_lab
 from mrc_control.cli.outcome import clock_of
 from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.pytorch import perf as by_torch
+from mrc_control.pytorch import ranks
 from mrc_control.runs import perf
 from mrc_control.runs.execute import session_for
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.runs.interruption import interruptible
+from mrc_control.session.real import RealSession
 from mrc_topo.labfile import load_lab
 
 TRANSPORTS = ("mrc", "roce")
+BACKENDS = ("workload", "torch", "gloo")
 
 
 def verb(
@@ -31,11 +35,16 @@ def verb(
     clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,
     transport: Annotated[str, typer.Option(help="mrc or roce")] = "mrc",
     qps: Annotated[int, typer.Option(help="queue pairs per peer")] = 1,
+    backend: Annotated[
+        str, typer.Option(help="workload: the lab's own; torch: torch.distributed on the real clock; gloo: TCP")
+    ] = "workload",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Measure a collective over sizes, as nccl-tests do; exit code 1 if an operation fails or an element is wrong."""
     if collective not in perf.COLLECTIVES:
         raise ExperimentError(f"no collective '{collective[:40]}'; known: {', '.join(perf.COLLECTIVES)}")
+    if backend not in BACKENDS:
+        raise ExperimentError(f"--backend is one of {', '.join(BACKENDS)}, not '{backend[:40]}'")
     if transport not in TRANSPORTS:
         raise ExperimentError(f"--transport is {' or '.join(TRANSPORTS)}, not '{transport[:40]}'")
     for option, value, most in (("-n", iterations, 100_000), ("--qps", qps, 64)):
@@ -43,7 +52,14 @@ def verb(
             raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
     wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
     running = bool(all_runs())
-    clock = clock_of(clock) or ("real" if running and lab is None else "virtual")
+    own = backend == "workload"
+    clock = clock_of(clock) or ("real" if (running and lab is None) or not own else "virtual")
+    if not own:
+        if clock != "real":
+            raise ExperimentError(f"--backend {backend} runs programs, which there are on the real clock only")
+        if qps > 1:
+            raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
+        ranks.need("torch")
     name = lab or (RunDir(the_lab(None)).read().lab_file if running and clock == "real" else "default")
     topology = load_lab(name)
     known = [each.name for each in topology.hosts]
@@ -58,9 +74,16 @@ def verb(
     rows = []
     with interruptible(), session_for(name, clock, transport) as session:
         if not as_json:
-            typer.echo(f"# {collective} among {len(names)} ranks by {transport} on lab {name}, {clock} clock, in place")
+            how = {"workload": transport, "torch": f"torch.distributed over {transport}"}.get(backend, "gloo over TCP")
+            typer.echo(f"# {collective} among {len(names)} ranks by {how} on lab {name}, {clock} clock, in place")
             typer.echo("\n".join(perf.head()))
-        for row in perf.measure(session, collective, todo, iterations, names, qps):
+        if own:
+            measured = perf.measure(session, collective, todo, iterations, names, qps)
+        else:
+            assert isinstance(session, RealSession)
+            chosen = transport if backend == "torch" else backend
+            measured = by_torch.measure(session, collective, todo, iterations, names, chosen)
+        for row in measured:
             rows.append(row)
             if not as_json:
                 typer.echo(perf.line(collective, row, len(names)))
