@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
         text = " ".join(str(error).split())
         say("error", text=f"{type(error).__name__}: {text}"[:600])
         return 1
+    orders.code = 0
     orders.wait()
     return 0
 

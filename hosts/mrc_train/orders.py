@@ -21,6 +21,8 @@ class Orders:
 
     def __init__(self, file: int = 0) -> None:
         self.file = file
+        #: Exit code when the input ends.
+        self.code = 3
         self._rest = b""
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -29,7 +31,7 @@ class Orders:
         poll.register(self.file, 0)  # without any event: whoever writes has hung up
         while not poll.poll():
             pass
-        os._exit(3)
+        os._exit(self.code)
 
     def wait(self) -> dict[str, Any]:
         """The next document."""
@@ -44,7 +46,7 @@ class Orders:
                 return None
             data = os.read(self.file, _BUFFER)
             if not data:
-                os._exit(3)
+                os._exit(self.code)
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
         document: dict[str, Any] = json.loads(line or b"{}")

@@ -133,7 +133,7 @@ def _one(lab: str, plan: Plan, backend: str, interruption: Interruption, quiet: 
             tell(f"{at:6.2f} s  {each.error or each.action['text']}")
         told["happenings"] = len(result.happenings)
         done = attempt.steps(len(plan.names))
-        if done and (done[-1] // EVERY != told["step"] // EVERY or attempt.ended):
+        if done and done[-1] != told["step"] and (done[-1] // EVERY != told["step"] // EVERY or attempt.ended):
             at, took = attempt.ends[done[-1]], attempt.ends[done[-1]] - attempt.begins[done[-1]]
             zero = summary.zero_ns(result)
             loss = attempt.losses[done[-1]]

@@ -33,8 +33,8 @@ def steps_of(result: JobResult) -> list[Step]:
 
 
 def restarts(result: JobResult) -> list[dict[str, Any]]:
-    """What each death cost: `repeated` steps, and `seconds` from the last step before it until the job was as far again
-    (None: it never was)."""
+    """What each death cost: `repeated` steps, and `seconds` from the last step before it, or from the death before,
+    until the job was as far again, or had died anew (None: it was not started again); together all that was lost."""
     found = []
     ranks = len(result.plan.names)
     reached, last_ns = 0, zero_ns(result)
@@ -43,7 +43,7 @@ def restarts(result: JobResult) -> list[dict[str, Any]]:
             reached, last_ns = mine[-1], attempt.ends[mine[-1]]
         if attempt.ended == "done":
             break
-        again = _reached(following, reached + 1, ranks)
+        again = None if following is None else _beyond(following, reached, ranks)
         found.append(
             {
                 "ended": attempt.ended,
@@ -56,14 +56,17 @@ def restarts(result: JobResult) -> list[dict[str, Any]]:
                 "seconds": None if again is None else (again - last_ns) / 1e9,
             }
         )
+        last_ns = last_ns if again is None else again
     return found
 
 
-def _reached(attempt: Attempt | None, number: int, ranks: int) -> int | None:
-    """When an attempt began the step of a number."""
-    if attempt is None or attempt.counts.get(number, 0) < ranks:
-        return None
-    return attempt.begins[number]
+def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
+    """When an attempt began the step behind the one of a number, or ended without."""
+    return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    return {"count": len(seconds)} | {name: steps.statistic(seconds, name) for name in steps.STATISTICS}
 
 
 def document(result: JobResult) -> dict[str, Any]:
@@ -72,9 +75,7 @@ def document(result: JobResult) -> dict[str, Any]:
     times = {}
     for during in steps.DURING:
         if seconds := [each.seconds for each in steps.chosen(rows, during)]:
-            times[during] = {"count": len(seconds)} | {
-                name: steps.statistic(seconds, name) for name in steps.STATISTICS
-            }
+            times[during] = _spread(seconds)
     losses = {number: loss for attempt in result.attempts for number, loss in attempt.losses.items()}
     reduced = [each / 1e9 for attempt in result.attempts for each in attempt.all_reduce_ns]
     span = (max((each.end_ns for each in rows), default=zero) - zero) / 1e9
@@ -89,11 +90,7 @@ def document(result: JobResult) -> dict[str, Any]:
         "loss": sorted(losses.items()),
         "reached": reached,
         "times": times,
-        "operations": {
-            "all_reduce": {"count": len(reduced)} | {name: steps.statistic(reduced, name) for name in steps.STATISTICS}
-        }
-        if reduced
-        else {},
+        "operations": {"all_reduce": _spread(reduced)} if reduced else {},
         "seconds": span,
         "unit": result.unit,
         "per_second": reached * result.per_step / span if span > 0 else 0.0,

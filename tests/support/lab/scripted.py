@@ -1,0 +1,111 @@
+"""Ranks of a training job that do as a test says, in the place of processes; a session whose clock is the test's."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from mrc_control.faults.action import Action
+
+
+class Failures:
+    """What is broken, by target."""
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+
+    def check(self, action: Action) -> Action:
+        return action
+
+    def perform(self, session: object, action: Action) -> None:
+        (self.broken.add if action.verb == "fail" else self.broken.discard)(action.target)
+
+
+class Clock:
+    """A session: time passes when ranks are asked for their events."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+        self.failures = Failures()
+        self.state = SimpleNamespace(uid=0, gid=0)
+
+    def now_ns(self) -> int:
+        return self.now
+
+
+class Scripted:
+    """All ranks of an attempt: a step takes `STEP_NS`, three times that while something is broken; with the backend
+    `roce` they die of it. `made` has every attempt's settings."""
+
+    STEP_NS = 100_000_000
+    made: list[dict[str, Any]] = []
+    reached = 0
+
+    def __init__(
+        self, session: Clock, names: Sequence[str], backend: str, store: pathlib.Path, settings: Mapping[str, Any]
+    ) -> None:
+        self.session, self.names, self.backend, self.settings = session, list(names), backend, dict(settings)
+        Scripted.made.append(self.settings)
+        kept = Scripted.reached // settings["checkpoint_every"] * settings["checkpoint_every"]
+        self.step = kept if settings["resume"] else 0
+        self.phase = "ready"
+        self.limit = settings["steps"]
+        self.held = False
+        self.orders = 0
+        self.ended = False
+
+    def tell(self, rank: int, **document: Any) -> None:
+        if "hold" in document:
+            self.held = True
+        if "stop_after" in document:
+            self.limit, self.held = document["stop_after"], False
+        if not document and rank == 0:
+            self.phase = {"ready": "connect", "waits": "go"}[self.phase]
+
+    def tell_all(self, **document: Any) -> None:
+        for rank in reversed(range(len(self.names))):
+            self.tell(rank, **document)
+
+    def _all(self, **event: Any) -> list[tuple[int, dict[str, Any]]]:
+        return [(rank, dict(event)) for rank in range(len(self.names))]
+
+    def events(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
+        self.session.now += 10_000_000
+        if self.phase == "ready":
+            return [] if self.orders else self._once(self._all(event="ready"))
+        if self.phase == "connect":
+            self.phase = "waits"
+            return self._all(event="connected", step=self.step, unit="samples", per_step=64)
+        if self.phase != "go" or self.ended:
+            return []
+        if self.held:
+            self.held = False
+            return [(0, {"event": "held", "step": self.step})]
+        if self.limit is not None and self.step >= self.limit:
+            self.ended = True
+            return self._all(event="done", step=self.step, accuracy=0.9)
+        broken = bool(self.session.failures.broken)
+        if broken and self.backend == "roce":
+            self.ended = True
+            return [
+                (1, {"event": "error", "text": "RuntimeError: retry exceeded"}),
+                (2, {"event": "gone", "text": "9"}),
+            ]
+        begin = self.session.now
+        self.session.now += self.STEP_NS * (3 if broken else 1)
+        self.step += 1
+        Scripted.reached = max(Scripted.reached, self.step)
+        told = {"event": "step", "step": self.step, "begin_ns": begin, "loss": 2.0 / self.step}
+        return [
+            (rank, told | {"end_ns": self.session.now - rank, "all_reduce_ns": [5_000_000] if rank == 0 else []})
+            for rank in range(len(self.names))
+        ]
+
+    def _once(self, events: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
+        self.orders = 1
+        return events
+
+    def end(self) -> None:
+        self.ended = True
