@@ -48,6 +48,12 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
+    (r"mrclab train .*", "needs PyTorch and a lab on the real clock", "tests/lab/test_train_real.py"),
+    (
+        r"mrclab perf .*--backend (torch|gloo)",
+        "needs PyTorch and a lab on the real clock",
+        "tests/lab/test_train_real.py",
+    ),
     (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
