@@ -10,6 +10,7 @@ import pytest
 
 from mrc_control.lab import lifecycle, policies
 from mrc_control.lab.policies import PolicyRefused
+from mrc_control.lab.rundir import RunError
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
 from support.lab import users
@@ -99,7 +100,8 @@ def test_a_lab_keeps_what_was_trusted(lab: Topology, tmp_path: pathlib.Path, mon
     """Copies beside the copy of its file, which later commands take without being told again."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     kept = tmp_path / "run" / "own"
-    kept.mkdir(parents=True, mode=0o700)
+    kept.parent.mkdir(mode=0o700)
+    kept.mkdir(mode=0o700)
     files = policies.read(lab)
     policies.place(files, kept)
     text = policies.copied((tmp_path / "own.yaml").read_text(), files)
@@ -107,6 +109,10 @@ def test_a_lab_keeps_what_was_trusted(lab: Topology, tmp_path: pathlib.Path, mon
     assert up.lab.policies.named == {"congestion": f"{kept}/policies/congestion/own.py:Small"}
     assert up.lab.model_copy(update={"policies": lab.lab.policies}) == lab.lab
     policies.check(up, "real", "mrc")
+    (tmp_path / "run").chmod(0o777)
+    with pytest.raises(RunError, match=r"run is open to others"):
+        policies.check(up, "real", "mrc")
+    (tmp_path / "run").chmod(0o700)
     assert policies.same(lab, up)
     (tmp_path / "own.py").write_text(SMALL_WINDOW + "\n")
     assert not policies.same(lab, up)

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from mrc_control.lab.namespaces import is_machine_root
-from mrc_control.lab.rundir import RunError, base
+from mrc_control.lab.rundir import RunError, base, check_ours
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from p4lite.files import write_whole
@@ -61,7 +61,7 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
     hosts = [kind for kind in HOST_KINDS if kind in named]
     if hosts and transport != "mrc":
         raise PolicyRefused(f"policies.{hosts[0]} is of MRC; the transport is {transport}: leave it out")
-    if not named or clock == "virtual" or _are_copies(topology):
+    if not named or clock == "virtual":
         return
     kind, reference = next(iter(named.items()))
     if is_machine_root():
@@ -69,6 +69,8 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
             f"policies.{kind}: {reference}: on the real clock root runs no code that a file names; "
             "use --clock virtual, or an ordinary user's --trust-code"
         )
+    if _are_copies(topology):
+        return
     if not trust_code:
         raise PolicyRefused(
             f"policies.{kind}: {reference}: on the real clock agents run no code that a file names unless you say so; "
@@ -78,8 +80,14 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
 
 
 def _are_copies(topology: Topology) -> bool:
-    """Whether they are those of a lab that is up: copies in the run directory, made when its user trusted them."""
-    return all(Path(each).is_relative_to(base()) for each in topology.lab.policies.named.values())
+    """Whether they are those of a lab that is up: copies in the run directory, made when its user trusted them.
+
+    Raises:
+        RunError: they are in the run directory's place, which is not ours alone.
+    """
+    return all(Path(each).is_relative_to(base()) for each in topology.lab.policies.named.values()) and check_ours(
+        base()
+    )
 
 
 def read(topology: Topology) -> list[Trusted]:
