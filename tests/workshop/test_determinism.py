@@ -14,7 +14,9 @@ import sys
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from mrc_control.cli import app
 from mrc_control.workshop import exercise, judge, verify
 from mrc_control.workshop.exercise import WorkshopError
 from mrc_topo.shipped import shipped
@@ -74,3 +76,38 @@ def test_where_results_differ_is_told() -> None:
 def test_an_answer_that_is_not_there_is_told() -> None:
     with pytest.raises(WorkshopError, match=r"wrong.yaml: no answer 'solutoin'; there are: starter, solution, "):
         next(verify.trials(exercise.find("1"), only=["solutoin"]))
+
+
+def trial(name: str, passed: bool, holds: bool = True) -> dict[str, object]:
+    return {
+        "name": name,
+        "holds": holds,
+        "text": f"{name}: told",
+        "cpu_s": 1.5,
+        "wall_s": 2.5,
+        "report": {"passed": passed},
+    }
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "told"),
+    [
+        (trial("solution", True), 0, "run 2 of 2: 1 answers; longest: solution   1.5 s CPU   2.5 s"),
+        (trial("solution", False), 1, "solution: run 2 is not like run 1: passed: True, then False"),
+        (trial("solution", True, holds=False), 1, "solution: told"),
+    ],
+    ids=["same", "differs", "wrong"],
+)
+def test_the_command_says_where_runs_differ(
+    second: dict[str, object], code: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [[trial("solution", True)], [second]]
+    monkeypatch.setattr(verify, "repeated", lambda *_: iter(results))
+    done = CliRunner().invoke(app, ["workshop", "verify", "1", "--runs", "2"])
+    assert done.exit_code == code
+    assert " ".join(told.split()) in " ".join(done.output.split())
+
+
+def test_json_is_of_one_run() -> None:
+    with pytest.raises(WorkshopError, match="leave --runs and --hash-seeds out"):
+        CliRunner().invoke(app, ["workshop", "verify", "1", "--runs", "2", "--json"], catch_exceptions=False)
