@@ -17,6 +17,7 @@ from mrc_control.web import metrics
 from mrc_control.web.metrics import FAMILIES, Family
 from mrc_control.web.state import Layout, State, layout_of
 from mrc_topo.labfile import load_lab
+from support.web import LINK, simulating
 
 parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus_client (extra dev)")
 
@@ -187,6 +188,34 @@ def test_a_state_of_another_layout_is_refused() -> None:
     state["links"] = state["links"][1:]
     with pytest.raises(ValueError, match="links"):
         metrics.render(LAYOUT, state)
+
+
+def test_a_simulation_says_all_that_there_is_to_say() -> None:
+    with simulating(speed=0) as view:
+        view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
+        view.ask("fail", target=LINK)
+        state = view.until(
+            lambda state: (
+                bool(state["job"] and state["job"].get("step_ns"))
+                and any(each.get("state") == "cut" for each in state["links"])
+                and all("marked" in each for each in state["switches"])
+                and bool(state["fidelity"])
+            )
+        )
+        layout = view.hub.layout
+        assert layout is not None
+        found = read(metrics.render(layout, state))
+    # RoCE has a rate instead of a window.
+    assert set(FAMILIES) - set(found) == {"mrclab_congestion_rate_bytes_per_second"}
+    place = next(each for each in layout["links"] if each["name"] == LINK)
+    cut = (("plane", str(place["plane"])), ("state", "cut"), ("tier", "fabric"))
+    assert found["mrclab_links"][cut] == 1
+    assert {dict(labels)["state"] for labels in found["mrclab_links"]} == set(metrics.LINK_STATES)
+    assert {dict(labels)["state"] for labels in found["mrclab_evs"]} <= set(metrics.EV_STATES)
+    assert sum(found["mrclab_phase"].values()) == 1
+    assert found["mrclab_failure_in_force"] == {(("kind", "link_down"), ("target", LINK)): 1}
+    load = sum(found["mrclab_host_goodput_bytes_per_second"].values())
+    assert found["mrclab_goodput_bytes_per_second"][()] == pytest.approx(load)
 
 
 # -- what is written about them ---------------------------------------------------------------------------------
