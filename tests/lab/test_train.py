@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from mrc_control.cli import app
+from mrc_control.cli import train as train_verb
 from mrc_control.faults.action import Action
 from mrc_control.pytorch import job, page, ranks, summary
 from mrc_control.pytorch.job import Job, JobResult, Plan
@@ -120,6 +123,36 @@ def test_the_report_is_side_by_side() -> None:
     assert "mrc, something broken" in html
     assert "retry exceeded" in html
     assert f"link down {LINK}" in html
+
+
+def test_the_command_tells_live_and_leaves_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    asked = []
+
+    @contextlib.contextmanager
+    def session_for(lab: str, clock: str, transport: str, progress: object) -> Iterator[Clock]:
+        asked.append((lab, clock, transport))
+        yield Clock()
+
+    monkeypatch.setattr(train_verb, "session_for", session_for)
+    monkeypatch.setattr(train_verb, "RealSession", Clock)
+    monkeypatch.setattr(train_verb, "need_namespaces", lambda: None)
+    monkeypatch.setattr(ranks.importlib.util, "find_spec", lambda name: object())
+    words = ["--backend", "mrc,roce", "--schedule", "training-failures", "--restarts", "0", "-o", str(tmp_path / "out")]
+    done = train(*words)
+    assert asked == [("tiny", "real", "mrc"), ("tiny", "real", "roce")]
+    # RoCE's job died, and was not started again.
+    assert done.exit_code == 1
+    told = done.output
+    assert "mrc: 4 ranks train" in told
+    assert "mrc:   1.0" in told
+    assert "step 10, loss 0.2000, 100 ms" in told
+    assert "roce: died: rank 1 (h1): RuntimeError: retry exceeded" in told
+    assert "roce: the job has died 1 times" in told
+    table = [line.split() for line in told.splitlines()]
+    assert ["ended", "done", "failed"] in table
+    documents = json.loads((tmp_path / "out" / "train.json").read_text())
+    assert [each["backend"] for each in documents] == ["mrc", "roce"]
+    assert "retry exceeded" in (tmp_path / "out" / "report.html").read_text()
 
 
 def train(*words: str) -> Result:
