@@ -14,6 +14,13 @@ import sys
 from mrc_train.orders import Orders, say
 
 
+def plain(error: Exception) -> str:
+    """An error in one line, without the wrappers and the trace that torch's futures put around it."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    inner = text.rpartition("Got the following error when running the callback: ")[2]
+    return inner.partition(" At: ")[0]
+
+
 def main(argv: list[str]) -> int:
     """Entry point."""
     try:
@@ -33,8 +40,7 @@ def main(argv: list[str]) -> int:
         groups.join(config)
         {"train": training, "perf": operations}[config["job"]].run(config, orders)
     except Exception as error:  # noqa: BLE001 - whatever ends a rank is told; the job ends by it
-        text = " ".join(str(error).split())
-        say("error", text=f"{type(error).__name__}: {text}"[:600])
+        say("error", text=plain(error)[:600])
         return 1
     orders.code = 0
     orders.wait()

@@ -17,7 +17,7 @@ from mrc_control.faults.action import Action
 from mrc_control.pytorch import job, page, ranks, summary
 from mrc_control.pytorch.job import Job, JobResult, Plan
 from mrc_control.runs.experiment import ExperimentError
-from support.lab.scripted import Clock, Scripted
+from support.lab.scripted import Clock, Failures, Scripted
 
 NAMES = ["h0", "h1", "h2", "h3"]
 LINK = "p0-t0.0--p0-t1.0"
@@ -69,6 +69,18 @@ def test_a_job_lasts_as_long_as_its_schedule() -> None:
     found = summary.document(go("mrc", steps=1))
     assert found["status"] == "done"
     assert found["seconds"] >= 2.0 + job.SETTLE_S
+
+
+def test_a_busy_machine_does_not_shorten_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    perform = Failures.perform
+
+    def slow(self: Failures, session: Any, action: Action) -> None:
+        perform(self, session, action)
+        session.now += 3_000_000_000 if action.verb == "fail" else 0
+
+    monkeypatch.setattr(Failures, "perform", slow)
+    down, up = go("mrc").happenings
+    assert 0.9e9 < up.at_ns - down.done_ns < 1.5e9
 
 
 def test_roce_dies_and_is_started_again_from_the_checkpoint() -> None:

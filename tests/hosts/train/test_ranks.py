@@ -101,6 +101,16 @@ def test_a_rank_that_is_gone_is_told_by_the_other(tmp_path: pathlib.Path) -> Non
     made[1].process.wait()
 
 
+def test_an_error_is_told_without_torchs_wrappers() -> None:
+    from mrc_train.__main__ import plain
+
+    wrapper = "Got the following error when running the callback: "
+    inner = "RankDeadError: rank 1 (host h1) is dead"
+    wrapped = RuntimeError(f"{wrapper}RuntimeError: {wrapper}{inner}\n\nAt:\n  /x/backend.py(175): _value\n")
+    assert plain(wrapped) == inner
+    assert plain(ValueError("two\nlines")) == "ValueError: two lines"
+
+
 def test_a_text_and_its_model() -> None:
     from mrc_train import models
 
