@@ -34,7 +34,7 @@ STRANGER = "stranger"
 EXPERIMENT = {
     "simulated_s": "time on the lab's clock from the first start to the last end, s",
     "goodput_bps": "payload placed at all responders, bit/s, mean over the run",
-    "goodput_share": "the same over what the receiving hosts' links carry",
+    "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
     "iteration_s": "time of one iteration over all ranks, s",
     "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s",
     "iterations": "of the rank that did fewest",

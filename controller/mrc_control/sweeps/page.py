@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mrc_control.results import look
 from mrc_control.sweeps import curves, measure, store
 from mrc_control.sweeps.curves import Chart
 from mrc_control.sweeps.plan import Plan
@@ -23,11 +24,12 @@ MOST_RUNS = 2000
 SIZE = (7.0, 3.6)
 
 STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-svg { width: 100%; max-width: 46rem; height: auto } table { border-collapse: collapse; font-size: 13px }
-td, th { text-align: left; padding: .15rem .8rem .15rem 0; vertical-align: top; border-bottom: 1px solid #ddd }
-tr:target { background: #fff3c4 } .bad { color: #b00020 } code { font-size: 13px } td.n { text-align: right }
+svg { width: 100%; max-width: 46rem; height: auto } table, code { font-size: 13px }
+tr:target { background: var(--warn-paper) }
 """
+#: Of the look's series (Okabe and Ito's), with dashes and marks from the ninth on.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a5a00", "#4b4bb8", "#7f7f7f")
+DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
 
 
 def write(folder: pathlib.Path, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> pathlib.Path:
@@ -54,16 +56,15 @@ def render(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
     told = f'<p class="bad">{missing} runs are not done yet.</p>' if missing else ""
     listed = rows if all_listed else [row for row in rows if row["status"] != measure.GOOD]
     head = "The runs" if all_listed else "The runs that are not good (sweep.csv has all)"
-    return (
-        "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
-        f"<title>mrclab sweep: {_text(sweep.title)}</title><style>{STYLE}</style></head><body>\n"
+    verb = "run" if plan.base.kind == "experiment" else "compare"
+    body = (
         f"<h1>{_text(sweep.title)}</h1>\n<p>{_text(counts)}; {len(bad)} of them not good. Means over seeds with their "
         "95 % confidence intervals (Student's t); a dot is one run and leads to it. A run by itself, in this folder: "
-        "<code>mrclab sweep repeat . RUN</code>, with <code>-o DIR</code> its files for <code>mrclab "
-        f"{'run' if plan.base.kind == 'experiment' else 'compare'}</code>.</p>{told}\n{''.join(parts)}"
-        f"<h2>{head}</h2>\n{_runs(plan, listed, made)}"
-        f"<p>Sources of mrclab: <code>{_text(plan.software[:16])}</code></p>\n</body></html>\n"
+        f"<code>mrclab sweep repeat . RUN</code>, with <code>-o DIR</code> its files for <code>mrclab {verb}</code>."
+        f"</p>{told}\n{''.join(parts)}<h2>{head}</h2>\n{_runs(plan, listed, made)}"
+        f"<p>Sources of mrclab: <code>{_text(plan.software[:16])}</code></p>\n"
     )
+    return look.page(f"mrclab sweep: {sweep.title}", body, rules=STYLE)
 
 
 def _text(value: object) -> str:
@@ -136,9 +137,15 @@ def _svg(number: int, chart: Chart, dots: bool) -> str:
             # Beside each other, where an interval would hide another.
             if not chart.numeric:
                 xs = [x + 0.08 * (at - (len(chart.curves) - 1) / 2) for x in xs]
+            style = {
+                "color": COLOURS[at % 8],
+                "linestyle": DASHES[at // 8 % 4],
+                "marker": MARKS[at % 8],
+                "linewidth": 1.2,
+            }
             halves = [spot.half or 0.0 for spot in known]
             means = [spot.mean for spot in known]
-            bars = plot.errorbar(xs, means, yerr=halves, label=name, marker="o", markersize=3, capsize=3, linewidth=1.2)
+            bars = plot.errorbar(xs, means, yerr=halves, label=name, markersize=3, capsize=3, **style)
             if dots:
                 points = [(x, value, run) for x, spot in zip(xs, known, strict=True) for value, run in spot.runs]
                 if points:

@@ -108,7 +108,8 @@ def on_dask(client: Any) -> Executor:
             return client.submit(measure.perform, plan.task(run), key=key, pure=False)
 
         ahead = max(LEAST_AHEAD, AHEAD * sum(client.nthreads().values()))
-        futures = as_completed([submit(run) for run in itertools.islice(waiting, ahead)])
+        first = [submit(run) for run in itertools.islice(waiting, ahead)]
+        futures = as_completed(first, loop=client.loop)
         try:
             for future in futures:
                 run = at.pop(future.key)
