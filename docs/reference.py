@@ -30,6 +30,8 @@ from mrc_control.cli import app
 from mrc_control.faults.kinds import KINDS
 from mrc_control.runs.compare import Comparison
 from mrc_control.runs.experiment import Experiment
+from mrc_control.sweeps.cluster import ClusterSpec
+from mrc_control.sweeps.spec import Range, Sweep
 from mrc_control.workshop.exercise import known, load
 from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema
@@ -162,7 +164,7 @@ numbers of bits per second, nanoseconds and bytes.
 
 
 def experiment_file() -> str:
-    """Every key of an experiment, a comparison and a schedule of chaos."""
+    """Every key of an experiment, a comparison, a sweep and a schedule of chaos."""
     head = """# Experiment file
 
 Made from the schemas that read the files. What the keys mean together, and what a run writes:
@@ -182,6 +184,10 @@ Made from the schemas that read the files. What the keys mean together, and what
     ]
     lines += table(["kind", "what happens", "to", "settings"], rows)
     lines += ["## Comparisons", "", *_models(Comparison, "A comparison", 3)]
+    lines += ["## Sweeps", "", "What the keys mean together: [Sweeps](../sweeps.md).", ""]
+    lines += _models(Sweep, "A sweep", 3)
+    lines += ["### A span of a grid", "", *_models(Range, "A span of a grid", 3)[2:]]
+    lines += ["## Clusters", "", *_models(ClusterSpec, "A cluster", 3)]
     lines += ["## Schedules of chaos", "", *_models(Schedule, "A schedule", 3)]
     return head + "\n".join(lines)
 

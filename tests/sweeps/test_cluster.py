@@ -26,6 +26,8 @@ from mrc_control.sweeps.spec import load_sweep
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
 #: Of the test of kills; 500 of them are a few minutes.
 RUNS = int(os.environ.get("MRCLAB_SWEEP_RUNS", "24"))
+#: Seconds that a busy machine may take for them.
+PATIENCE = 600 + 4 * RUNS
 
 needs_dask = pytest.mark.skipif(
     not cluster.have_dask() or not store.has_parquet(), reason="Dask is not installed (extra `cluster`)"
@@ -41,7 +43,7 @@ def results(folder: pathlib.Path) -> dict[str, bytes]:
 
 def sweep(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, "sweep", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def going(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[st
 
 def wait_for(number: int, folder: pathlib.Path, process: subprocess.Popen[str]) -> None:
     """Until so many runs are kept."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + PATIENCE
     while len(list((folder / store.RUNS).glob("*.json"))) < number:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until

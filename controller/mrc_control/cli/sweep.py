@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -73,7 +74,7 @@ def run(
     """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
     source = load_sweep(name)
     _check_options(workers, scheduler, cluster_file, dashboard)
-    error = Console(stderr=True)
+    error = Console(file=sys.stderr)  # this one, whatever a run prints to meanwhile
     total = design.count(source)
     with interruptible():
         with error.status(f"checking {total} runs") as status:

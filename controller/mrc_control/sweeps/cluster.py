@@ -159,6 +159,7 @@ def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Ite
 
     if dashboard and importlib.util.find_spec("bokeh") is None:
         raise ExperimentError("--dashboard needs bokeh: pip install bokeh")
+    _quiet()
     quiet: dict[str, Any] = (
         {} if dashboard else {f"distributed.{each}.http.routes": [] for each in ("scheduler", "worker")}
     )
@@ -195,7 +196,7 @@ def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
     shown = printable(address)
     if not address.startswith(("tcp://", "tls://")):
         raise ExperimentError(f"--scheduler {shown}: an address as Dask has them, tcp://HOST:8786 or tls://HOST:8786")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _quiet()
     try:
         client = Client(address, timeout=REACHED_S, security=_security(tls), set_as_default=False)
     except (OSError, ValueError, RuntimeError, TypeError) as error:
@@ -209,6 +210,12 @@ def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
             text = f"it has no workers after {WORKERS_S:.0f} s; start some (`dask worker {shown}`)"
             raise ExperimentError(f"--scheduler {shown}: {text}") from error
         yield client
+
+
+def _quiet() -> None:
+    """What Dask and asyncio log of connections that end is told by us, in a line."""
+    for name in ("distributed", "asyncio", "tornado"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _security(tls: TlsFiles | None) -> Any:
@@ -248,6 +255,7 @@ def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
         kind = getattr(importlib.import_module(offer.module), offer.name)
     except (ImportError, AttributeError) as error:
         raise ExperimentError(f"{shown}: kind {spec.kind} needs more: {offer.install}") from error
+    _quiet()
     options = dict(spec.options)
     if spec.tls is not None:
         options["security"] = _security(spec.tls)

@@ -207,6 +207,7 @@ def _content(source: Source) -> dict[str, Any]:
     if isinstance(given, dict):
         # What is swept may be missing here, or be wrong until it is set: each point is checked as a whole.
         return {"name": sweep.name, "title": sweep.title, **given}
+    assert given is not None  # as the file's model has it
     if sweep.kind == "experiment":
         path = find_file(_beside(source, given), known_experiments(), "experiment.yaml", "experiment")
         made: Model = load_experiment(str(path))

@@ -118,26 +118,26 @@ class Sweep(Model):
 
     name: Name
     title: Title
-    experiment: Any = None
-    comparison: Any = None
-    lab: Any = None
+    experiment: str | dict[str, Any] | None = None
+    comparison: str | dict[str, Any] | None = None
+    lab: str | dict[str, Any] | None = None
     set: dict[str, Any] = {}
     grid: dict[str, Any] = {}
     cases: Annotated[list[dict[str, Any]], Field(max_length=MAX_RUNS)] = []
     hypercube: Hypercube | None = None
-    seeds: Any = 1
+    seeds: int | list[int] = 1
     repetitions: Annotated[int, Field(ge=1, le=10**9)] = 1
     may_fail: bool = False
     plots: Annotated[list[Plot], Field(max_length=64)] = []
 
-    @field_validator("experiment", "comparison", "lab")
+    @field_validator("experiment", "comparison", "lab", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
         if value is not None and not isinstance(value, str | dict):
             raise ValueError("a name, a file or a mapping belongs here")
         return value
 
-    @field_validator("seeds")
+    @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
         several = value if isinstance(value, list) else [value]
