@@ -214,8 +214,12 @@ def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
 
 def _quiet() -> None:
     """What Dask and asyncio log of connections that end is told by us, in a line."""
-    for name in ("distributed", "asyncio", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    import distributed  # noqa: F401 - gives each of its loggers a level
+
+    names = {"distributed", "asyncio", "tornado", *logging.root.manager.loggerDict}
+    for name in names:
+        if name.partition(".")[0] in ("distributed", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _security(tls: TlsFiles | None) -> Any:
