@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mrc_control.results import analysis, performance, verdict
 from mrc_control.results.recording import Recording
 from mrc_control.runs import compare, execute, sources
@@ -33,7 +35,7 @@ STRANGER = "stranger"
 #: Columns of a run of an experiment, and what they are. What a run does not have is null.
 EXPERIMENT = {
     "simulated_s": "time on the lab's clock from the first start to the last end, s",
-    "goodput_bps": "payload placed at all responders, bit/s, mean over the run",
+    "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
     "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
     "iteration_s": "time of one iteration over all ranks, s",
     "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s",
@@ -153,7 +155,7 @@ def _experiment(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
         result = execute.run_on(session, experiment, None, recording)
         document = result.document()
         judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
-        found = _numbers(document, session.topology, judged)
+        found = _numbers(document, session.topology, judged, experiment.workload.duration)
         found["iteration_s"] = _finite(seconds_per_iteration(result))
     failures = list(document["failures"])
     failures += [
@@ -164,7 +166,9 @@ def _experiment(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
     return [{key: found.get(key) for key in EXPERIMENT}], failures[0] if failures else ""
 
 
-def _numbers(document: Mapping[str, Any], topology: Topology, judged: verdict.Verdict) -> dict[str, float | None]:
+def _numbers(
+    document: Mapping[str, Any], topology: Topology, judged: verdict.Verdict, duration: float | None
+) -> dict[str, float | None]:
     progress = list(document["progress"].values())
     busy = [each for each in progress if each["takes_part"]]
     seconds = _seconds(document, busy)
@@ -182,6 +186,8 @@ def _numbers(document: Mapping[str, Any], topology: Topology, judged: verdict.Ve
         found[key] = sum(each[key] for each in ends)
     if seconds > 0:
         rate = 8 * sum(each["delivered_bytes"] for each in ends) / seconds
+        if duration is not None:  # the ranks end together some time after it
+            rate = float(analysis.goodput_bps(document, np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(document["ranks"]))}
     for key, half in (("spurious_losses", "requestor"), ("sacks_sent", "responder"), ("out_of_order", "responder")):
         found[key] = _counted(document, half, key)
