@@ -284,14 +284,58 @@ def test_a_report_can_be_made_again_from_what_was_kept(outcome: Run, text: str) 
     assert report.render(outcome.document, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
 
 
+#: What a reader does with a chart and a moment; what comes of it is left in the page.
+READER = """
+const said = {}, chart = document.querySelector("#planes"), svg = chart.querySelector(":scope > svg");
+const press = key => svg.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const box = () => svg.querySelector(".area").getAttribute("viewBox");
+const key = chart.querySelector(".key"), whole = box();
+press("ArrowRight");
+said.tip = chart.querySelector(".tip").innerText;
+key.click();
+said.hidden = [key.getAttribute("aria-pressed"), chart.querySelectorAll(".curve.off").length];
+press("ArrowRight");
+said.tipWithout = chart.querySelector(".tip").innerText;
+key.click();
+said.shown = chart.querySelectorAll(".curve.off").length;
+press("+");
+said.zoomed = box() !== whole;
+said.others = document.querySelector("#evs .area").getAttribute("viewBox").split(" ")[0] !== "0";
+said.button = chart.querySelector(".whole").hidden;
+chart.querySelector(".whole").click();
+said.again = box() === whole;
+const moment = document.querySelector(".moment"), play = moment.querySelector("button");
+const line = moment.querySelector("input");
+const before = moment.querySelector(".now").textContent;
+line.value = line.max; line.dispatchEvent(new Event("input"));
+said.moved = moment.querySelector(".now").textContent !== before;
+play.click();
+said.playing = [play.textContent, line.value];
+play.click();
+said.paused = play.textContent;
+document.body.dataset.said = JSON.stringify(said);
+"""
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here: `make setup-web` installs one")
-def test_a_browser_draws_the_moments_and_loads_nothing(outcome: Run, tmp_path: pathlib.Path) -> None:
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
-    command += ["--window-size=1280,9000", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr"]
-    page = outcome.folder / "report.html"
-    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120)
-    assert done.stdout.count('class="now">') == 3
+def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Run, tmp_path: pathlib.Path) -> None:
+    page = tmp_path / "page.html"
+    text = (outcome.folder / "report.html").read_text()
+    page.write_text(text.replace("</body>", f"<script>{{{READER}}}</script></body>"))
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command += ["--window-size=1280,2000", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr"]
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=180)
     shown = re.findall(r'class="now">([\d.]+ s \(.[\d.]+ s\): [^<]*)', done.stdout)
     assert len(shown) == 3, done.stdout[-2000:]
     assert "Uncaught" not in done.stderr
     assert re.search(r'class="link l\d down"', done.stdout)
+    found = re.search(r'data-said="([^"]*)"', done.stdout)
+    assert found
+    said = json.loads(html.unescape(found[1]))
+    assert re.search(r"^[\d.]+ s\s+plane 0\s+[\d.]+ Mb/s\s+plane 1\s+[\d.]+ Mb/s$", said.pop("tip"))
+    assert "plane 0" not in said["tipWithout"]
+    assert "plane 1" in said.pop("tipWithout")
+    assert said == {
+        "hidden": ["false", 1], "shown": 0, "zoomed": True, "others": True, "button": False, "again": True,
+        "moved": True, "playing": ["pause", "0"], "paused": "play",
+    }  # fmt: skip
