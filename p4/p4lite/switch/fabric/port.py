@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import ipaddress
@@ -29,9 +30,10 @@ from p4lite.switch.fabric.values import (
 )
 
 PLAIN = LinkSettings()
-#: Of <linux/in.h>, which `socket` does not have.
+#: Of <linux/in.h> and <asm-generic/socket.h>, which `socket` does not have.
 IP_MTU_DISCOVER, IP_PMTUDISC_DONT = 10, 0
-#: Bytes that a burst may take in the kernel; it grants what its limits allow.
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
+#: Bytes that a burst may take in the kernel; without rights it grants what its limits allow.
 TUNNEL_BUFFER = 4 << 20
 #: What C counts under the same names.
 _QUEUE_COUNTS = tuple(each.name for each in fields(QueueStats) if each.name != "priority")
@@ -78,8 +80,10 @@ def tunnel_socket(local: str, peer: str) -> socket.socket:
         raise ValueError(f"{local} and {peer} are not of one family")
     made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
-        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        for option, beyond_limits in ((socket.SO_RCVBUF, SO_RCVBUFFORCE), (socket.SO_SNDBUF, SO_SNDBUFFORCE)):
             made.setsockopt(socket.SOL_SOCKET, option, TUNNEL_BUFFER)
+            with contextlib.suppress(PermissionError):
+                made.setsockopt(socket.SOL_SOCKET, beyond_limits, TUNNEL_BUFFER)
         if family == socket.AF_INET:
             # Frames are longer than what many networks carry: fragments are right, a black hole is not.
             made.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
