@@ -70,6 +70,8 @@ def told(ranks: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
         ("ring_all_reduce", {"size_bytes": 300_000, "iterations": 3}, 1, 3 * 300_000),
         ("all_to_all", {"block_bytes": 100_001, "iterations": 2}, 4, 2 * 2 * 100_001),
         ("write_bw", {"message_bytes": 1_000_003, "iterations": 4, "source": 0, "target": 2}, 3, 4 * 1_000_003),
+        # Computation on the clock of the machine: 3 steps of 4 ms.
+        ("training", {"gradient_bytes": 60_000, "compute_us": 4000, "iterations": 3}, 2, 180_000),
     ],
 )
 def test_every_byte_is_verified(workload: str, params: dict[str, Any], streams: int, verified: int) -> None:
