@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -244,6 +247,17 @@ def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
                 each.wait()
     finally:
         at_once(2, lambda rank: ours[rank].shutdown())
+
+
+@pytest.mark.parametrize("order", ["import mrc_torch, torch", "import torch, mrc_torch"])
+def test_the_backend_is_known_whoever_is_imported_last(order: str) -> None:
+    """In the first order by torch itself, of what is installed."""
+    if order.startswith("import mrc_torch") and not importlib.metadata.entry_points(group="torch.backends", name="mrc"):
+        pytest.skip("this installation of mrclab is older than its entry point; pip install -e .")
+    code = f"{order}\nfrom torch.distributed import Backend\nprint(Backend.backend_capability[Backend.MRC])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['cpu']\n"
+    assert done.stderr == ""
 
 
 def test_what_cannot_be_sent_is_refused(groups: Groups) -> None:
