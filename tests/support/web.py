@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mrc_control.runs.experiment import Experiment
+from mrc_control.web import metrics
 from mrc_control.web.hub import Hub
+from mrc_control.web.serve import Serving, serving
+from mrc_control.web.server import Server
 from mrc_control.web.simulation import SimulationView
 from mrc_control.web.state import State
 
@@ -108,3 +111,10 @@ def simulating(
         finally:
             made.stop()
             view.view.close()
+
+
+@contextlib.contextmanager
+def served(hub: Hub) -> Iterator[Serving]:
+    """A server of a hub on a port of its own."""
+    with serving(Server(hub, metrics=metrics.render), "127.0.0.1", 0) as made:
+        yield made

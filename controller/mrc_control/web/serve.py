@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -116,10 +117,13 @@ class Serving:
 
     def start(self) -> None:
         """Begins to serve."""
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._thread.start()
 
     def stop(self) -> None:
         """Ends, with a word to every page."""
+        # Streams that are cut off are no errors of the server's.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._server.should_exit = True
         self._thread.join(STOP_S)
         self._socket.close()
