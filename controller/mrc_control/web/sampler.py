@@ -36,6 +36,8 @@ from p4lite.switch.targetapi.client import DeviceStats, FabricInfo, SwitchInfo, 
 
 #: Of a core, for each of hosts, ports, truth and counters.
 SHARE: Final = 0.02
+#: CPU time that an answer takes the lab, beside what asking takes here (`python -m benchmarks web`).
+ANSWERS: Final = 2.0
 SAMPLE_S: Final = 0.1
 TRUTH_S, FOUND_S, FIDELITY_S, HARM_S = 0.5, 0.5, 2.0, 1.0
 #: A host that did not answer is asked again after this.
@@ -51,25 +53,45 @@ _FAILURE_DROPS: Final = ("link_down", "loss", "burst_loss", "blackhole", "not_ru
 class Budget:
     """Says when a look is due: not before `least_s` since the last one, nor before it has been paid for.
 
+    What a look costs the lab is taken for `ANSWERS` times the CPU time that asking took here. The wall's time would not
+    do: on a busy machine a look is long and costs no more.
+
     Args:
-        share: of the wall's time that looks may take; 0: as much as they like.
+        share: of a core that looks may take; 0: as much as they like.
+        clock, cpu: seconds of the wall's clock, and CPU time of this thread.
     """
 
-    def __init__(self, least_s: float, share: float = SHARE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        least_s: float,
+        share: float = SHARE,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
         self.least_s = least_s
         self.share = share
         self.clock = clock
+        self.cpu = cpu
         self._next = 0.0
+        self._began = (0.0, 0.0)
 
     def due(self) -> bool:
         """Whether it is time."""
         return self.clock() >= self._next
 
-    def spend(self, began: float) -> None:
-        """A look that began then has ended."""
-        now = self.clock()
-        paid = (now - began) / self.share if self.share else 0.0
-        self._next = max(began + self.least_s, now + paid - (now - began))
+    def begin(self) -> None:
+        """A look begins."""
+        self._began = (self.clock(), self.cpu())
+
+    def spend(self) -> None:
+        """It has ended."""
+        began, before = self._began
+        cost = ANSWERS * (self.cpu() - before)
+        self._next = began + max(self.least_s, cost / self.share if self.share else 0.0)
+
+    def wait(self, seconds: float) -> None:
+        """The next look is not due before so long."""
+        self._next = self.clock() + seconds
 
     def hurry(self) -> None:
         """The next look is due now."""
@@ -193,14 +215,14 @@ class Sampler:
         """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
         if not budget.due():
             return
-        began = budget.clock()
+        budget.begin()
         try:
             look()
         except LOST as error:
             if look == self._look_at_ports:
                 self.problem = self.problem or f"the fabric does not answer: {error}"
         finally:
-            budget.spend(began)
+            budget.spend()
 
     def _note(self, what: str, text: str, element: str = "") -> None:
         self.log.add(self.session.now_ns() - self.began_ns, what, text, element)
@@ -414,7 +436,8 @@ class Sampler:
                 self.problem = self.problem or f"the lab is gone: {death.text()}"
         if frozen and not self.problem and set(frozen) - set(self.session.hosts):
             # Whoever asks what is frozen waits until it goes on.
-            self._fabric_budget.spend(time.monotonic() + HARM_S)
+            self._fabric_budget.wait(2 * HARM_S)
+            self._truth_budget.wait(2 * HARM_S)
 
     def _look_at_fidelity(self) -> None:
         if self._frozen:

@@ -112,6 +112,8 @@ export class Curves {
     ctx.save();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     const [low, high] = [plot.scales.x.min, plot.scales.x.max];
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     let right = -Infinity;
     const line = (at, colour, dash, words) => {
       const seconds = at / 1e9;
@@ -128,6 +130,10 @@ export class Curves {
       // At the right edge the words stand before their line.
       const from = x + wide > bbox.left + bbox.width ? x - wide : x + 3 * devicePixelRatio;
       if (words && from > right) {
+        ctx.setLineDash([]);
+        ctx.lineWidth = 4 * devicePixelRatio;
+        ctx.strokeStyle = css("--paper");
+        ctx.strokeText(words, from, bbox.top + 11 * devicePixelRatio);
         ctx.fillStyle = colour;
         ctx.fillText(words, from, bbox.top + 11 * devicePixelRatio);
         right = from + wide;

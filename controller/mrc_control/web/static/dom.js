@@ -25,8 +25,15 @@ export class Facts {
     this.values = new Map();
   }
 
+  /** Without a value (null) the pair goes. */
   set(name, value) {
     let place = this.values.get(name);
+    if (value === null) {
+      place?.previousSibling.remove();
+      place?.remove();
+      this.values.delete(name);
+      return;
+    }
     if (place === undefined) {
       place = el("dd");
       this.values.set(name, place);

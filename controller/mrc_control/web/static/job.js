@@ -85,13 +85,15 @@ export class JobPanel {
     text(this.title, job.name === job.workload || !job.schedule?.length ? job.workload : `${job.name}: ${job.workload}`);
     const { facts } = this;
     facts.set("state", job.running ? `runs for ${seconds(Math.max(state.t_ns - job.began_ns, 0))}` : "ended");
-    if (job.verdict) facts.set(job.running ? "verdict so far" : "verdict", job.verdict);
-    if (job.iterations !== undefined) facts.set("iterations", count(job.iterations));
-    if (job.step_ns) facts.set("time of a step", span(job.step_ns));
-    if (job.bytes_verified !== undefined) facts.set("verified", `${bytes(job.bytes_verified)}, ${count(job.mismatches)} wrong`);
+    facts.set("verdict so far", job.running && job.verdict ? job.verdict : null);
+    facts.set("verdict", !job.running && job.verdict ? job.verdict : null);
+    facts.set("iterations", job.iterations === undefined ? null : count(job.iterations));
+    facts.set("time of a step", job.step_ns ? span(job.step_ns) : null);
+    facts.set("verified", job.bytes_verified === undefined ? null : `${bytes(job.bytes_verified)}, ${count(job.mismatches)} wrong`);
     facts.set("hosts", job.hosts.length > 8 ? `${job.hosts.length}` : job.hosts.join(", "));
     const next = (job.schedule ?? []).find((each) => each.t_ns > state.t_ns);
-    if (job.schedule?.length) facts.set("next", next ? `${next.text}, in ${seconds(next.t_ns - state.t_ns)}` : "nothing more is scheduled");
+    facts.set("next", !job.schedule?.length ? null
+      : next ? `${next.text}, in ${seconds(next.t_ns - state.t_ns)}` : "nothing more is scheduled");
     text(this.failures, (job.failures ?? []).slice(0, 3).join("; "));
   }
 }

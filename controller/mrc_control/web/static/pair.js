@@ -23,7 +23,7 @@ export class PairPanel {
     for (const select of [this.source, this.destination]) select.addEventListener("change", () => this.change());
     place.replaceChildren(
       el("div", { class: "row" }, el("label", {}, "from ", this.source), el("label", {}, "to ", this.destination)),
-      this.note, this.facts.node, this.table, this.detail,
+      this.note, this.facts.node, this.detail, this.table,
       el("p", { class: "hint" }, "G good, S skipped once, B assumed bad, D denied; filled: active, hollow: in reserve; "
         + "black frame: in flight just now. Point at one, or press it, to see its way."),
     );

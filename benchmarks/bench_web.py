@@ -1,0 +1,258 @@
+"""What the live view costs: a lab's agents and fabric while somebody looks, and a browser's work for one update.
+
+A ring goes on over a lab (`MRCLAB_LAB`, default) on the real clock, with and without a view in turn, `MRCLAB_RUNS` (3)
+times `MRCLAB_SECONDS` (10) each. The page's part needs `make setup-web`; it is of a lab of 24 switches whose every link
+changes with every update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from mrc_control.lab import lifecycle
+from mrc_control.lab.rundir import RunDir
+from mrc_control.runs.experiment import Experiment, ExperimentError
+from mrc_control.runs.runner import Run
+from mrc_control.runs.workload import WorkloadSpec
+from mrc_control.session.real import RealSession
+from mrc_control.web.hub import Hub
+from mrc_control.web.lab import LabView
+from mrc_control.web.serve import Serving, serving
+from mrc_control.web.server import Server
+from mrc_control.web.state import State, layout_of
+from mrc_topo.labfile import load_lab
+
+LAB = os.environ.get("MRCLAB_LAB", "default")
+RUNS = int(os.environ.get("MRCLAB_RUNS", "3"))
+SECONDS = float(os.environ.get("MRCLAB_SECONDS", "10"))
+UPDATES = 200
+
+
+class Over(BaseException):
+    """The measurement is over."""
+
+
+def unknown(name: str) -> Experiment:
+    """No experiments here."""
+    raise ExperimentError(name)
+
+
+def cpu_s(run: RunDir) -> float:
+    """CPU seconds of all of a lab's processes so far."""
+    found = 0.0
+    for process in run.processes():
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(process.pid).cpu_times()
+            found += times.user + times.system
+    return found
+
+
+def share(run: RunDir) -> float:
+    """Of a core, that a lab takes, over `SECONDS`."""
+    before, began = cpu_s(run), time.monotonic()
+    time.sleep(SECONDS)
+    return (cpu_s(run) - before) / (time.monotonic() - began)
+
+
+def read(serving: Serving, counted: list[int], over: threading.Event) -> None:
+    """A page's stream, read as a browser does."""
+    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=5)
+    connection.request(
+        "GET", "/api/stream?source=h0&destination=h1", headers={"Authorization": f"Bearer {serving.token}"}
+    )
+    answer = connection.getresponse()
+    while not over.is_set():
+        line = answer.readline()
+        counted[0] += line.startswith(b"event: state")
+        counted[1] += len(line)
+
+
+@contextlib.contextmanager
+def looked_at(name: str) -> Iterator[list[int]]:
+    """A view of a lab with one page open; how many states and bytes it got."""
+    hub, over, counted = Hub(), threading.Event(), [0, 0]
+    view = LabView(hub, name, unknown, [])
+
+    def check() -> None:
+        if over.is_set():
+            raise Over
+
+    def go() -> None:
+        with contextlib.suppress(Over):
+            view.go(check)
+
+    thread = threading.Thread(target=go)
+    thread.start()
+    with serving(Server(hub), "127.0.0.1", 0) as made:
+        reader = threading.Thread(target=read, args=(made, counted, over))
+        reader.start()
+        try:
+            time.sleep(2)
+            counted[0] = counted[1] = 0
+            yield counted
+        finally:
+            over.set()
+            thread.join()
+            reader.join()
+            view.view.close()
+
+
+def lab_cost() -> None:
+    """Agents and fabric with and without a view."""
+    problem = lifecycle.problem()
+    if problem is not None:
+        print(f"web: the lab's cost is not measured: {problem}")
+        return
+    with tempfile.TemporaryDirectory(prefix="mrclab-web-") as folder:
+        os.environ["MRCLAB_RUN"] = folder
+        name, _ = lifecycle.up(LAB, "mrc", lambda text: None)
+        try:
+            session = RealSession(name)
+            seconds = 2 * RUNS * (SECONDS + 5) + 30
+            spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 1 << 20}, duration_s=seconds)
+            job = Run(session, spec)
+            runner = threading.Thread(target=job.go, daemon=True)
+            runner.start()
+            time.sleep(3)
+            run = RunDir(name)
+            without, beside, rates = [], [], []
+            for _ in range(RUNS):
+                without.append(share(run))
+                with looked_at(name) as counted:
+                    began = time.monotonic()
+                    beside.append(share(run))
+                    rates.append(counted[0] / (time.monotonic() - began))
+            more = statistics.median(beside) - statistics.median(without)
+            print(
+                f"web: lab {LAB}, agents and fabric: {statistics.median(without):.1%} of a core, with a page open "
+                f"{statistics.median(beside):.1%}: {more:+.1%}; {statistics.median(rates):.1f} updates/s"
+            )
+        finally:
+            lifecycle.down(name)
+            del os.environ["MRCLAB_RUN"]
+
+
+def busy_state(number: int, layout: Any) -> State:
+    """A state in which every link, switch and host differs from the one before."""
+    load = [(number * 37 + at * 11) % 100 for at in range(len(layout["links"]))]
+    planes = range(layout["planes"])
+    return {
+        "format": 1,
+        "number": number,
+        "layout": layout["number"],
+        "t_ns": number * 100_000_000,
+        "phase": "running",
+        "problem": "",
+        "speed": 1.0,
+        "asked_speed": 1.0,
+        "hosts": [
+            {
+                "alive": True,
+                "goodput_bps": 10**6 * (number % 60 + at),
+                "rx_bps": [10**6 for _ in planes],
+                "ev": {"GOOD": 9},
+            }
+            for at, _ in enumerate(layout["hosts"])
+        ],
+        "switches": [
+            {
+                "state": "running",
+                "queue_bytes": (number * 977 + at * 100) % 90_000,
+                "marked": number // 3,
+                "trimmed": number // 9,
+            }
+            for at, _ in enumerate(layout["switches"])
+        ],
+        "links": [
+            {
+                "state": "up" if (number + at) % 17 else "cut",
+                "impaired": not (number + at) % 13,
+                "denied": False,
+                "up_bps": link["rate_bps"] * load[at] // 100,
+                "down_bps": link["rate_bps"] * load[at] // 150,
+                "lost": number if (number + at) % 17 == 0 else 0,
+            }
+            for at, link in enumerate(layout["links"])
+        ],
+        "planes": [{"rx_bps": 10**7 + number * 1000, "ports_up": 8} for _ in planes],
+        "goodput_bps": 10**8 + number * 10_000,
+        "broken": [],
+        "denied": [],
+        "found": {},
+        "captures": [],
+        "job": None,
+        "fidelity": {"valid": True, "reasons": []},
+        "log_end": 0,
+        "commands": 0,
+    }
+
+
+def page_cost() -> None:
+    """A browser's main thread, per update."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
+    from support.browser import browser, lacking
+
+    if lacking():
+        print(f"web: the page's cost is not measured: {lacking()}")
+        return
+    topology = load_lab("default")
+    hub = Hub()
+    hub.show(layout_of(topology, "lab", clock="real", transport="mrc", began_ns=0, can=["fail", "deny"]))
+    assert hub.layout is not None
+    with serving(Server(hub), "127.0.0.1", 0) as made, browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(made.url)
+        hub.publish(busy_state(1, hub.layout))
+        while not page.evaluate("Boolean(window.mrclab?.latest())"):
+            page.wait_for_timeout(100)
+        page.evaluate(
+            """() => {
+                const renderer = mrclab.fabric.cy.renderer(), render = renderer.render.bind(renderer);
+                window.drawn = [];
+                renderer.render = (options) => {
+                    const began = performance.now();
+                    render(options);
+                    drawn.push(performance.now() - began);
+                };
+            }"""
+        )
+        metrics = page.context.new_cdp_session(page)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})
+        before, began = main_thread_s(metrics), page.evaluate("mrclab.updates")
+        for number in range(2, UPDATES + 2):
+            hub.publish(busy_state(number, hub.layout))
+            page.wait_for_timeout(100)
+        many = page.evaluate("mrclab.updates") - began
+        took = (main_thread_s(metrics) - before) / max(many, 1)
+        updates, drawn = sorted(page.evaluate("mrclab.times")), sorted(page.evaluate("drawn"))
+        print(
+            f"web: page, {len(topology.switches)} switches, {len(topology.links)} links, {many} updates: update "
+            f"{statistics.median(updates):.1f} ms (p95 {updates[len(updates) * 95 // 100]:.1f}), drawing "
+            f"{statistics.median(drawn):.1f} ms (p95 {drawn[len(drawn) * 95 // 100]:.1f}); CPU of the main thread "
+            f"{took * 1e3:.1f} ms per update"
+        )
+        hub.end()
+
+
+def main_thread_s(metrics: Any) -> float:
+    """CPU seconds of a page's main thread so far."""
+    found = metrics.send("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+
+
+def run() -> None:
+    """Both."""
+    page_cost()
+    lab_cost()

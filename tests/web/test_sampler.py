@@ -1,0 +1,75 @@
+"""What looking may cost, and what it makes of counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mrc_control.web.hub import POINTS, Hub
+from mrc_control.web.log import LINES
+from mrc_control.web.sampler import ANSWERS, Budget, Rates
+from mrc_control.web.state import layout_of
+from mrc_topo.labfile import load_lab
+
+
+class Clock:
+    """Time as the test says."""
+
+    def __init__(self) -> None:
+        self.wall = self.cpu = 100.0
+
+
+def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
+    clock = Clock()
+    budget = Budget(0.1, 0.02, lambda: clock.wall, lambda: clock.cpu)
+    for cost, wait in ((0.0, 0.1), (0.001, 0.1), (0.004, 0.004 * ANSWERS / 0.02)):
+        assert budget.due()
+        budget.begin()
+        clock.cpu += cost
+        clock.wall += 5 * cost  # a busy machine: long, but no dearer
+        budget.spend()
+        clock.wall += wait - 5 * cost - 1e-6
+        assert not budget.due()
+        clock.wall += 2e-6
+    assert budget.due()
+    budget.wait(3.0)
+    assert not budget.due()
+    budget.hurry()
+    assert budget.due()
+
+
+def test_rates_of_counters_that_begin_anew_are_none() -> None:
+    rates = Rates()
+    assert rates.update(0, {"a": 100}) == {}
+    assert rates.update(10**9, {"a": 350, "b": 7}) == {"a": 2000, "b": 0}
+    # At the same time again, as when a simulation stands still.
+    assert rates.update(10**9, {"a": 350, "b": 7}) == {"a": 2000, "b": 0}
+    assert rates.update(2 * 10**9, {"a": 5, "b": 8}) == {"a": 0, "b": 8}
+
+
+def test_an_hour_of_states_takes_no_more_memory_than_a_minute() -> None:
+    """What is kept of the past has a bound, on the server."""
+    hub = Hub()
+    layout = layout_of(load_lab("tiny"), "lab", clock="real", transport="mrc", began_ns=0, can=[])
+    hub.show(layout)
+    kept = []
+    for number in range(36_000):
+        hub.publish(state(number, layout["number"]))
+        hub.log.add(number, "note", f"line {number}")
+        hub.want(("h0", "h1"), 1)
+        hub.want(("h0", "h1"), -1)
+        if number in (5_000, 35_999):
+            kept.append((len(hub.history), len(hub.log.since(0)), len(hub.wanted())))
+    assert kept == [(POINTS, LINES, 0)] * 2
+    assert hub.log.since(0)[-1]["number"] == hub.log.end - 1
+    assert [row["number"] for row in hub.log.since(35_990)] == list(range(35_990, 36_000))
+
+
+def state(number: int, layout: int) -> Any:
+    return {
+        "number": number,
+        "layout": layout,
+        "t_ns": number * 10**8,
+        "goodput_bps": number,
+        "planes": [{"rx_bps": 1, "ports_up": 1}],
+        "hosts": [{"goodput_bps": 1}],
+    }
