@@ -9,6 +9,8 @@ import signal
 import time
 from dataclasses import dataclass
 
+import psutil
+
 KILL_AFTER_S = 3.0
 
 
@@ -45,6 +47,18 @@ def _others_live(pid: int) -> bool:
             if fields is not None and fields[0] not in "ZX":
                 return True
     return False
+
+
+def wanted_s(pid: int) -> float:
+    """Seconds that the living threads of a process and of its descendants have run or waited for a core."""
+    spent_ns = 0
+    with contextlib.suppress(psutil.Error):
+        first = psutil.Process(pid)
+        for each in [first, *first.children(recursive=True)]:
+            for path in pathlib.Path(f"/proc/{each.pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):
+                    spent_ns += sum(map(int, path.read_text().split()[:2]))
+    return spent_ns / 1e9
 
 
 def _fields(stat: pathlib.Path) -> list[str] | None:
