@@ -74,6 +74,16 @@ def test_every_mix_ends_with_verified_data(
         assert counts.get("all_to_all", 0) == (4 * micro * steps if exchanged else 0)
 
 
+def test_data_differ_by_bucket() -> None:
+    """A bucket that lands in the place of another one, of the same step, is seen by its data."""
+    net = ToyNet("training", 2, {"gradient_bytes": 4000, "buckets": 4, "compute_us": 0}, 1)
+    net.run()
+    rank = net.ranks[0]
+    assert isinstance(rank, Training)
+    rows = {rank.memory[offset : offset + length].tobytes() for offset, length in rank.shape.buckets}
+    assert len(rows) == 4
+
+
 @pytest.mark.parametrize("where", ["gradient", "exchange", "transfer"])
 def test_a_wrong_byte_is_seen_in_every_part(where: str) -> None:
     params = {"pipeline": 2, "experts": 2, "gradient_bytes": 64, "buckets": 2, "activation_bytes": 8, "expert_bytes": 8}
