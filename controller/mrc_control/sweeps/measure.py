@@ -51,7 +51,7 @@ EXPERIMENT = {
     "recovery_s": "longest time until goodput was back at 95 % of what is left, s; null if it never was",
     "retransmissions": "packets sent again",
     "losses": "packets that hosts took for lost",
-    "spurious_losses": "of them, those that arrived after all",
+    "spurious_losses": "of them, those that the sender found to have arrived after all",
     "timeouts": "packets that hosts gave up waiting for",
     "trims": "trimmed packets that hosts got",
     "marks": "packets with an ECN mark that hosts got",
