@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 
+from mrc_control.web import assets
 from mrc_topo.shipped import CHECKOUT
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -58,6 +59,10 @@ def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -
         files = [path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert files, folder
         wanted |= {f"{inside}/{path}" for path in files}
+    # The live view's page; its two libraries with their licences, where `make web-assets` has fetched them.
+    static = ROOT / "controller" / "mrc_control" / "web" / "static"
+    wanted |= {f"mrc_control/web/static/{path.relative_to(static)}" for path in static.rglob("*") if path.is_file()}
+    assert not assets.installed() or "mrc_control/web/static/vendor/cytoscape.LICENSE.txt" in wanted
     with zipfile.ZipFile(wheel) as archive:
         assert wanted - set(archive.namelist()) == set()
         assert not [name for name in archive.namelist() if "__compiled__" in name or name.endswith(".so")]
