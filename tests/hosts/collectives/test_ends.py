@@ -33,9 +33,9 @@ time.sleep(600)
 """
 
 
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    with bed(tmp_path_factory.mktemp("bed"), hosts=3) as made:
+@pytest.fixture(scope="module", params=["mrc", "roce"])
+def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with bed(tmp_path_factory.mktemp("bed"), hosts=3, transport=request.param) as made:
         yield made
 
 
