@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import threading
 import time
 import weakref
@@ -179,6 +180,12 @@ class Group:
             self._thread.join()
         self._flush()
         self._release()
+
+    def orphan(self) -> None:
+        """In a forked child: nothing of the group may be touched here."""
+        self._lock = threading.RLock()
+        self._closing = self._stopped = True
+        self.error = ClosedError(f"rank {self.rank} is the parent of this process; a group is not inherited")
 
     def _release(self) -> None:
         context, self._context = self._context, None
@@ -476,3 +483,13 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
+
+
+def _forget_all() -> None:
+    """In a forked child: rings and queue pairs are its parent's, and so is the thread that held the lock."""
+    for group in list(_OPEN):
+        group.orphan()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -135,3 +135,21 @@ def test_a_program_that_ends_without_a_word_has_sent_what_it_sent(hosts: Bed, tm
             with pytest.raises(CollectiveError, match=r"rank 1 \(host h1\) has left the group"):
                 own.barrier().wait(SECONDS)
         assert program.wait(SECONDS) == 0
+
+
+def test_a_forked_child_leaves_the_group_alone(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    code = (
+        "import os, sys, numpy as np; from mrc_torch import ClosedError, Collectives, FolderStore\n"
+        "group = Collectives(FolderStore(sys.argv[1]), 1, 2, device=sys.argv[2])\n"
+        "group.barrier().wait(60)\n"
+        "if not (child := os.fork()):\n"
+        "    try: group.barrier().wait(60)\n"
+        "    except ClosedError: sys.exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+        "for _ in range(3): group.barrier().wait(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path), hosts.path(1)]) as program:
+        with Collectives(FolderStore(tmp_path), 0, 2, device=hosts.path(0)) as own:
+            for _ in range(4):
+                own.barrier().wait(SECONDS)
+        assert program.wait(SECONDS) == 0
