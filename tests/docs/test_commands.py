@@ -61,6 +61,11 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
     (r"mrclab run [\w-]+( -o shown)?", "each experiment has a test of its own", "tests/lab/test_experiments.py"),
+    (
+        r"mrclab run (thousand-ranks|experiments/thousand-ranks/roce\.yaml) --cores 2",
+        "minutes",
+        "tests/lab/test_large.py",
+    ),
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures( --full| \w+ -o \w+)?", "minutes to hours", "tests/lab/test_figures.py"),
     (r"mrclab sweep .*", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),

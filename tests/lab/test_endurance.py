@@ -44,24 +44,28 @@ def test_a_switch_is_refilled_after_another_controller_was_primary_and_left() ->
             guest = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
             guest.become_primary(election_id=time.time_ns())
             guest.close()
-        entries = made._devices[switch.name].count_entries()
-        made.failures.perform(made, Action("fail", switch.name, "reboot"))
-        made.failures.perform(made, Action("restore", switch.name))
-        assert made.failures.broken == {}
-        assert made._devices[switch.name].count_entries() == entries > 0
+            entries = guest.count_entries()
+            made.failures.perform(made, Action("fail", switch.name, "reboot"))
+            made.failures.perform(made, Action("restore", switch.name))
+            assert made.failures.broken == {}
+            assert guest.count_entries() == entries > 0
 
 
 def test_a_client_keeps_nothing_of_what_it_hears_of_others() -> None:
     with session("tiny", "virtual") as made:
         assert isinstance(made, VirtualSession)
         switch = made.topology.switches[0]
-        for _ in range(3):
-            with grpc.insecure_channel(made.server.address) as channel:
-                guest = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
-                guest.become_primary(election_id=time.time_ns())
-                guest.close()
-        time.sleep(0.2)
-        assert made._devices[switch.name]._answers.qsize() == 0
+        with grpc.insecure_channel(made.server.address) as own:
+            owner = Device(own, switch.device_id, switch.name, fabric_program().p4info)
+            owner.become_primary(election_id=time.time_ns())
+            for _ in range(3):
+                with grpc.insecure_channel(made.server.address) as channel:
+                    guest = Device(channel, switch.device_id, switch.name, fabric_program().p4info)
+                    guest.become_primary(election_id=time.time_ns())
+                    guest.close()
+            time.sleep(0.2)
+            assert owner._answers.qsize() == 0
+            owner.close()
 
 
 @pytest.mark.slow

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
+from typing import Any
+
 import pytest
 
+from mrc_control.faults.action import Action, flapping
 from mrc_control.lab import describe, forwarders
 from mrc_control.results.record import RunResult
 from mrc_control.runs.runner import Run
@@ -14,6 +20,7 @@ from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
+from mrc_topo.shipped import shipped
 
 LOSSY = "name: a\nhosts: 4\nplanes: 2\nt0_per_plane: 2\npath_mtu: 1024\n"
 LOSSLESS = LOSSY + "queues: {pfc: {xoff: 8KiB}}\n"
@@ -70,3 +77,40 @@ def test_a_lab_too_large_for_the_real_clock_is_refused_there() -> None:
         forwarders.PartMissing, match=r"lab 'a' has 300 hosts, the real clock takes 256 at most; .*virt"
     ):
         forwarders.check(topology)
+
+
+def test_no_thread_waits_for_a_switch_of_a_simulation() -> None:
+    """They would wake up many times a second: two for each switch."""
+    with closing(VirtualSession(parse_lab(LOSSY, "a"))) as session:
+        until = time.monotonic() + 30
+        while [each for each in threading.enumerate() if each.name.startswith("p4rt-p")] and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not [each.name for each in threading.enumerate() if each.name.startswith("p4rt-p")]
+        session.failures.perform(session, Action("fail", "p0-t1.0", "reboot"))
+        session.failures.perform(session, Action("restore", "p0-t1.0"))
+        assert session.failures.broken == {}
+
+
+def reduced(cores: int, transport: str) -> tuple[str, RunResult]:
+    """All that 64 ranks have seen of an all-reduce with a link that flaps, as text."""
+    text = (shipped("labs") / "thousand.yaml").read_text()
+    for key, value in {"t0_per_plane: 32": "t0_per_plane: 4", "hosts: 1024": "hosts: 64", "_t0: 32": "_t0: 16"}.items():
+        assert key in text
+        text = text.replace(key, value)
+    schedule = flapping(Action("fail", "p0-t0.0--p0-t1.0", loss=0.0), 0.05, 0.1, 1)
+    spec = WorkloadSpec("tree_all_reduce", {"size_bytes": 1024}, duration_s=0.2)
+    with closing(VirtualSession(parse_lab(text, "thousand"), transport, cores)) as session:
+        result = Run(session, spec, schedule).go()
+    document: dict[str, Any] = result.document()
+    seen = [document[key] for key in ("happenings", "progress", "statistics", "failures")]
+    return json.dumps(seen, default=repr, sort_keys=True), result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["mrc", "roce"])
+def test_64_ranks_on_two_cores_are_64_ranks_on_one(transport: str) -> None:
+    """The small sister of `mrclab run thousand-ranks`, which takes minutes."""
+    seen, result = reduced(1, transport)
+    assert not result.failures
+    assert all(each["iterations"] and not each["mismatches"] for each in result.progress.values())
+    assert reduced(2, transport)[0] == seen

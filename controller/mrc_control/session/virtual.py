@@ -14,7 +14,6 @@ from mrc_control.faults.ledger import Ledger
 from mrc_control.lab import describe, forwarders
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
-from mrc_control.lab.p4rt import Device
 from mrc_control.lab.program import FabricProgram, fill, primary, program_of
 from mrc_control.session import counters
 from mrc_control.session.base import Session
@@ -72,7 +71,6 @@ class VirtualSession(Session):
         self.target = TargetClient(address)
         self.fabric = self.target
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
-        self._devices: dict[str, Device] = {}
         for switch in topology.switches:
             self._refill(switch.name)
         self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
@@ -108,12 +106,13 @@ class VirtualSession(Session):
 
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
-        # Anew: another controller may have been primary since.
+        # Anew each time: another controller may have been primary since.
         device = primary(self._channel, switch, self._program)
-        if name in self._devices:
-            self._devices.pop(name).close()
-        self._devices[name] = device
-        fill(self.topology, switch, device, self._program)
+        try:
+            fill(self.topology, switch, device, self._program)
+        finally:
+            # A stream that stays open has threads that wake up many times a second, whoever has something to say.
+            device.close()
 
     def now_ns(self) -> int:
         return self.driver.now
@@ -188,8 +187,6 @@ class VirtualSession(Session):
         return None
 
     def close(self) -> None:
-        for device in self._devices.values():
-            device.close()
         self.target.close()
         self._channel.close()
         self.server.stop()

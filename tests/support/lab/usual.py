@@ -7,7 +7,7 @@ import os
 from mrc_control.runs.experiment import known_experiments
 
 #: Minutes each; `MRCLAB_LONG=1 pytest tests/lab/test_experiments.py tests/lab/test_evidence.py` runs them, too.
-LONG = {"training-64"}
+LONG = {"thousand-ranks", "training-64"}
 
 
 def usual_experiments() -> list[str]:
