@@ -62,7 +62,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
     (r"mrclab run [\w-]+( -o shown)?", "each experiment has a test of its own", "tests/lab/test_experiments.py"),
     (
-        r"mrclab run (thousand-ranks|experiments/thousand-ranks/roce\.yaml) --cores 2",
+        r"mrclab run experiments/thousand-ranks/roce\.yaml",
         "minutes",
         "tests/lab/test_large.py",
     ),

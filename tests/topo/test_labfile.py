@@ -146,7 +146,8 @@ def test_built_in_labs_are_good(name: str) -> None:
     assert topology.lab.name == name
     assert topology.lab.description
     hosts = topology.lab.hosts
-    assert check_routes(topology) >= hosts * (hosts - 1) * topology.lab.planes
+    sources = range(hosts) if hosts < 100 else (0, hosts - 1)
+    assert check_routes(topology, sources) >= len(sources) * (hosts - 1) * topology.lab.planes
 
 
 def test_default_lab_is_the_one_the_demo_promises() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, permutations
+from itertools import chain, product
 
 from mrc_topo import addressing, ev, rules
 from mrc_topo.modes import Chooser
@@ -127,8 +128,9 @@ class Walker:
         return first + sprayed_to
 
 
-def check_routes(topology: Topology) -> int:
-    """Follow every path between every two hosts through the tables; returns how many were followed.
+def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> int:
+    """Follow every path between every two hosts through the tables, or only from `sources`; returns how many were
+    followed.
 
     In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a
     packet ends elsewhere or goes another way than `Paths` says.
@@ -136,7 +138,10 @@ def check_routes(topology: Topology) -> int:
     paths, walker = Paths(topology), Walker(topology)
     mode = paths.mode
     count = 0
-    for src, dst in permutations(range(topology.lab.hosts), 2):
+    hosts = range(topology.lab.hosts)
+    for src, dst in product(hosts if sources is None else sources, hosts):
+        if src == dst:
+            continue
         address = topology.hosts[dst].address
         if mode.chooser is Chooser.HASH:
             for value in chain.from_iterable(paths.profile(src, dst)):
