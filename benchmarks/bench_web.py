@@ -52,9 +52,10 @@ def unknown(name: str) -> Experiment:
 def cpu_s(run: RunDir) -> float:
     """CPU seconds of all of a lab's processes so far."""
     found = 0.0
-    for process in run.processes():
+    # Several hosts may share a process.
+    for pid in {process.pid for process in run.processes()}:
         with contextlib.suppress(psutil.Error):
-            times = psutil.Process(process.pid).cpu_times()
+            times = psutil.Process(pid).cpu_times()
             found += times.user + times.system
     return found
 
@@ -68,15 +69,16 @@ def share(run: RunDir) -> float:
 
 def read(serving: Serving, counted: list[int], over: threading.Event) -> None:
     """A page's stream, read as a browser does."""
-    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
     connection.request(
         "GET", "/api/stream?source=h0&destination=h1", headers={"Authorization": f"Bearer {serving.token}"}
     )
     answer = connection.getresponse()
-    while not over.is_set():
-        line = answer.readline()
-        counted[0] += line.startswith(b"event: state")
-        counted[1] += len(line)
+    with contextlib.suppress(OSError):  # the server has ended
+        while not over.is_set():
+            line = answer.readline()
+            counted[0] += line.startswith(b"event: state")
+            counted[1] += len(line)
 
 
 @contextlib.contextmanager

@@ -279,6 +279,40 @@ def test_a_page_of_another_origin_is_refused(browser: Any, simulation: tuple[Wat
         server.server_close()
 
 
+def test_an_hour_of_states_takes_no_more_memory_than_a_few_minutes(browser: Any) -> None:
+    """36 000 states, ten a second, and a line of the log with every tenth: what the page keeps has a bound."""
+    with simulating(paused=True) as view, served(view.hub) as serving:
+        one = opened(browser, serving.url)
+        one.until("window.mrclab?.latest()")
+        metrics = one.page.context.new_cdp_session(one.page)
+        metrics.send("Performance.enable")
+        sizes = []
+        for first, last in ((0, 4_000), (4_000, 36_000)):
+            one.page.evaluate(
+                """async ([first, last]) => {
+                    const state = structuredClone(mrclab.latest());
+                    const { on } = mrclab.stream;
+                    for (let at = first; at < last; at += 1) {
+                        state.t_ns = at * 1e8;
+                        state.goodput_bps = at;
+                        on.state(state);
+                        if (at % 10) continue;
+                        on.log([{ number: at, t_ns: state.t_ns, what: "failure", text: `line ${at}`, element: "" }]);
+                        if (at % 6000 === 0) await new Promise(requestAnimationFrame);
+                    }
+                }""",
+                [first, last],
+            )
+            metrics.send("HeapProfiler.collectGarbage")
+            found = {each["name"]: each["value"] for each in metrics.send("Performance.getMetrics")["metrics"]}
+            sizes.append((found["JSHeapUsedSize"], found["Nodes"]))
+        assert one.page.evaluate("mrclab.curves.rows.length") == 1500
+        assert one.page.evaluate("document.querySelectorAll('#log li').length") == 400
+        assert sizes[1][0] < sizes[0][0] + 4e6, sizes
+        assert sizes[1][1] < sizes[0][1] + 2000, sizes
+        one.page.context.close()
+
+
 def test_hundreds_of_hosts_are_summed_up(browser: Any) -> None:
     topology = load_lab("large")
     hub = Hub()
