@@ -41,6 +41,8 @@ def test_a_sample_of_all_ports_is_what_each_port_says(lab: str, transport: str) 
         found = session.fabric_sample()
         assert found == counters.sample(session.topology, session.target)
         assert ("paused_ns" in str(found)) is (transport == "roce")
+        assert session.pauses() == counters.pauses(session.topology, session.target)
+        assert session.stalls() == counters.stalls(session.topology, session.target)
         assert sum(port["tx_bytes"] for port in found["ports"].values()) > 1 << 16
 
 

@@ -130,6 +130,12 @@ class VirtualSession(Session):
     def fabric_sample(self) -> dict[str, Any]:
         return counters.sample_inside(self.topology, self.server.fabric)
 
+    def pauses(self) -> dict[str, dict[str, Any]]:
+        return counters.pauses(self.topology, counters.Inside(self.server.fabric))
+
+    def stalls(self) -> dict[str, dict[str, Any]]:
+        return counters.stalls(self.topology, counters.Inside(self.server.fabric))
+
     def advance(self, seconds: float) -> None:
         self.driver.run_until(self.driver.now + round(seconds * 1e9))
 
