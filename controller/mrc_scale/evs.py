@@ -8,6 +8,7 @@ then the backups (`backup[plane, qp]`), then those that are out of use; `state` 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -65,11 +66,16 @@ def draw(
     floor: int,
 ) -> Evs:  # fmt: skip
     """The EVs of the queue pairs with these texts: their universe (`mrc_topo.ev.draw_profile`), then the choice of the
-    active ones as in `EvSet`, by a generator of the text and `/order`."""
+    active ones as in `EvSet`, by a generator of the text and `/order` (`/order/1` and so on for more of one text)."""
     named = list(texts)
+    seen: Counter[str] = Counter()
+    orders = []
+    for text in named:
+        orders.append(f"{text}/order/{seen[text]}" if seen[text] else f"{text}/order")
+        seen[text] += 1
     each = size // planes
     first, first_words = keys(named)
-    second, second_words = keys([f"{text}/order" for text in named])
+    second, second_words = keys(orders)
     hop = np.zeros((planes, len(named), each), np.uint16)
 
     def part(span: tuple[int, int]) -> None:

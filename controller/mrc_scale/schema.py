@@ -100,7 +100,7 @@ class YearSpec(Model):
 
     days: Annotated[float, Field(gt=0, le=3660)] = 365.0
     flaps: ElementRates = ElementRates(per_year=1.0, hours=0.003)
-    port_flaps: ElementRates = ElementRates(per_year=1.0, hours=0.003)
+    port_flaps: ElementRates = ElementRates(per_year=0.005, hours=0.003)
     links: ElementRates = ElementRates(per_year=0.00684, hours=24.0)
     ports: ElementRates = ElementRates(per_year=0.00684, hours=24.0)
     t0s: ElementRates = ElementRates(per_year=0.0808, hours=2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mrc_topo import Lab, Topology
 from mrc_topo.addressing import Tier
+from mrc_topo.cost import CostError, bill, compared, load_costs
 from mrc_topo.plan import PlanError, plan
 
 
@@ -93,3 +95,49 @@ def test_as_dict_is_plain() -> None:
     data = plan(512, 8).multi_plane.as_dict()
     assert data["total_switches"] == 6144
     assert data["lost"]["NIC port"] == 0.125
+
+
+def test_a_bill_adds_up_and_follows_its_inputs() -> None:
+    costs = load_costs()
+    result = plan(512, 8)
+    multi, single = (bill(design, costs) for design in (result.multi_plane, result.three_tier))
+    # 51.2 Tb/s each, of either design.
+    assert multi.switch_kw == pytest.approx(6144 * 51.2 * costs.switch_watts_per_tbps / 1000)
+    assert multi.transceiver_usd == 524_288 * costs.transceiver_usd
+    assert multi.usd / single.usd == pytest.approx(
+        (6144 * 51.2 * costs.switch_usd_per_tbps + 524_288 * costs.transceiver_usd)
+        / (10240 * 51.2 * costs.switch_usd_per_tbps + 786_432 * costs.transceiver_usd)
+    )
+    assert multi.electricity_usd == pytest.approx(multi.kw * costs.pue * 8760 * costs.usd_per_kwh)
+    dearer = costs.model_copy(update={"transceiver_usd": 2 * costs.transceiver_usd})
+    assert bill(result.multi_plane, dearer).usd == multi.usd + multi.transceiver_usd
+
+
+def test_designs_are_compared_and_pairs_that_cannot_be_are_left_out() -> None:
+    found = compared("4, 512 x 4,8", 32)
+    assert [(design.radix, design.planes) for design in found] == [(512, 4), (512, 8)]
+    for text, told in (
+        ("512", "two lists"),
+        ("a x 4", "two lists"),
+        ("4 x 8", "no pair"),
+        ("2," * 50 + "2x1,2", "100 at"),
+    ):
+        with pytest.raises(PlanError, match=told):
+            compared(text, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("pue: 1", "nic_gbps: is required"),
+        ("pue: 0.5", "c.yaml:1: pue: "),
+        ("prize: 1", "prize: unknown key"),
+        ("[", "not"),
+    ],
+)
+def test_costs_that_cannot_be_are_named(tmp_path: pathlib.Path, text: str, told: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(CostError, match=told):
+        load_costs(tmp_path / "c.yaml")
+    with pytest.raises(CostError, match="cannot be read"):
+        load_costs(tmp_path / "none.yaml")

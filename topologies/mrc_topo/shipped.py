@@ -1,4 +1,4 @@
-"""Where the files are that come with the project: labs, clusters, experiments, P4 programs, exercises.
+"""Where the files are that come with the project: labs, clusters, costs, experiments, P4 programs, exercises.
 
 In a checkout they lie in folders of their own; the wheel carries them inside this package (`pyproject.toml`).
 """
@@ -9,11 +9,12 @@ import importlib.resources
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["labs", "clusters", "experiments", "programs", "workshop"]
+Kind = Literal["labs", "clusters", "costs", "experiments", "programs", "workshop"]
 
 CHECKOUT: dict[Kind, str] = {
     "labs": "topologies/labs",
     "clusters": "topologies/clusters",
+    "costs": "topologies/costs",
     "experiments": "experiments",
     "programs": "p4/programs",
     "workshop": "workshop",
@@ -21,8 +22,8 @@ CHECKOUT: dict[Kind, str] = {
 
 
 def shipped(kind: Kind) -> Path:
-    """The folder of what the project ships of a kind: `labs/NAME.yaml`, `clusters/NAME.yaml`, `experiments/NAME/`,
-    `programs/NAME.p4`, `workshop/NN-NAME/`."""
+    """The folder of what the project ships of a kind: `labs/NAME.yaml`, `clusters/NAME.yaml`, `costs/NAME.yaml`,
+    `experiments/NAME/`, `programs/NAME.p4`, `workshop/NN-NAME/`."""
     package = Path(str(importlib.resources.files("mrc_topo")))
     carried = package / "data" / kind
     return carried if carried.is_dir() else package.parents[1] / CHECKOUT[kind]

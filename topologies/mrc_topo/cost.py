@@ -1,0 +1,119 @@
+"""Power and cost of a planned fabric, from inputs in YAML (`topologies/costs`), where their sources stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from mrc_topo import document
+from mrc_topo.document import DocumentError, Model
+from mrc_topo.plan import Design, PlanError, plan
+from mrc_topo.shipped import shipped
+
+EXAMPLE = "a file of costs is a mapping such as 'nic_gbps: 800'; see topologies/costs"
+HOURS = 365 * 24
+Number = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class CostError(DocumentError):
+    """Inputs that cannot be used; each entry of `problems` is one line for the user."""
+
+
+class Costs(Model):
+    """Inputs; all have to be given, so that none is a surprise."""
+
+    nic_gbps: Annotated[float, Field(gt=0, le=1e6)]
+    switch_watts_per_tbps: Number
+    transceiver_watts: Number
+    switch_usd_per_tbps: Number
+    transceiver_usd: Number
+    pue: Annotated[float, Field(ge=1, le=10)]
+    usd_per_kwh: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """Of a design: power of switches and transceivers (kW, without cooling), what they cost, and a year's electricity
+    with cooling (USD)."""
+
+    switch_kw: float
+    transceiver_kw: float
+    switch_usd: float
+    transceiver_usd: float
+    electricity_usd: float
+
+    @property
+    def kw(self) -> float:
+        """Power of all."""
+        return self.switch_kw + self.transceiver_kw
+
+    @property
+    def usd(self) -> float:
+        """Price of all."""
+        return self.switch_usd + self.transceiver_usd
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain data for JSON."""
+        return {**asdict(self), "kw": self.kw, "usd": self.usd}
+
+
+def load_costs(path: str | Path | None = None) -> Costs:
+    """The inputs of a file; of the one that comes with the project if none is given.
+
+    Raises:
+        CostError: it cannot be used.
+    """
+    found = shipped("costs") / "default.yaml" if path is None else Path(path)
+    try:
+        read = document.load(found, str(path or found.name), EXAMPLE)
+    except DocumentError as error:
+        raise CostError(error.problems) from error
+    try:
+        return Costs.model_validate(read.data)
+    except ValidationError as error:
+        raise CostError(read.explain(Costs, error, "costs")) from error
+
+
+def bill(design: Design, costs: Costs) -> Bill:
+    """What a design draws and costs. A switch counts by its capacity: `radix` ports of a NIC's share of a plane."""
+    tbps = design.total_switches * design.radix * costs.nic_gbps / design.planes / 1000
+    switch_kw = tbps * costs.switch_watts_per_tbps / 1000
+    transceiver_kw = design.optics * costs.transceiver_watts / 1000
+    return Bill(
+        switch_kw=switch_kw,
+        transceiver_kw=transceiver_kw,
+        switch_usd=tbps * costs.switch_usd_per_tbps,
+        transceiver_usd=design.optics * costs.transceiver_usd,
+        electricity_usd=(switch_kw + transceiver_kw) * costs.pue * HOURS * costs.usd_per_kwh,
+    )
+
+
+def compared(text: str, nics: int | None) -> list[Design]:
+    """The multi-plane designs of `RADIX,RADIX x PLANES,PLANES`, one for each pair that can be.
+
+    Raises:
+        PlanError: the text is none, or no pair can be.
+    """
+    left, _, right = text.replace(" ", "").partition("x")
+    try:
+        radixes, planes = ([int(each) for each in part.split(",")] for part in (left, right))
+    except ValueError:
+        raise PlanError(
+            f"--compare is two lists such as '128,256,512 x 2,4,8' (radix x planes), not '{text}'"
+        ) from None
+    if len(radixes) * len(planes) > 100:
+        raise PlanError(f"--compare has {len(radixes) * len(planes)} pairs; give 100 at most")
+    found: list[Design] = []
+    wrong = ""
+    for radix in radixes:
+        for count in planes:
+            try:
+                found.append(plan(radix, count, nics).multi_plane)
+            except PlanError as error:
+                wrong = wrong or str(error)
+    if not found:
+        raise PlanError(f"no pair of --compare can be: {wrong}")
+    return found
