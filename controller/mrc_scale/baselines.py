@@ -76,8 +76,10 @@ def _crc32(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
 class _Ecmp:
     """RoCE's queue pairs on their paths."""
 
-    def __init__(self, shape: Shape, flows: Flows, ends: Ends, spec: RoceSpec, kernels: Kernels) -> None:
-        self.shape, self.ends, self.kernels = shape, ends, kernels
+    def __init__(
+        self, shape: Shape, flows: Flows, ends: Ends, spec: RoceSpec, kernels: Kernels, usable: tuple[float, float]
+    ) -> None:
+        self.shape, self.ends, self.kernels, self.usable = shape, ends, kernels, usable
         self.parts: list[tuple[int, NDArray[np.uint32]]] = []
         for plane in range(shape.planes):
             for number in range(spec.qps_per_plane):
@@ -117,7 +119,7 @@ class _Ecmp:
         held = hop.astype(np.uint16).reshape(1, -1, 1)
         evs = Evs(held, np.zeros(held.shape, np.uint8), ones, ones * 0, 1, 0)
         with ThreadPoolExecutor(1) as pool:
-            model, prices = Model(one, ends, evs, self.kernels, pool), Prices.fresh(one)
+            model, prices = Model(one, ends, evs, self.kernels, pool, self.usable), Prices.fresh(one)
             model.set_dead(links[plane : plane + 1], ports[plane : plane + 1], prices)
             rates, _ = model.max_min(np.full(len(hop), demand), prices, LEVEL)
         return rates
@@ -125,10 +127,10 @@ class _Ecmp:
 
 def ecmp(
     shape: Shape, flows: Flows, ends: Ends, whole: Fabric, failed: Fabric, spec: RoceSpec, kernels: Kernels,
-    payload: float,
+    payload: float, usable: tuple[float, float] = (1.0, 1.0),
 ) -> Baseline:  # fmt: skip
     """Single-path RoCE over hashing switches, before and after what has failed."""
-    paths = _Ecmp(shape, flows, ends, spec, kernels)
+    paths = _Ecmp(shape, flows, ends, spec, kernels, usable)
     with ThreadPoolExecutor(workers()) as pool:
         cases = [(whole, True), (failed, False), (failed, True)]
         found = list(pool.map(lambda case: paths.rates(case[0], case[1], shape.port_bps), cases))
@@ -147,10 +149,11 @@ def adaptive(
     wanted: Floats,
     spec: RoceSpec,
     payload: float,
+    usable: tuple[float, float] = (1.0, 1.0),
 ) -> Baseline:
     """Adaptive routing over a lossless fabric, before and after what has failed."""
-    before, _ = _adaptive_rates(shape, ends, whole, wanted)
-    after, broken = _adaptive_rates(shape, ends, failed, wanted)
+    before, _ = _adaptive_rates(shape, ends, whole, wanted * usable[0], usable[1])
+    after, broken = _adaptive_rates(shape, ends, failed, wanted * usable[0], usable[1])
     # Whoever sends to a T0 that some T1 does not reach sends a part of its packets there.
     links, reaches = failed.dead_links(), ~failed.dead_ports()
     of, stalled, during = 0, 0, 0.0
@@ -168,7 +171,7 @@ def adaptive(
     )
 
 
-def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats) -> tuple[list[Floats], int]:
+def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats, share: float) -> tuple[list[Floats], int]:
     """Rates by plane when each T0 spreads over all T1s that lead to the other, and the queue pairs without a port."""
     links, ports = fabric.dead_links(), fabric.dead_ports()
     rates: list[Floats] = []
@@ -180,7 +183,8 @@ def _adaptive_rates(shape: Shape, ends: Ends, fabric: Fabric, wanted: Floats) ->
         away = ends.src != ends.dst
         pairs = np.zeros((shape.t0s, shape.t0s))
         np.add.at(pairs, (ends.src[away], ends.dst[away]), rate[away])
-        rates.append(rate * np.where(away, _passing(pairs, ~links[plane], shape.fabric_bps)[ends.src, ends.dst], 1.0))
+        passing = _passing(pairs, ~links[plane], shape.fabric_bps * share)
+        rates.append(rate * np.where(away, passing[ends.src, ends.dst], 1.0))
     return rates, broken
 
 

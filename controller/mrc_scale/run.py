@@ -124,7 +124,9 @@ class Run:
                 self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
                 cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
             )  # fmt: skip
-            model = Model(shape, self.ends, evs, self.kernels, pool)
+            spec = cluster.model
+            usable = (spec.nic_share, spec.fabric_share)
+            model = Model(shape, self.ends, evs, self.kernels, pool, usable, spec.steering)
             return self._steps(model, evs)
 
     def _steps(self, model: Model, evs: Evs) -> Result:
@@ -170,9 +172,8 @@ class Run:
             steps.append(step)
             done += 1
         self.progress(1.0, "")
-        capacity = model.capacity
         for load in {id(each): each for each in (first, worst)}.values():
-            for part, whole in zip(load.each(), capacity.each(), strict=True):
+            for part, whole in zip(load.each(), self._line_rates(), strict=True):
                 part /= whole
         return Result(
             self.loaded, self.flows, steps, first, worst, worst_bin, first_rates, worst_rates,
@@ -224,24 +225,28 @@ class Run:
             hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ported, ev_states.ASSUMED_BAD)
             if not hits.any():
                 break
-            # An EV that has died carries on until its first loss is seen, so it loses one packet at least.
+            # An EV that has died carries on until its first loss is seen, so it loses that packet and those after it.
             with np.errstate(invalid="ignore", divide="ignore"):
-                on_each = np.where(active > 0, each / active, 0.0) * detection
-            lost += (hits * np.maximum(on_each, 1.0) * (rates > 0)).sum(axis=0)
+                later = np.floor(np.where(active > 0, each / active, 0.0) * detection)
+            lost += (hits * (1.0 + later) * (rates > 0)).sum(axis=0)
             step.found_s += detection
             if (evs.active == active).all() and not (evs.backup > 0).any():
                 break  # only the floor keeps these
         # A port that went down: what was on its way to it.
         struck = ports[:, self.ends.dst_nic] & model.use
         if struck.any():
-            lost += (struck * each * cluster.base_rtt / 1e9).sum(axis=0)
+            lost += (struck * each * cluster.model.port_rtts * cluster.base_rtt / 1e9).sum(axis=0)
         step.lost = float(lost.sum())
         step.hit = int(np.count_nonzero(lost))
         if step.hit:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
+    def _line_rates(self) -> tuple[float, float, float, float]:
+        shape = self.loaded.shape
+        return shape.fabric_bps, shape.fabric_bps, shape.port_bps, shape.port_bps
+
     def _detection_s(self) -> float:
-        """A loaded round trip, times what was measured."""
+        """A round trip, times what was measured."""
         cluster = self.loaded.cluster
         return cluster.model.detection_rtts * cluster.base_rtt / 1e9
 

@@ -111,14 +111,19 @@ class YearSpec(Model):
 
 
 class Calibration(Model):
-    """How the model's delays follow from a round trip; `mrclab scale --calibrate` measures them.
+    """What packets and queues do and a fluid does not, as numbers; `mrclab scale --calibrate` tests them.
 
-    `detection_rtts`: how long packets go on an EV that has died, in loaded round trips. `steps`: passes in which
-    load moves off links with marks.
+    `detection_rtts`: how long packets go on an EV that has died, in round trips, and `port_rtts` towards a port that
+    went down. `nic_share`, `fabric_share`: what of a NIC port and of a T0-T1 link can be used when it is full.
+    `steering`: how much an EV's share falls at most where a link marks; `steps`: passes in which load moves off such.
     """
 
-    detection_rtts: Annotated[float, Field(gt=0, le=1000)] = 1.5
-    steps: Annotated[int, Field(ge=0, le=1000)] = 24
+    detection_rtts: Annotated[float, Field(gt=0, le=1000)] = 2.5
+    port_rtts: Annotated[float, Field(gt=0, le=1000)] = 2.5
+    nic_share: Annotated[float, Field(gt=0, le=1)] = 0.97
+    fabric_share: Annotated[float, Field(gt=0, le=1)] = 0.93
+    steering: Annotated[float, Field(ge=1, le=1000)] = 2.0
+    steps: Annotated[int, Field(ge=0, le=1000)] = 32
 
 
 class Cluster(Model):

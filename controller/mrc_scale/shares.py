@@ -20,8 +20,8 @@ from mrc_scale.kernels import Kernels
 
 #: Levels that differ by less are one: what progressive filling is off at most.
 LEVEL = 0.01
-#: How fast prices follow load.
-GAIN = 0.7
+#: How fast prices follow load; twice as fast where both links of all paths are equally full, and beyond 1.5 they swing.
+GAIN = 0.4
 #: What is left of a capacity by rounding.
 NOTHING = 1e-9
 
@@ -66,13 +66,22 @@ class Model:
     `use[plane, qp]` says in which planes a queue pair sends, and `planes[qp]` in how many.
     """
 
-    def __init__(self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
+        usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf,
+    ) -> None:  # fmt: skip
+        """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price."""
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
         self.planes: NDArray[np.int64] = np.full(len(ends.src), shape.planes)
-        self.capacity = Loads.none(shape, shape.port_bps)
-        self.capacity.up[:] = self.capacity.dn[:] = shape.fabric_bps
+        self.port_bps, self.fabric_bps, self.steering = (
+            shape.port_bps * usable[0],
+            shape.fabric_bps * usable[1],
+            steering,
+        )
+        self.capacity = Loads.none(shape, self.port_bps)
+        self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
     def set_dead(self, links: Bools, ports: Bools, prices: Prices) -> None:
         """What carries nothing now: planes of queue pairs and prices follow. Links that came back cost what the others
@@ -170,7 +179,7 @@ class Model:
         while waiting.any():
             free = []
             for gone, part in zip(ports(rates), ports(waiting.astype(float)), strict=True):
-                left = np.maximum(shape.port_bps - gone, 0.0)
+                left = np.maximum(self.port_bps - gone, 0.0)
                 free.append(np.divide(left, part, out=np.full(part.shape, np.inf), where=part > NOTHING))
             reach = np.where(self.use, np.minimum(free[0][:, ends.src_nic], free[1][:, ends.dst_nic]), np.inf)
             reach = np.minimum(reach.min(axis=0), demand)
@@ -187,11 +196,15 @@ class Model:
             load = self.load(rates, prices)
             worst = 0.0
             for price, carried in ((prices.up, load.up), (prices.dn, load.dn)):
-                over = carried / self.shape.fabric_bps
+                over = carried / self.fabric_bps
                 worst = max(worst, float(over.max(initial=0.0)))
+                # Where all links of a T0 together have too much, load moves until they share that.
+                alive = np.isfinite(price).sum(axis=2, keepdims=True)
+                over /= np.maximum(over.sum(axis=2, keepdims=True) / np.maximum(alive, 1), 1.0)
                 with np.errstate(invalid="ignore"):
                     price *= np.maximum(over, 1e-3) ** GAIN
                 np.maximum(price, 1.0, out=price)
+                np.minimum(price, self.steering, out=price, where=np.isfinite(price))
             if worst <= 1 + enough:
                 break
         return load

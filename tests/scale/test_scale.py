@@ -240,3 +240,13 @@ def test_names_a_cluster_or_what_there_is() -> None:
     assert isinstance(result.exception, ScaleError)
     assert "cluster-131k" in str(result.exception)
     assert "cluster-75k-start: " in runner.invoke(app, ["scale", "--list"]).stdout
+
+
+def test_json_of_a_run_and_of_the_table_can_be_read(made: Any, tmp_path: pathlib.Path) -> None:
+    from mrc_control.cli import scale
+
+    summary = json.loads(json.dumps(scale._summary(made, tmp_path)))
+    assert summary["nics"] == 64
+    assert len(summary["packets_lost"]) == len(made.result.steps)
+    row = validate.Row("x", "y", np.float64(1.0), np.float64(1.0), 0.0)
+    assert json.loads(json.dumps({**vars(row), "passed": row.passed}))["passed"] is True

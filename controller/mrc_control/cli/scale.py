@@ -12,13 +12,15 @@ from rich.table import Table
 
 from mrc_control.results import resultdir
 from mrc_control.runs.interruption import interruptible
-from mrc_control.scale import produce
+from mrc_control.scale import calibrate, produce
 from mrc_control.scale.made import Made
 from mrc_control.scale.produce import ScaleError
+from mrc_scale import caveat as caveats
 from mrc_scale import validate
 from mrc_scale.caveat import caveat
 from mrc_scale.clusterfile import builtin_clusters, load_cluster
 from mrc_topo.units import format_rate
+from p4lite.files import write_whole
 
 
 def verb(
@@ -29,6 +31,9 @@ def verb(
     validating: Annotated[
         bool, typer.Option("--validate", help="hold the model against what is published or provable")
     ] = False,
+    calibrating: Annotated[
+        bool, typer.Option("--calibrate", help="hold the model against packets on small fabrics: minutes")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="the clusters that come with mrclab")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
 ) -> None:
@@ -37,11 +42,16 @@ def verb(
         for name, path in builtin_clusters().items():
             typer.echo(f"{name}: {load_cluster(path).cluster.description}")
         return
-    if validating == (cluster is not None):
-        raise ScaleError("name a cluster, or --validate, or --list; clusters: " + ", ".join(builtin_clusters()))
+    if (cluster is not None) + validating + calibrating != 1:
+        raise ScaleError(
+            "name a cluster, or give one of --validate, --calibrate and --list; clusters: "
+            + ", ".join(builtin_clusters())
+        )
     with interruptible():
         if validating:
             _validate(as_json)
+        elif calibrating:
+            _calibrate(output, as_json)
         elif cluster is not None:
             _run(cluster, output, as_json)
 
@@ -103,6 +113,42 @@ def _show(made: Made) -> None:
     for outcome in made.year:
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
         console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+
+
+def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
+    """All comparisons; with a folder also as the file that runs quote (`mrc_scale.caveat`)."""
+    compiled = produce.load_kernels()
+    error = Console(stderr=True)
+    with error.status("starting") as status:
+
+        def show(share: float, text: str) -> None:
+            status.update(f"{share:.0%} {text}")
+            if not error.is_terminal:
+                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+
+        made = calibrate.calibrate(compiled, show)
+    if output is not None:
+        with resultdir.prepared(output, 0.0):
+            write_whole(output / caveats.FILE, made.document())
+    if as_json:
+        typer.echo(made.document(), nl=False)
+        return
+    table = Table(title="the model beside packets", title_justify="left")
+    for column in ("scenario", "what", "packets", "model", "off by"):
+        table.add_column(column, justify="left" if column in ("scenario", "what") else "right")
+    before = ""
+    for row in made.rows:
+        off = f"{row.error:.1%}" if row.relative else f"{row.error:.3g} {row.unit}"
+        numbers = (f"{row.packets:.4g} {row.unit}".strip(), f"{row.model:.4g} {row.unit}".strip())
+        table.add_row("" if row.scenario == before else row.scenario, row.what, *numbers, off)
+        before = row.scenario
+    Console().print(table)
+    for name, kind, aim in (
+        ("goodput", "goodput", calibrate.GOODPUT),
+        ("data packets lost", "lost", calibrate.LOST),
+    ):
+        worst = made.worst(kind)
+        typer.echo(f"{name}: off by {worst:.1%} at most; aim: {aim:.0%}{'' if worst <= aim else ', missed'}")
 
 
 def _validate(as_json: bool) -> None:

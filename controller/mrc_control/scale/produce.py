@@ -67,9 +67,11 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
         whole, failed = baselines.fabrics(shape, broken_at(loaded, result.worst_bin))
         wanted = np.full(len(every.flows), shape.nic_bps)
         fair = _fair(every, wanted)
+        usable = (cluster.model.nic_share, cluster.model.fabric_share)
+        given = (shape, every.flows, every.ends, whole, failed)
         others = [
-            baselines.ecmp(shape, every.flows, every.ends, whole, failed, cluster.roce, made_by, result.payload),
-            baselines.adaptive(shape, every.flows, every.ends, whole, failed, fair, cluster.roce, result.payload),
+            baselines.ecmp(*given, cluster.roce, made_by, result.payload, usable),
+            baselines.adaptive(*given, fair, cluster.roce, result.payload, usable),
         ]
     try:
         design = plan(cluster.radix, cluster.planes, shape.nics)
