@@ -29,6 +29,20 @@ def test_the_rate_follows_what_is_free_within_bounds() -> None:
     assert Machine(cores=0.01, decodings=1e5).rate_mbps(32) == LEAST_MBPS
     one, two = Machine(1.5, 500_000), Machine(2.5, 500_000)
     assert LEAST_MBPS < one.rate_mbps(32) < two.rate_mbps(32) < MOST_MBPS
+    assert not one.too_slow(32)
+
+
+def test_a_machine_that_is_far_too_slow_is_shown_simulated_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "measure", lambda: Machine(cores=2.0, decodings=25_000))
+    said: list[str] = []
+    scripted = Scripted(tmp_path, ROCE)
+    scripted.say = said.append
+    assert scripted.go("real")
+    assert scripted.ran[0] == "ring"
+    assert scripted.clocks[0] == "virtual"
+    assert "--rate" in said[0]
 
 
 def test_a_measurement_is_of_this_machine() -> None:
@@ -57,9 +71,11 @@ class Scripted(Demo):
         super().__init__(folder, lambda text: None, lambda outcome: None, live=False)
         self.endings = endings
         self.ran: list[str] = []
+        self.clocks: list[str] = []
 
     def _run(self, name: str, experiment: Experiment, clock: str) -> Any:
         self.ran.append(name)
+        self.clocks.append(clock)
         verdict = self.endings.get(name, verdict_of())
         failures = [] if verdict.holds else ["x"] if "failed" in verdict.reasons else []
         progress = {"h0": {"iterations": 1}}

@@ -3,7 +3,7 @@
 On the real clock its verdict has two parts. What must hold on any machine (every byte right, no queue pair dead, what
 is broken named by the hosts, failures seen where they were) decides. Times and rates count when the machine kept up,
 and not by one run alone: what has missed them is repeated once at half the rate. Where the machine did not keep up,
-the same schedule then runs in simulated time, where times are exact.
+the same schedule then runs in simulated time, where times are exact; and at once where it could not keep up at all.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ HEADROOM = 0.5
 FROM_OTHERS = 0.5
 #: Mb/s of one link: below, packets of 4 KiB take longer than the timeouts allow; above, nothing more is to be seen.
 LEAST_MBPS, MOST_MBPS = 5, 25
+#: A machine that carries less than this share of the least rate has no real clock to show: one emulated, for example.
+TOO_SLOW = 0.25
 MEASURE_S = 1.0
 #: ACK timeout of 268 ms.
 PATIENT_TIMEOUT = 18
@@ -67,8 +69,14 @@ class Machine:
 
     def rate_mbps(self, links: int) -> int:
         """The rate of each of the hosts' links, all of them busy, that this machine can carry."""
-        rate = int(self.packets * len(PAYLOAD) * 8 / 1e6 / links)
-        return min(max(rate, LEAST_MBPS), MOST_MBPS)
+        return min(max(int(self._carries_mbps(links)), LEAST_MBPS), MOST_MBPS)
+
+    def too_slow(self, links: int) -> bool:
+        """Whether a run on the real clock would tell of the machine alone."""
+        return self._carries_mbps(links) < TOO_SLOW * LEAST_MBPS
+
+    def _carries_mbps(self, links: int) -> float:
+        return self.packets * len(PAYLOAD) * 8 / 1e6 / links
 
 
 def measure(seconds: float = MEASURE_S) -> Machine:
@@ -168,10 +176,16 @@ class Demo:
             return self._beside() and good
 
     def _real(self, rate_mbps: int | None) -> bool:
-        hosts = load_lab("default").hosts
+        links = sum(len(host.ports) for host in load_lab("default").hosts)
         if rate_mbps is None:
             machine = measure()
-            rate_mbps = machine.rate_mbps(sum(len(host.ports) for host in hosts))
+            if machine.too_slow(links):
+                self.say(
+                    f"{machine.cores:.1f} cores are free here, which carry {machine.packets:.0f} packets/s: too few for the "
+                    "real clock (--rate tries it all the same); in simulated time"
+                )
+                return self._virtual("ring", own_mbps())
+            rate_mbps = machine.rate_mbps(links)
             self.say(
                 f"{machine.cores:.1f} cores are free here, which carry {machine.packets:.0f} packets/s with as much to "
                 f"spare: links of {rate_mbps} Mb/s (--rate chooses another)"
