@@ -24,8 +24,8 @@ class StatsSource(Protocol):
 
 
 class Inside:
-    """Of a fabric in this process, the ports that `pauses` and `stalls` look at, without the way over gRPC: statistics of
-    all ports of a large lab take longer than a call may."""
+    """Of a fabric in this process, the ports that `pauses` and `stalls` look at, without the way over gRPC: statistics
+    of all ports of a large lab take longer than a call may."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
