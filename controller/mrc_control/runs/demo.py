@@ -181,8 +181,8 @@ class Demo:
             machine = measure()
             if machine.too_slow(links):
                 self.say(
-                    f"{machine.cores:.1f} cores are free here, which carry {machine.packets:.0f} packets/s: too few for the "
-                    "real clock (--rate tries it all the same); in simulated time"
+                    f"{machine.cores:.1f} cores are free here, which carry {machine.packets:.0f} packets/s: too few "
+                    "for the real clock (--rate tries it all the same); in simulated time"
                 )
                 return self._virtual("ring", own_mbps())
             rate_mbps = machine.rate_mbps(links)
