@@ -16,8 +16,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,6 +43,8 @@ from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
 SIGNAL_POLL_S = 0.1
+#: How long calls that go on may take to end.
+STOP_S = 10.0
 
 #: Keys of a fabric description, by object.
 DESCRIPTION = {
@@ -179,10 +182,11 @@ class FabricServer:
         if self._server is not None:
             self._server.stop(grace=0.5).wait()
             self._server = None
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
-            self._pool = None
-        self.fabric.close()
+        pools = [self.service.readers] if self._pool is None else [self._pool, self.service.readers]
+        self._pool = None
+        # A call that gRPC has given up may still be in the fabric; then memory is the lesser loss.
+        if _end(pools, STOP_S):
+            self.fabric.close()
         self._folder.close()
 
     def __enter__(self) -> FabricServer:
@@ -190,6 +194,17 @@ class FabricServer:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+
+def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
+    """Takes no more work; whether what goes on has ended in time."""
+    waiting = [threading.Thread(target=pool.shutdown, daemon=True) for pool in pools]
+    deadline = time.monotonic() + timeout_s
+    for each in waiting:
+        each.start()
+    for each in waiting:
+        each.join(max(deadline - time.monotonic(), 0))
+    return not any(each.is_alive() for each in waiting)
 
 
 class _Builder:

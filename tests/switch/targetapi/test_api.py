@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,23 @@ def test_switches_ports_and_links_come_and_go(bench: Bench, target: TargetClient
         target.remove_switch(9)
         assert controller.stream_end() == "UNAVAILABLE"
     assert list(target.info().switches) == [1]
+
+
+@pytest.mark.parametrize("pool", ["_pool", "service.readers"])
+def test_the_fabric_stays_until_calls_that_were_given_up_have_ended(pool: str) -> None:
+    bench = Bench()
+    executor: Any = bench.server
+    for name in pool.split("."):
+        executor = getattr(executor, name)
+
+    def slow() -> int:
+        time.sleep(1)  # as long as gRPC waits, and as long again
+        return bench.fabric.now_ns
+
+    call = executor.submit(slow)
+    bench.close()
+    assert call.done(), "the fabric was taken away from under it"
+    assert call.result() == 0
 
 
 def test_links_change_at_run_time(bench: Bench, primary: Controller, target: TargetClient) -> None:

@@ -129,7 +129,7 @@ class P4RuntimeService:
         self.silent = Waiting(patience.SILENT_STREAMS, patience.SILENT_S)
         self.unsent = Waiting(patience.UNSENT_CALLS, patience.UNSENT_S)
         self.unread = Waiting(patience.UNREAD_CALLS, patience.UNREAD_S)
-        self._readers = ThreadPoolExecutor(patience.READ_THREADS, thread_name_prefix="p4rt-read")
+        self.readers = ThreadPoolExecutor(patience.READ_THREADS, thread_name_prefix="p4rt-read")
         self._stream_threads = StreamThreads()
 
     # -- devices -----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class P4RuntimeService:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        self._readers.shutdown(wait=False)
+        self.readers.shutdown(wait=False)
         self._stream_threads.shutdown(wait=False)
 
     def _notify(self) -> None:
@@ -268,7 +268,7 @@ class P4RuntimeService:
                 pb.WriteResponse.SerializeToString,
             ),
             "Read": grpc.stream_stream_rpc_method_handler(
-                _on(self._readers, self._read_call),
+                _on(self.readers, self._read_call),
                 request_deserializer=_parser(pb.ReadRequest),
                 response_serializer=bytes,
             ),
