@@ -74,6 +74,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "the extra `scale`, and minutes",
         "tests/scale/test_scale.py",
     ),
+    (r"mrclab web( .*)?", "serves until it is ended", "tests/web/test_view.py"),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
     (r"python docs/house\.py", "writes into the page; a test compares", "tests/test_architecture.py"),
