@@ -48,7 +48,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         WALKED,
         "tests/workshop/test_readmes.py",
     ),
-    (r"mrclab train .*", "needs PyTorch and a lab on the real clock", "tests/lab/test_train_real.py"),
+    (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "tests/lab/test_train_real.py"),
     (
         r"mrclab perf .*--backend (torch|gloo)",
         "needs PyTorch and a lab on the real clock",
@@ -68,11 +68,17 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab compare( [\w-]+)?", "minutes", "tests/lab/test_compare.py"),
     (r"mrclab figures( --full| \w+ -o \w+)?", "minutes to hours", "tests/lab/test_figures.py"),
-    (r"mrclab sweep .*", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
+    (r"mrclab sweep( .*)?", "minutes, or needs a sweep's folder", "tests/sweeps/test_work.py"),
     (
-        r"mrclab scale (--list|--validate|--calibrate|[\w-]+( -o \w+)?)",
+        r"mrclab scale( (--list|--validate|--calibrate|[\w-]+( -o \w+)?))?",
         "the extra `scale`, and minutes",
         "tests/scale/test_scale.py",
+    ),
+    (r"python docs/screenshots\.py", "needs a browser", "tests/web/test_browser.py"),
+    (
+        r"MRCLAB_SWEEP_RUNS=.*pytest tests/sweeps/test_cluster\.py",
+        "a test itself, half an hour",
+        "tests/sweeps/test_cluster.py",
     ),
     (r"mrclab web( .*)?", "serves until it is ended", "tests/web/test_view.py"),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
