@@ -24,7 +24,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("runs.execute.session_for", "runs.compare.session_for", "lab.lifecycle.up"):
+    for place in ("runs.execute.session_on", "runs.compare.session_for", "lab.lifecycle.bring_up"):
         monkeypatch.setattr(f"mrc_control.{place}", built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()
