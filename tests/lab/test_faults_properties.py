@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mrc_control.chaos.invariants import entries
 from mrc_control.chaos.truth import expected
 from mrc_control.faults import kinds
 from mrc_control.faults.action import Action, FailureError
@@ -103,7 +104,7 @@ def test_the_ledger_knows_a_real_fabric(session: VirtualSession, data: st.DataOb
     """As above on P4 switches and endpoints in one process; and in the end their tables are full."""
     topology, ledger = session.topology, session.failures
     ledger.restore_all(session)  # of an example that failed
-    entries = {name: device.count_entries() for name, device in session._devices.items()}
+    before_entries = entries(session)
 
     def state() -> tuple[FabricInfo, dict[tuple[str, int], bool]]:
         info = replace(session.fabric.info(), now_ns=0, events=0)
@@ -127,7 +128,7 @@ def test_the_ledger_knows_a_real_fabric(session: VirtualSession, data: st.DataOb
         session.advance(0.001)
         assert state() == expected(topology, *before, ledger.causes)
     assert state() == before
-    assert {name: device.count_entries() for name, device in session._devices.items()} == entries
+    assert entries(session) == before_entries
 
 
 @st.composite

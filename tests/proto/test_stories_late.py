@@ -80,7 +80,7 @@ def detector(rng: random.Random) -> tuple[LossDetector, Scoreboard]:
     return made, board
 
 
-REQUEST = WriteRequest.__new__(WriteRequest)
+REQUEST = WriteRequest(1, memoryview(b""), 0, 0, None)
 
 
 def send(board: Scoreboard, psn: int, at: int) -> Transmission:
