@@ -258,12 +258,6 @@ def test_a_thrift_server_that_never_comes() -> None:
     with pytest.raises(ThriftError, match=f"no Thrift server at 127.0.0.1:{address[1]}"):
         SimpleSwitch(address)
 
-    def died() -> None:
-        raise RuntimeError("it died")
-
-    with pytest.raises(RuntimeError, match="it died"):
-        SimpleSwitch(address, 60.0, died)
-
 
 # -- what the lab tells its parts -----------------------------------------------------------------------------
 

@@ -1,24 +1,53 @@
-"""How long a command waits for a lab that comes up slowly, and for one that never will."""
+"""How long a lab waits for a process that comes up slowly, and for one that never will."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mrc_control.lab import lifecycle
+from mrc_control.lab import bmv2, daemon, lifecycle, process
+from mrc_control.lab.bmv2 import Bmv2Switches
+from mrc_control.lab.daemon import Daemon, first_line
 from mrc_control.lab.death import Frozen
-from mrc_control.lab.process import Process
+from mrc_control.lab.process import Patience, Process
 from mrc_control.lab.rundir import RunError
+from mrc_control.lab.thrift import ThriftError
 
-COMMAND_S = 0.1
+PERIOD_S = 0.1
+
+
+class Work:
+    """How much of a core everybody wants, and what happens after it was looked at so often."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        self.share = share
+        self.asked: list[int] = []
+        self.after: tuple[int, Any] = (0, None)
+
+    def wanted_s(self, pid: int) -> float:
+        self.asked.append(pid)
+        if len(self.asked) == self.after[0]:
+            self.after[1]()
+        return self.share * PERIOD_S * len(self.asked)
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    made = Work()
+    monkeypatch.setattr(process, "wanted_s", made.wanted_s)
+    for module, name in ((lifecycle, "UP_S"), (daemon, "READY_S"), (bmv2, "READY_S")):
+        monkeypatch.setattr(module, name, PERIOD_S)
+    return made
 
 
 class Slow:
-    """A run directory whose lab is up at the tenth deadline or never."""
+    """A run directory whose lab is not up."""
 
     def __init__(self, *, frozen: bool = False) -> None:
         self.name = "slow"
@@ -36,38 +65,56 @@ class Slow:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "UP_S", COMMAND_S)
+def never_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "is_dead", lambda run: False)
 
 
-def wait(run: Slow, monkeypatch: pytest.MonkeyPatch, share: float, up_after: int = 1000) -> int:
-    """How often it was looked at whether a lab works that wants so much of a core."""
-    asked: list[float] = []
-
-    def wanted_s(pid: int) -> float:
-        asked.append(share * COMMAND_S * (len(asked) + 1))
-        if len(asked) == up_after:
-            run.phase = "up"
-        return asked[-1]
-
-    monkeypatch.setattr(lifecycle, "wanted_s", wanted_s)
+@pytest.mark.usefixtures("never_dead")
+def test_a_lab_that_works_is_waited_for(work: Work) -> None:
+    run = Slow()
+    work.after = (5, lambda: setattr(run, "phase", "up"))
     lifecycle._wait_up(run, lambda text: None)  # type: ignore[arg-type]
-    return len(asked)
+    assert work.asked == [os.getpid()] * 5
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_lab_that_works_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert wait(Slow(), monkeypatch, 0.5, up_after=5) == 5
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("share", "frozen", "periods"), [(0.1, False, 1), (0.5, True, 1), (0.5, False, 8)])
-def test_a_lab_that_hangs_or_never_ends_its_work_is_not(
-    monkeypatch: pytest.MonkeyPatch, share: float, frozen: bool, periods: int
-) -> None:
-    monkeypatch.setattr(lifecycle, "UP_TIMES", 8)
+@pytest.mark.usefixtures("never_dead")
+@pytest.mark.parametrize(("share", "frozen", "asked"), [(0.1, False, 1), (0.5, True, 0), (0.5, False, 8)])
+def test_a_lab_that_hangs_or_never_ends_its_work_is_not(work: Work, share: float, frozen: bool, asked: int) -> None:
+    work.share = share
     with pytest.raises(RunError, match=r"did not come up in \d+ s") as caught:
-        wait(Slow(frozen=frozen), monkeypatch, share)
+        lifecycle._wait_up(Slow(frozen=frozen), lambda text: None)  # type: ignore[arg-type]
     assert ("h1" in str(caught.value)) is frozen
-    assert periods == 1 or "in 1 s" in str(caught.value)
+    assert len(work.asked) == asked
+    assert asked < Patience.PERIODS or "in 1 s" in str(caught.value)
+
+
+@pytest.mark.parametrize(("after", "share", "asked"), [(3, 0.5, 3), (0, 0.1, 1), (0, 0.5, 8)])
+def test_a_fabrics_first_word(work: Work, after: int, share: float, asked: int) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as silent:
+        assert silent.stdin is not None
+        work.share, work.after = share, (after, lambda: silent.stdin.write(b"ready 1\n"))
+        assert first_line(silent) == ("ready 1\n" if after else "")
+        assert work.asked == [silent.pid] * asked
+        silent.stdin.close()
+
+
+@pytest.mark.parametrize(("share", "asked"), [(0.1, 1), (0.5, 8)])
+def test_an_agent_that_never_answers(work: Work, share: float, asked: int) -> None:
+    house = SimpleNamespace(check_alive=lambda role: bool, children={"h1": SimpleNamespace(pid=77)})
+    check, work.share = Daemon._check_answers(house, "h1"), share  # type: ignore[arg-type]
+    with pytest.raises(RunError, match=r"host h1: its agent does not answer in \d s"):
+        any(check() for _ in itertools.count())  # type: ignore[func-returns-value]
+    assert work.asked == [77] * asked
+
+
+@pytest.mark.parametrize(("share", "asked"), [(0.1, 1), (0.5, 8)])
+def test_a_bmv2_that_never_answers(work: Work, share: float, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(address: object) -> None:
+        raise ThriftError("no Thrift server")
+
+    monkeypatch.setattr(bmv2, "SimpleSwitch", refused)
+    work.share = share
+    house = SimpleNamespace(check_alive=lambda role: bool, record=SimpleNamespace(roles={"p0t0": 77}))
+    with pytest.raises(RunError, match="switch p0t0: no Thrift server"):
+        Bmv2Switches(house, "bmv2")._await(SimpleNamespace(name="p0t0", device_id=1))  # type: ignore[arg-type]
+    assert work.asked == [77] * asked

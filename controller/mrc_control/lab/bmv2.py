@@ -13,11 +13,13 @@ import time
 
 from mrc_control.lab import describe, offload
 from mrc_control.lab.behind import FROZEN, RUNNING, STOPPED, Behind, Household
+from mrc_control.lab.process import Patience
 from mrc_control.lab.rundir import RunError
 from mrc_control.lab.thrift import SimpleSwitch, ThriftError
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 
+#: How long a switch may take to answer, and again as long while it works.
 READY_S = 90.0
 #: Inside the lab's network namespace, where each switch has its own.
 THRIFT_PORT = 9090
@@ -65,10 +67,10 @@ class Bmv2Switches(Behind):
     def _await(self, switch: Switch) -> None:
         """Waits until a switch answers on both interfaces, and sets its queues."""
         check = self.house.check_alive(switch.name)
-        deadline = time.monotonic() + READY_S
+        patience = Patience(self.house.record.roles[switch.name], READY_S)
         while True:
             try:
-                with self._thrift(switch, READY_S) as thrift:
+                with SimpleSwitch((LOOPBACK, thrift_port(switch))) as thrift:
                     self._set_queues(switch, thrift)
                 if self._listens(switch):
                     return
@@ -77,7 +79,7 @@ class Bmv2Switches(Behind):
                 # It listens a moment before it knows its service.
                 problem = str(error)
             check()
-            if time.monotonic() > deadline:
+            if patience.over():
                 raise RunError(f"switch {switch.name}: {problem}")
             time.sleep(0.05)
 
@@ -86,10 +88,6 @@ class Bmv2Switches(Behind):
             thrift.set_queue_depth(port, describe.PACKETS_LIMIT)
             rate = packets_per_second(self.house.topology, link.spec.rate)
             thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
-
-    def _thrift(self, switch: Switch, wait_s: float = 0.0) -> SimpleSwitch:
-        check = self.house.check_alive(switch.name)
-        return SimpleSwitch((LOOPBACK, thrift_port(switch)), wait_s, check)
 
     def _listens(self, switch: Switch) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -122,8 +120,9 @@ class Bmv2Switches(Behind):
         if self.house.record.held.get(switch.name) is not None:
             return
         try:
-            with self._thrift(switch) as thrift:
+            with SimpleSwitch((LOOPBACK, thrift_port(switch))) as thrift:
                 rate = packets_per_second(self.house.topology, rate_bps)
                 thrift.set_queue_rate(port, rules.DATA_PRIORITY, rate)
         except ThriftError as error:
+            self.house.check_alive(switch.name)()
             raise RunError(f"switch {switch.name}: {error}") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import resource
@@ -34,7 +35,7 @@ from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
 from mrc_control.lab.kernel import KernelSwitches
 from mrc_control.lab.p4rt import Device, P4RuntimeError
-from mrc_control.lab.process import frozen
+from mrc_control.lab.process import Patience, frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_control.lab.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_control.lab.rundir import RunError
@@ -43,6 +44,7 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
 
+#: How long a process may take to answer, and again as long while it works.
 READY_S = 90.0
 #: A child's death is known after so long, at most.
 WATCH_S = 0.1
@@ -83,6 +85,16 @@ def behind_of(house: Household, bmv2: str) -> Behind | None:
     if switch == "bmv2":
         return Bmv2Switches(house, bmv2)
     return KernelSwitches(house) if switch == "kernel" else None
+
+
+def first_line(process: subprocess.Popen[bytes]) -> str:
+    """What a process says first, which is waited for while it works; empty: nothing."""
+    assert process.stdout is not None
+    patience = Patience(process.pid, READY_S)
+    while not patience.over():
+        if select.select([process.stdout], [], [], WATCH_S)[0]:
+            return process.stdout.readline().decode()
+    return ""
 
 
 class Daemon:
@@ -200,6 +212,16 @@ class Daemon:
 
         return check
 
+    def _check_answers(self, role: str) -> Callable[[], None]:
+        check, patience = self.check_alive(role), Patience(self.children[role].pid, READY_S)
+
+        def check_answers() -> None:
+            check()
+            if patience.over():
+                raise RunError(f"host {role}: its agent does not answer in {patience.ends - patience.began:.0f} s")
+
+        return check_answers
+
     def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """See `behind.Household`."""
         with self._log(role) as log:
@@ -244,9 +266,7 @@ class Daemon:
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         self._keep(process, role)
-        assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], READY_S)
-        words = process.stdout.readline().decode().split() if ready else []
+        words = first_line(process).split()
         if len(words) != 2 or words[0] != "ready":
             raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
 
@@ -274,7 +294,7 @@ class Daemon:
         for host in self.topology.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:
-                client.connect(wait_s=READY_S / 3, check=self.check_alive(host.name))
+                client.connect(wait_s=math.inf, check=self._check_answers(host.name))
             except HostError as error:
                 raise RunError(self._last(host.name) or str(error)) from error
             client.close()

@@ -17,7 +17,7 @@ from mrc_control.lab import forwarders, policies, scheduling
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
-from mrc_control.lab.process import KILL_AFTER_S, Process, end_process, wait_dead, wanted_s
+from mrc_control.lab.process import KILL_AFTER_S, Patience, Process, end_process, wait_dead
 from mrc_control.lab.program import FabricProgram, program_of
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
@@ -27,10 +27,8 @@ from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
 
-#: How long a lab may take to come up; again as long, but so often at most, while it works for this share of the time.
+#: How long a lab may take to come up, and again as long while it works.
 UP_S = 180.0
-UP_TIMES = 8
-UP_SHARE = 0.3
 LAUNCH_S = 30.0
 DOWN_S = 20.0
 CACHE = "/run/cache"
@@ -299,12 +297,10 @@ def _answers(pipe: Any, count: int) -> list[str]:
 
 
 def _wait_up(run: RunDir, progress: Progress) -> None:
-    began = time.monotonic()
-    deadline = began + UP_S
     seen = 0
     first = run.read().first
     assert first is not None
-    wanted = 0.0
+    patience = Patience(first.pid, UP_S)
     while True:
         dead = is_dead(run)
         try:
@@ -324,16 +320,13 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
             told = "; ".join(filter(None, (deaths, last_line(run.log_file))))
             reason = state.error or told or "it died"
             raise LabDied(f"lab '{run.name}' did not come up: {reason}")
-        if time.monotonic() > deadline:
-            # A slow machine is not a lab that hangs: that one does not want a core.
-            by_now = wanted_s(first.pid)
+        if time.monotonic() > patience.ends:
             frozen = "; ".join(each.text() for each in run.frozen())
-            if frozen or by_now - wanted < UP_SHARE * UP_S or deadline >= began + UP_TIMES * UP_S:
+            if frozen or patience.over():
                 raise RunError(
-                    f"lab '{run.name}' did not come up in {deadline - began:.0f} s{frozen and f' ({frozen})'}; "
-                    f"see {run.folder.path}/*.log before `mrclab down`"
+                    f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
+                    f"{frozen and f' ({frozen})'}; see {run.folder.path}/*.log before `mrclab down`"
                 )
-            wanted, deadline = by_now, deadline + UP_S
         time.sleep(0.05)
 
 

@@ -61,6 +61,37 @@ def wanted_s(pid: int) -> float:
     return spent_ns / 1e9
 
 
+class Patience:
+    """How long to wait for a process: one period, and on while it works. A slow machine is not a process that hangs.
+
+    Args:
+        pid: its descendants count, too.
+        period_s: one that works wants a core for `SHARE` of each such period; after `PERIODS` it is over in any case.
+    """
+
+    SHARE = 0.3
+    PERIODS = 8
+
+    def __init__(self, pid: int, period_s: float) -> None:
+        self.pid = pid
+        self.period_s = period_s
+        self.began = time.monotonic()
+        self.ends = self.began + period_s
+        self._periods = 1
+        self._wanted = 0.0
+
+    def over(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        if time.monotonic() <= self.ends:
+            return False
+        before, self._wanted = self._wanted, wanted_s(self.pid)
+        if self._wanted - before < self.SHARE * self.period_s or self._periods == self.PERIODS:
+            return True
+        self._periods += 1
+        self.ends += self.period_s
+        return False
+
+
 def _fields(stat: pathlib.Path) -> list[str] | None:
     """A stat file of the kernel's from the state on; None: there is no such process or thread."""
     try:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
-from collections.abc import Callable
 
 SERVICE = "simple_switch"
 VERSION = 0x80010000
@@ -22,34 +20,22 @@ class ThriftError(Exception):
     """A switch does not answer, or refuses; the text says which call."""
 
 
-def _nothing() -> None:
-    """Nothing to look at while waiting."""
-
-
 class SimpleSwitch:
     """The Thrift client of one simple_switch. A context manager.
 
     Args:
         address: host and port.
-        wait_s: so long it may take to come up; `check` is called while waiting, to raise if that is in vain.
 
     Raises:
         ThriftError: nobody listens.
     """
 
-    def __init__(self, address: tuple[str, int], wait_s: float = 0.0, check: Callable[[], object] = _nothing) -> None:
-        deadline = time.monotonic() + wait_s
+    def __init__(self, address: tuple[str, int]) -> None:
         self._number = 0
-        while True:
-            try:
-                self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
-            except OSError as error:
-                check()
-                if time.monotonic() >= deadline:
-                    raise ThriftError(f"no Thrift server at {address[0]}:{address[1]}: {error.strerror}") from error
-                time.sleep(0.05)
-            else:
-                break
+        try:
+            self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        except OSError as error:
+            raise ThriftError(f"no Thrift server at {address[0]}:{address[1]}: {error.strerror}") from error
         self._answer = self._socket.makefile("rb")
 
     def __enter__(self) -> SimpleSwitch:
