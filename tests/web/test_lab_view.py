@@ -70,6 +70,7 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
             assert state["problem"]
             with pytest.raises(CommandError):
                 view.ask("fail", target=LINK)
+            view.stop()
             shown.view.close()
     finally:
         if up:

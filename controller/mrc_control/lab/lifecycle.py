@@ -317,7 +317,8 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
         if state.phase == "failed" or state.ending or dead:
             deaths = "; ".join(death.text() for death in run.deaths(first))
             # What a daemon could not tell in its record, its last words in the log may.
-            told = "; ".join(filter(None, (deaths, last_line(run.log_file))))
+            words = last_line(run.log_file)
+            told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))
             reason = state.error or told or "it died"
             raise LabDied(f"lab '{run.name}' did not come up: {reason}")
         if time.monotonic() > patience.ends:
