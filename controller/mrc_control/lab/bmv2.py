@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 import time
 
 from mrc_control.lab import describe, offload
@@ -24,11 +25,23 @@ READY_S = 90.0
 #: Inside the lab's network namespace, where each switch has its own.
 THRIFT_PORT = 9090
 LOOPBACK = "127.0.0.1"
+#: Where a BMv2 with nanomsg, which it is built with unless told otherwise, tells of learning and ageing. Left to itself
+#: it takes a file in /tmp by the device's number, so of two labs at a time the second would not come up.
+NOTIFICATIONS = "--notifications-addr"
 
 
 def thrift_port(switch: Switch) -> int:
     """Where a switch's Thrift server listens in the lab."""
     return THRIFT_PORT + switch.device_id
+
+
+def has_notifications(binary: str) -> bool:
+    """Whether this BMv2 was built with nanomsg: another takes the option for a mistake."""
+    try:
+        told = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False, timeout=READY_S)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return False  # it will not start either, and then says why
+    return NOTIFICATIONS in told.stdout
 
 
 def packets_per_second(topology: Topology, rate_bps: int) -> int:
@@ -45,17 +58,21 @@ class Bmv2Switches(Behind):
     def __init__(self, house: Household, binary: str) -> None:
         super().__init__(house)
         self.binary = binary
+        self.notifies = False
 
     def command(self, switch: Switch) -> list[str]:
         """What runs a switch: no program yet, its ports on the far ends of the wires."""
         words = [self.binary, "--no-p4", "--device-id", str(switch.device_id)]
         words += ["--thrift-port", str(thrift_port(switch))]
+        if self.notifies:
+            words += [NOTIFICATIONS, f"ipc://{self.house.folder.path / switch.name}.ipc"]
         for port in switch.links:
             words += ["-i", f"{port}@{self.house.net.behind[switch.name, port][1]}"]
         address = self.house.folder.address(switch.name)
         return [*words, "--", "--grpc-server-addr", address, "--priority-queues", str(rules.PRIORITY_QUEUES)]
 
     def start(self) -> None:
+        self.notifies = has_notifications(self.binary)
         # The Thrift servers are reached through it.
         self.house.net.batch([], ["link set dev lo up"])
         offload.switch_off(theirs for _, theirs in self.house.net.behind.values())

@@ -5,6 +5,7 @@ The switch is started, asked and commanded like simple_switch_grpc, with p4lite'
     python stand_in.py OPTIONS...    simple_switch_grpc's own
 
 It serves P4Runtime at `--grpc-server-addr`; of Thrift it takes calls that set queues, and writes them to its output.
+It stands for one with nanomsg, beside which another lab is up: the place in /tmp of its notifications is taken.
 """
 
 from __future__ import annotations
@@ -103,11 +104,26 @@ def serve_thrift(listener: socket.socket) -> None:
                 peer.sendall(answer(name, number, 0))
 
 
+def notifications(address: str) -> socket.socket:
+    """The socket for notifications; what a dead one has left in its place goes, as with nanomsg."""
+    path = pathlib.Path(address.removeprefix("ipc://"))
+    if path.parent == pathlib.Path("/tmp"):
+        sys.exit(f"Nanomsg returned a exception when trying to bind to address '{address}'.")
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    return listener
+
+
 def main(words: list[str]) -> int:
     from p4lite.switch.server import FabricServer, serve_until_signal
 
     if words == ["--version"]:
         print(VERSION)
+        return 0
+    if words == ["--help"]:
+        print("Options:\n  --notifications-addr arg  Specify the nanomsg address to use for notifications")
         return 0
     split = words.index("--")
     switch, target = words[:split], words[split + 1 :]
@@ -115,6 +131,8 @@ def main(words: list[str]) -> int:
     options = dict(zip(switch[1::2], switch[2::2], strict=True))
     ports = [each.split("@") for flag, each in zip(switch[1::2], switch[2::2], strict=True) if flag == "-i"]
     own = dict(zip(target[::2], target[1::2], strict=True))
+    default = f"ipc:///tmp/bmv2-{options['--device-id']}-notifications.ipc"
+    kept = notifications(options.get("--notifications-addr", default))
     listener = socket.create_server(("127.0.0.1", int(options["--thrift-port"])))
     threading.Thread(target=serve_thrift, args=(listener,), daemon=True).start()
     description = {
@@ -127,7 +145,8 @@ def main(words: list[str]) -> int:
             }
         ],
     }
-    return serve_until_signal(FabricServer.from_description(description), "stand_in")
+    with kept:
+        return serve_until_signal(FabricServer.from_description(description), "stand_in")
 
 
 if __name__ == "__main__":
