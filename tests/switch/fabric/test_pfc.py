@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scapy.contrib.mac_control import MACControlClassBasedFlowControl
+from scapy.layers.l2 import Ether
 
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port
-from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, pfc_headroom_bytes
+from p4lite.switch.fabric.values import PFC_FRAME_BYTES, PfcSettings, QueueLimits, pfc_headroom_bytes
 from support.pcapng import packets
-from support.switch.hand_program import routed
+from support.switch.hand_program import HandProgram, routed
 from support.switch.players import BYTE_NS, FOREVER, MAC_CONTROL, MBPS_8, drops, play, switch_of
 
 MAC = 0x02_00_00_00_00_07
@@ -112,6 +114,44 @@ def test_pause_frames_to_the_byte_and_the_nanosecond() -> None:
     (stats,) = switch.port(1).pfc_stats()
     assert (stats.pauses_sent, stats.resumes_sent, stats.pausing_ns) == (1 + len(refreshed), 1, resumed - crossed)
     assert (stats.held_bytes, stats.max_held_bytes) == (0, 2500)
+
+
+def test_scapy_reads_and_writes_the_frames_as_we_do() -> None:
+    """The layout of IEEE 802.1Qbb as another implementation has it, there and back, for the classes 3 and 6."""
+    fabric = Fabric("virtual")
+    slow = LinkSettings(rate_bps=8 * 10**5, delay_ns=5000)
+    switch = fabric.add_switch(1, priority_queues=8)
+    switch.load(HandProgram())  # type: ignore[arg-type]
+    for number, link in ((1, MBPS_8), (2, slow)):
+        switch.add_port(number, to_host=link, to_switch=link).set_queue(QueueLimits(packets=0))
+    for priority in (3, 6):
+        switch.port(1).set_pfc(priority, PfcSettings(1000, 500, 5000, quanta=100 + priority), MAC)
+        for _ in range(4):
+            fabric.inject(switch.port(1), routed(2, size=SIZE, priority=priority), 0)
+    told = set()
+    for _, _, port, frame in fabric.run_until(10**8):
+        if port == 1:
+            read = Ether(frame)
+            assert (read.dst, read.src) == ("01:80:c2:00:00:01", "02:00:00:00:00:07")
+            control = read[MACControlClassBasedFlowControl]
+            assert bytes(read) == frame
+            for each in range(8):
+                time, enabled = getattr(control, f"c{each}_pause_time"), getattr(control, f"c{each}_enabled")
+                assert enabled or not time
+                told |= {(each, time)} if enabled else set()
+    assert told == {(3, 103), (3, 0), (6, 106), (6, 0)}
+    # Class 0 has a time, but is not one of those that are meant.
+    asked = MACControlClassBasedFlowControl(
+        c3_enabled=1, c6_enabled=1, c3_pause_time=10, c6_pause_time=20, c0_pause_time=30
+    )
+    switch.port(2).set_pfc(0, PfcSettings(1000, 500, 5000))
+    for priority in (3, 6):
+        switch.port(2).set_pfc(priority, PfcSettings(1000, 500, 5000))
+    before = fabric.now_ns
+    fabric.inject(switch.port(2), bytes(Ether(src="02:00:00:00:00:09") / asked).ljust(PFC_FRAME_BYTES, b"\0"), before)
+    fabric.run_until(before + 10**8)
+    paused = {each.priority: each.paused_ns for each in switch.port(2).pfc_stats()}
+    assert paused == {0: 0, 3: pause_ns(10, 8 * 10**5), 6: pause_ns(20, 8 * 10**5)}
 
 
 def test_settings_that_cannot_be() -> None:
