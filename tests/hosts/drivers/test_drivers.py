@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
-import random
-from typing import Any
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.faults.action import Action
-from mrc_control.results.series import Series
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
+from mrc_host import native
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.surface import PortPacer
 from mrc_host.node.mapper import BODY_AT, HISTORY, MAGIC, PROBE_BYTES, Mapper, ProbeTarget
-from mrc_topo.labfile import parse_lab
+from support.drivers.history import digest, outcome
 
 MS = 1_000_000
+TRANSPORTS = ("mrc", "roce")
 
 
 def targets(count: int, ports: int) -> list[ProbeTarget]:
@@ -169,49 +167,19 @@ def test_an_empty_histogram() -> None:
     assert LagHistogram().summary() == {"count": 0, "p50_ns": 0, "p90_ns": 0, "p99_ns": 0, "max_ns": 0}
 
 
-LAB = """
-name: twice
-planes: 2
-t0_per_plane: 2
-t1_per_plane: 2
-hosts: 4
-hosts_per_t0: 2
-path_mtu: 1024
-ev: {size: 32, active: 16}
-queues: {limit: 64KiB, ecn: {kmin: 8KiB, kmax: 24KiB}, trim: {threshold: 32KiB}}
-"""
-SCHEDULE = [
-    (0.1, Action("fail", "p0-t0.0--p0-t1.0", "impair", settings={"loss": 0.05})),
-    (0.2, Action("fail", "h1:1", "port_down")),
-    (0.3, Action("fail", "p1-t1.0", "freeze")),
-    (0.5, Action("restore", "h1:1")),
-    (0.6, Action("restore", "p1-t1.0")),
-]
-
-
-def outcome(transport: str, seed: int) -> str:
-    session = VirtualSession(parse_lab(LAB + f"seed: {seed}\n"), transport)
-    try:
-        random.random()  # nothing may depend on the global generator
-        spec = WorkloadSpec("all_to_all", {"block_bytes": 60_000}, duration_s=0.8)
-        result = Run(session, spec, SCHEDULE).go()
-        document: dict[str, Any] = {**result.document(), "program_counters": session.program_counters()}
-    finally:
-        session.close()
-    assert not result.failures
-    document["events"] = {host: list(events) for host, events in document["events"].items()}
-    return json.dumps(document, default=columns)
-
-
-def columns(series: Series) -> dict[str, Any]:
-    """All that a host's or the fabric's series holds."""
-    names = list(series.columns)
-    return dict(zip(names, (each.tolist() for each in series.take(names)), strict=True))
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", ["mrc", "roce"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_same_experiment_gives_the_same_bytes(transport: str) -> None:
     first = outcome(transport, 5)
     assert outcome(transport, 5) == first
     assert outcome(transport, 6) != first, "the seed matters"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not native.COMPILED, reason=f"not compiled here: {native.WHY_NOT}")
+def test_compiled_and_interpreted_it_gives_the_same_bytes() -> None:
+    """Protocol core, driver of the virtual clock and data path of the nodes: whole runs, every sample and event."""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2]), "MRCLAB_PURE": "1"}
+    command = [sys.executable, "-m", "support.drivers.history", *TRANSPORTS]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True).stdout
+    assert said.split() == ["pure", *(digest(each) for each in TRANSPORTS)]
