@@ -30,6 +30,9 @@ IDLE_NS = 100 * MS
 REST_NS = 50_000
 RX_BATCH = 128
 FIRST = itemgetter(0)
+#: A station that has not looked for so long stood still, and sends nothing before it has read what came meanwhile: by
+#: the time of what it reads it is still then, and what it sent would count from then.
+STALL_NS = 20 * MS
 #: A busy loop looks after its control sockets once in this time.
 CONTROL_NS = 5 * MS
 
@@ -96,6 +99,8 @@ class Station:
         #: Whether an application has posted work that the node has not seen.
         self.posted: Callable[[], bool] = _nothing
         self._told_ns = 0
+        #: When it looked last; when it came back from a stall.
+        self._looked_ns = self._resumed_ns = 0
         self._carrier = [True] * len(self.rings)
         # The kernel tells of changes of links, so nobody has to ask again and again.
         self.changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -123,6 +128,9 @@ class Station:
             self.lag.add(now - due)
             node.handle_timer(now)
         node.settle(now)
+        if now < self._resumed_ns:
+            self.wake_ns = now
+            return
         wake = self._send(now)
         due = node.next_timer()
         self.wake_ns = wake if due is None else min(wake, due)
@@ -139,6 +147,10 @@ class Station:
                 full.append(ring)
         now = time.monotonic_ns()
         told, receive = self._told_ns, self.node.receive
+        # One stall at a time, or a loop that is slow for long would never send.
+        if now - self._looked_ns > STALL_NS and told >= self._resumed_ns:
+            self._resumed_ns = now
+        self._looked_ns = now
         if arrived:
             since = time.time_ns() - now
             arrived.sort(key=FIRST)

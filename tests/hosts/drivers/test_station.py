@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from mrc_host.drivers.packet_ring import PacketRing
-from mrc_host.drivers.raw import RX_BATCH, RawDriver, Station
+from mrc_host.drivers.raw import RX_BATCH, STALL_NS, RawDriver, Station
 from mrc_host.drivers.surface import Drivable
 
 MS = 1_000_000
@@ -56,12 +56,14 @@ class Node(Drivable):
     def __init__(self, ports: int) -> None:
         self.ports = ports
         self.log: list[tuple[str, int, Any]] = []
+        self.sendable: list[int] = []
         self.due: int | None = None
 
     def receive(self, port: int, packet: bytes, now: int) -> None:
         self.log.append(("packet", now, packet))
 
     def to_send(self, port: int, now: int, budget_bytes: int) -> list[bytes]:
+        self.sendable.append(now)
         return []
 
     def next_timer(self) -> int | None:
@@ -118,6 +120,33 @@ def test_no_timer_overtakes_packets_that_are_not_yet_read(made: tuple[Node, list
     assert station.wake_ns <= due, "it has more to do at once"
     station.round()
     assert [kind for kind, _, _ in node.log[RX_BATCH:]] == ["packet"] * 5 + ["timer"]
+
+
+def test_what_is_sent_after_a_stall_does_not_count_from_before_it(made: tuple[Node, list[Ring], Station]) -> None:
+    """Else its round-trip time would have the stall in it, and its timeout would be over before the answer can come."""
+    node, rings, station = made
+    for number in range(2 * RX_BATCH + 5):
+        rings[0].put(b"%d" % number, 300 * MS - number * MS // 10)
+    began = time.monotonic_ns()
+    rounds = 0
+    while rings[0].frames or not node.sendable:
+        station.round()
+        rounds += 1
+        assert station.wake_ns <= time.monotonic_ns() or not rings[0].frames, "it has more to do at once"
+    assert rounds == 3
+    assert len(node.log) == 2 * RX_BATCH + 5
+    assert min(node.sendable) >= began
+
+
+def test_a_loop_that_never_catches_up_sends_all_the_same(made: tuple[Node, list[Ring], Station]) -> None:
+    """Every round comes after a stall, and the ring, which has room for four rounds, is always full."""
+    node, rings, station = made
+    for _ in range(20):
+        while len(rings[0].frames) < 4 * RX_BATCH:
+            rings[0].put(b"more", 0)
+        time.sleep(2 * STALL_NS / 1e9)
+        station.round()
+    assert len(node.sendable) >= 3 * 2
 
 
 def test_time_never_goes_back(made: tuple[Node, list[Ring], Station]) -> None:
