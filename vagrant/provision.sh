@@ -44,7 +44,7 @@ cat > /etc/profile.d/mrclab.sh <<PROFILE
 PATH="$checkout/.venv/bin:\$PATH"
 case \$- in *i*) cd "$checkout" 2>/dev/null || true ;; esac
 PROFILE
-verbs='from mrc_control.cli import app; print(*(each.name for each in app.registered_commands), "topo")'
+verbs='from mrc_control.cli import app; print(*(each.name for each in app.registered_commands + app.registered_groups))'
 echo "complete -W '$(sudo -u "$user" "$checkout/.venv/bin/python" -c "$verbs")' mrclab" > /etc/bash_completion.d/mrclab
 cat > /etc/motd <<'MOTD'
 
@@ -55,6 +55,8 @@ mrclab: a laboratory for MRC (Multipath Reliable Connection). You are in its che
   mrclab --help                everything else; the pages are in docs/
 
 Reports are in results/: `python3 -m http.server 8000 -d results` shows them at http://127.0.0.1:8000 outside.
+The live view (`sudo apt-get install npm && make web-assets` once): `mrclab web --host 0.0.0.0`, with 127.0.0.1 for 0.0.0.0
+in the address that it prints.
 MOTD
 if [ -n "$reference" ]; then
   cat >> /etc/motd <<'MOTD'
