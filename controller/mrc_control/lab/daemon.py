@@ -29,7 +29,7 @@ from mrc_control.lab import describe
 from mrc_control.lab.behind import COMMANDS, Behind, Household
 from mrc_control.lab.bmv2 import Bmv2Switches
 from mrc_control.lab.command import CommandSocket
-from mrc_control.lab.death import SHELL, Death, Frozen, cause
+from mrc_control.lab.death import SHELL, Death, Frozen, cause, several
 from mrc_control.lab.forwarders import chosen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
@@ -159,6 +159,10 @@ class Daemon:
         self._start_agents()
         self.record.fabric = fabric
         self.record.hosts = {host.name: self.net.pid(host.name) for host in self.topology.hosts}
+        self.bury()
+        if self.record.deaths:
+            # What died after it had answered: a lab without it is not up.
+            raise RunError(several(self.record.deaths))
         self.record.phase = "up"
         self.write()
         self.starting = False
@@ -353,8 +357,10 @@ def main(argv: list[str]) -> int:
         if daemon is not None:
             # What does not answer may have died of something that it could not tell itself.
             daemon.await_death(GRACE_S)
-            stopped = (Frozen(role, since).text() for role, since in record.frozen.items())
-            text = "; ".join([*(death.text() for death in record.deaths), *stopped, text])
+            told = [several(record.deaths), *(Frozen(role, since).text() for role, since in record.frozen.items())]
+            # Its last words are in what is said of a death.
+            told.append("" if any(text in each for each in told) else text)
+            text = "; ".join(filter(None, told))
         record.phase, record.error = "failed", text
         with contextlib.suppress(OSError):
             folder.write(record)

@@ -19,6 +19,8 @@ from typing import Any
 LAST_WORD = "last-word.json"
 #: More than any sentence about a death.
 WORDS = 300
+#: So many deaths are told one by one.
+FEW = 3
 #: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
 SHELL = ".shell"
 
@@ -88,6 +90,12 @@ class Frozen:
         """A sentence."""
         when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
         return f"{named(self.role)} is frozen: a signal has stopped it{when}"
+
+
+def several(deaths: Sequence[Death], separator: str = "; ") -> str:
+    """Sentences about the first of them, and how many more there are: of a lab whose switches all die, a line."""
+    more = f" and {len(deaths) - FEW} more" if len(deaths) > FEW else ""
+    return separator.join(death.text() for death in deaths[:FEW]) + more
 
 
 def cause(code: int, others: Sequence[str] = ()) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mrc_control.lab import forwarders, policies, scheduling
+from mrc_control.lab.death import several
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
@@ -315,7 +316,7 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
         if state.phase == "up":
             return
         if state.phase == "failed" or state.ending or dead:
-            deaths = "; ".join(death.text() for death in run.deaths(first))
+            deaths = several(run.deaths(first))
             # What a daemon could not tell in its record, its last words in the log may.
             words = last_line(run.log_file)
             told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))

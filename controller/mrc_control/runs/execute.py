@@ -14,6 +14,7 @@ from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
 from mrc_control.lab import describe, fitting, lifecycle
 from mrc_control.lab import policies as own
+from mrc_control.lab.death import several
 from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
@@ -153,10 +154,9 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
         found = getattr(state, what)
         if value is not None and found != value:
             raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
-    dead = [death.text() for death in state.deaths if death.role not in state.hosts]
+    dead = [death for death in state.deaths if death.role not in state.hosts]
     if dead:
-        more = f" and {len(dead) - 3} more" if len(dead) > 3 else ""
-        raise RunError(f"lab '{run.name}' is damaged: {', '.join(dead[:3])}{more}; `mrclab down {run.name}` first")
+        raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
 
 
 def _down(run: RunDir, first: Process | None) -> None:
