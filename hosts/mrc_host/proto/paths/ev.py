@@ -45,6 +45,9 @@ class EvInput(Enum):
     DENY = "controller denies"
     ALLOW = "controller allows"
 
+    # Enum's own is Python code, and these are keys on the data path.
+    __hash__ = object.__hash__
+
 
 # (state, input) -> state; what is not listed changes nothing.
 TRANSITIONS: Final[dict[tuple[EvState, EvInput], EvState]] = {
