@@ -47,7 +47,10 @@ BESIDE: Final = (
     "drivers/raw.py",
     "drivers/surface.py",
     "drivers/virtual.py",
+    "node/alarms.py",
     "node/datapath.py",
+    "node/mapper.py",
+    "node/samples.py",
 )
 # Functions of the core call each other directly: nobody replaces them, and Python needs only the initialisers.
 _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-plt")
