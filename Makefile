@@ -18,6 +18,7 @@ INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
 
 # What the tests of the live view need beside the rest: a browser.
 WEB_STAMP := $(VENV)/.web-installed
+BROWSER := chromium-headless-shell
 
 .PHONY: setup apt native demo docs web-assets setup-web test quick lint format bench soak vm-check clean
 
@@ -78,22 +79,26 @@ bench: setup
 demo: setup
 	$(BIN)/mrclab demo
 
-# The live view's two libraries, from npm, by their hashes.
+# The live view's two libraries, from the npm registry, by their hashes; npm itself is not needed.
 web-assets: $(STAMP)
 	@$(BIN)/python -m mrc_control.web.assets
 
-# A browser for the live view's tests: Debian's Chromium, driven by Playwright from PyPI. Without it they are skipped.
-setup-web: setup
-	@missing=; for p in chromium npm; do command -v $$p >/dev/null || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
+# A browser for the live view's tests: Debian's Chromium (the part without windows will do), driven by Playwright from PyPI.
+# Without it they are skipped.
+setup-web: setup web-assets
+	@if ! command -v chromium >/dev/null && ! command -v chromium-headless-shell >/dev/null; then \
 	  sudo=; if [ "$$(id -u)" != 0 ]; then sudo=sudo; fi; \
-	  echo "installing Debian packages:$$missing"; \
-	  $$sudo apt-get update -qq && \
-	  $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  if [ -n "$$sudo" ] && ! command -v sudo >/dev/null; then \
+	    echo "a browser is missing that only root can install; ask for: apt-get install $(BROWSER)" >&2; exit 1; \
+	  fi; \
+	  echo "installing Debian packages: $(BROWSER)"; \
+	  { $$sudo apt-get update -qq && \
+	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; } || \
+	  { echo "no browser: apt-get gets no $(BROWSER); is there a network? The live view's browser tests are skipped" >&2; \
+	    exit 1; }; \
 	fi
 	@test -f $(WEB_STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[web,web-test]'
 	@touch $(WEB_STAMP)
-	@$(BIN)/python -m mrc_control.web.assets
 
 # The documentation as a site, in build/site; a link that leads nowhere fails it.
 docs: setup $(DOCS_STAMP)

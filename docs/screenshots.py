@@ -21,7 +21,7 @@ from mrc_control.runs.execute import execute
 from mrc_control.runs.experiment import load_experiment
 from mrc_control.web.hub import Hub
 from mrc_control.web.lab import LabView
-from mrc_control.web.replay import Replay
+from mrc_control.web.replay import Recorded, Replay
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -107,7 +107,7 @@ def run(chromium: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="mrclab-pictures-") as folder:
         execute(SHORT.model_copy(update={"lab": "default"}), folder=pathlib.Path(folder), live=False)
         hub = Hub()
-        with watching(hub, Replay(hub, pathlib.Path(folder)).go) as view, page(chromium, view) as made:
+        with watching(hub, Replay(hub, Recorded(pathlib.Path(folder))).go) as view, page(chromium, view) as made:
             view.ask("pause")
             view.ask("seek", seconds=0.33)
             until(made, "mrclab.latest().t_ns === 330000000")

@@ -6,7 +6,6 @@ import html
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.workshop import keep
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
+from support.browser import chromium
 
 LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"
 TOPOLOGY = load_lab("tiny")
@@ -317,12 +317,12 @@ document.body.dataset.said = JSON.stringify(said);
 """
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here: `make setup-web` installs one")
+@pytest.mark.skipif(chromium() is None, reason="no chromium here: `make setup-web` installs one")
 def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Run, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.html"
     text = (outcome.folder / "report.html").read_text()
     page.write_text(text.replace("</body>", f"<script>{{{READER}}}</script></body>"))
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    command = [str(chromium()), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     command += ["--window-size=1280,2000", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr"]
     done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=180)
     shown = re.findall(r'class="now">([\d.]+ s \(.[\d.]+ s\): [^<]*)', done.stdout)

@@ -21,8 +21,8 @@ ARGUMENTS = [
 
 
 def chromium() -> str | None:
-    """Where it is."""
-    return shutil.which("chromium")
+    """Where it is: the whole one, or the one without windows."""
+    return shutil.which("chromium") or shutil.which("chromium-headless-shell")
 
 
 def lacking() -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from mrc_control.runs.execute import execute
 from mrc_control.web.hub import Hub
-from mrc_control.web.replay import Replay
+from mrc_control.web.replay import Recorded, Replay
 from mrc_control.web.serve import Serving
 from mrc_control.web.state import layout_of
 from mrc_topo.labfile import load_lab
@@ -190,7 +190,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def test_a_recorded_run_is_replayed(browser: Any, recorded: pathlib.Path) -> None:
     hub = Hub()
-    with watching(hub, Replay(hub, recorded, 0.01).go), served(hub) as serving:
+    with watching(hub, Replay(hub, Recorded(recorded), 0.01).go), served(hub) as serving:
         one = opened(browser, serving.url)
         one.until("window.mrclab?.latest()?.job")
         assert one.text("#mode") == "recorded run"

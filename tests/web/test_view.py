@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as Late
 import pytest
 
 from mrc_control.web.hub import CommandError, Hub
-from mrc_control.web.replay import Replay
+from mrc_control.web.replay import Recorded, Replay
 from mrc_control.web.state import State
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
@@ -193,7 +193,7 @@ def test_an_experiment_is_run_and_replayed(tmp_path: pathlib.Path, monkeypatch: 
         view.until(lambda state: any("results:" in text for text in texts(view)))
     (folder,) = (tmp_path / "results").iterdir()
     hub = Hub()
-    replay = Replay(hub, folder, 1.0)
+    replay = Replay(hub, Recorded(folder), 1.0)
     with watching(hub, replay.go) as again:
         again.ask("pause")
         happening = replay.document["happenings"][0]

@@ -18,15 +18,14 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="8080, or the n
 Web = Annotated[bool, typer.Option("--web", help="with a live view in a browser, whose address is printed")]
 
 
-@contextlib.contextmanager
-def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
-    """A page that is served for as long as the context lasts; its address is printed.
+def check_page() -> None:
+    """Checks that all parts of the live view are here.
 
     Raises:
-        RunError: a part of the live view is missing, or the port is taken.
+        RunError: one is missing; the text says which, and how to get it.
     """
     try:
-        from mrc_control.web import page as web
+        import mrc_control.web.page  # noqa: F401
         from mrc_control.web.assets import AssetError, need
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
@@ -35,6 +34,18 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
         need()
     except AssetError as error:
         raise RunError(str(error)) from error
+
+
+@contextlib.contextmanager
+def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
+    """A page that is served for as long as the context lasts; its address is printed.
+
+    Raises:
+        RunError: a part of the live view is missing, or the port is taken.
+    """
+    check_page()
+    from mrc_control.web import page as web
+
     with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:
         if not made.loopback:
             typer.echo(

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from mrc_control.cli.common import Compiler, Switch, TrustCode
-from mrc_control.cli.livepage import Web, page
+from mrc_control.cli.livepage import Web, check_page, page
 from mrc_control.lab import describe, lifecycle
 from mrc_control.lab.rundir import RunError
 from mrc_control.runs.interruption import interruptible
@@ -35,12 +35,12 @@ def verb(
     if not web:
         bring_up(lab, transport, links, switch, compiler, trust_code)
         return
-    # What the page lacks is said before anything is started.
-    with page() as made:
-        name = bring_up(lab, transport, links, switch, compiler, trust_code)
-        with interruptible() as interruption:
-            interruption.patient = True
-            made.watch(name, interruption.check)
+    # What the page lacks is said before anything is started; its address when there is something to show.
+    check_page()
+    name = bring_up(lab, transport, links, switch, compiler, trust_code)
+    with interruptible() as interruption, page() as made:
+        interruption.patient = True
+        made.watch(name, interruption.check)
 
 
 def bring_up(lab: str, transport: str, links: str, switch: str | None, compiler: str | None, trust_code: bool) -> str:

@@ -1,7 +1,7 @@
-"""The two libraries of the page, Cytoscape.js and uPlot: fetched from npm by `make web-assets`.
+"""The two libraries of the page, Cytoscape.js and uPlot: fetched from the npm registry by `make web-assets`.
 
 `assets.json` names version, hash and files of each; nothing else is taken, and nothing without that hash. The files lie
-in `static/vendor`, which is not committed, and travel in the wheel with their licences.
+in `static/vendor`, which is not committed, and travel in the wheel with their licences. npm itself is not needed.
 
     python -m mrc_control.web.assets            fetches what is missing
     python -m mrc_control.web.assets --check    exit code 1 when something is missing
@@ -9,28 +9,18 @@ in `static/vendor`, which is not committed, and travel in the wheel with their l
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import io
 import json
 import pathlib
-import shutil
-import subprocess
 import sys
-import tarfile
-import tempfile
 from collections.abc import Callable
 from typing import Any, Final
 
+from mrc_control.web import npm
 from p4lite.files import write_whole
 
 HERE: Final = pathlib.Path(__file__).parent
 LIST: Final = HERE / "assets.json"
 VENDOR: Final = HERE / "static" / "vendor"
-#: More than any file that is wanted.
-MOST_BYTES: Final = 8 << 20
-TIMEOUT_S: Final = 120
 STAMP: Final = "versions.json"
 
 
@@ -78,61 +68,8 @@ def need() -> None:
     if lacking:
         raise AssetError(
             f"the live view needs {' and '.join(lacking)}, which this checkout has not: `make web-assets` fetches "
-            f"them from npm (Debian: apt-get install npm) into {VENDOR}; all other commands work without them"
+            f"them from the npm registry into {VENDOR}; all other commands work without them"
         )
-
-
-def check(name: str, data: bytes) -> None:
-    """Checks a package against its hash.
-
-    Raises:
-        AssetError: it is another.
-    """
-    entry = wanted()[name]
-    found = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
-    if not hmac.compare_digest(found, entry["integrity"]):
-        raise AssetError(
-            f"{name} {entry['version']}: what npm gave is not what assets.json names ({found}); nothing of it was used"
-        )
-
-
-def unpack(name: str, data: bytes, folder: pathlib.Path) -> None:
-    """Takes the files that are wanted out of a package that was checked.
-
-    Raises:
-        AssetError: one is not in it.
-    """
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
-        for inside, file in wanted()[name]["files"].items():
-            try:
-                member = archive.getmember(f"package/{inside}")
-            except KeyError:
-                raise AssetError(f"{name}: no file {inside} in the package") from None
-            source = archive.extractfile(member) if member.isreg() and member.size <= MOST_BYTES else None
-            if source is None:
-                raise AssetError(f"{name}: {inside} is no file, or too large")
-            write_whole(folder / file, source.read())
-
-
-def pack(name: str, version: str, folder: pathlib.Path) -> bytes:
-    """A package as npm gives it.
-
-    Raises:
-        AssetError: npm is missing, or does not get it.
-    """
-    npm = shutil.which("npm")
-    if npm is None:
-        raise AssetError("npm is missing: the live view's libraries come from it (Debian: apt-get install npm)")
-    command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), f"{name}@{version}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=folder)
-    except subprocess.TimeoutExpired:
-        raise AssetError(f"npm pack {name}@{version}: no answer within {TIMEOUT_S} s; is there a network?") from None
-    packed = [path for path in folder.iterdir() if path.suffix == ".tgz" and path.name.startswith(f"{name}-")]
-    if done.returncode or len(packed) != 1:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise AssetError(f"npm pack {name}@{version} failed: {lines[-1] if lines else 'it says nothing'}"[:400])
-    return packed[0].read_bytes()
 
 
 def fetch(say: Callable[[str], object] = print) -> None:
@@ -141,15 +78,21 @@ def fetch(say: Callable[[str], object] = print) -> None:
     Raises:
         AssetError: it cannot be had; nothing that was not checked is left.
     """
-    VENDOR.mkdir(exist_ok=True)
     for name in missing():
         entry = wanted()[name]
-        with tempfile.TemporaryDirectory(prefix="mrclab-npm-") as folder:
-            data = pack(name, entry["version"], pathlib.Path(folder))
-        check(name, data)
-        unpack(name, data, VENDOR)
-        say(f"{name} {entry['version']}: {', '.join(entry['files'].values())}")
-    write_whole(VENDOR / STAMP, json.dumps(_versions(), indent=1))
+        what = f"{name} {entry['version']}"
+        try:
+            data = npm.download(name, entry["version"])
+            npm.check(what, data, entry["integrity"])
+            files = npm.members(what, data, list(entry["files"]))
+        except npm.NpmError as error:
+            raise AssetError(f"the live view's libraries are not fetched: {error}") from error
+        VENDOR.mkdir(exist_ok=True)
+        for inside, file in entry["files"].items():
+            write_whole(VENDOR / file, files[inside])
+        say(f"{what}: {', '.join(entry['files'].values())}")
+    if missing():
+        write_whole(VENDOR / STAMP, json.dumps(_versions(), indent=1))
 
 
 def main(arguments: list[str]) -> int:

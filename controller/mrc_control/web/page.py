@@ -10,7 +10,7 @@ from mrc_control.runs.experiment import Experiment
 from mrc_control.web import metrics
 from mrc_control.web.hub import Hub
 from mrc_control.web.lab import LabView
-from mrc_control.web.replay import Replay
+from mrc_control.web.replay import Recorded, Replay
 from mrc_control.web.serve import Serving, is_loopback, serving
 from mrc_control.web.server import Server
 from mrc_control.web.simulation import SimulationView
@@ -81,9 +81,9 @@ class Page:
         self._view = shown.view
         shown.go(interrupted)
 
-    def replay(self, folder: pathlib.Path, speed: float, interrupted: Interrupted) -> None:
+    def replay(self, recorded: Recorded, speed: float, interrupted: Interrupted) -> None:
         """Shows a recorded run."""
-        Replay(self.hub, folder, speed).go(interrupted)
+        Replay(self.hub, recorded, speed).go(interrupted)
 
     def beside(self) -> View:
         """A view of experiments that somebody else runs, one after another."""

@@ -45,18 +45,27 @@ WINDOW_NS: Final = 300_000_000
 LINES: Final = 2000
 
 
-class Replay:
+class Recorded:
     """A run by the folder of its results.
 
     Raises:
         FolderError: there is none, or its lab is not known any more.
     """
 
-    def __init__(self, hub: Hub, folder: pathlib.Path, speed: float = 1.0) -> None:
-        self.hub = hub
+    def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.document = resultdir.load(folder)
         self.topology = topology_of(self.document, folder)
+
+
+class Replay:
+    """Shows a recorded run; `go` plays it."""
+
+    def __init__(self, hub: Hub, recorded: Recorded, speed: float = 1.0) -> None:
+        self.hub = hub
+        self.folder = recorded.folder
+        self.document = recorded.document
+        self.topology = recorded.topology
         self.speed = speed or 1.0
         self.paused = False
         self.began_ns = int(self.document["started_ns"])
