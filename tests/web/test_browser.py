@@ -74,10 +74,6 @@ class Opened:
         )
         self.page.mouse.click(x, y)
 
-    def classes(self, element: str) -> list[str]:
-        found = self.page.evaluate("name => mrclab.fabric.cy.getElementById(name).classes()", element)
-        return [str(each) for each in found]
-
     def text(self, selector: str) -> str:
         return str(self.page.text_content(selector))
 
@@ -105,7 +101,7 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
     # The truth, the picture, the table of the truth and the log, in both browsers.
     view.until(lambda state: [each["target"] for each in state["broken"]] == [LINK])
     for page in (one, other):
-        page.until(f"mrclab.fabric.cy.getElementById('{LINK}').hasClass('down')")
+        page.until(f"mrclab.fabric.look('{LINK}').kind === 'down'")
         page.until(f"document.querySelector('#truth').textContent.includes('link down {LINK}')")
         page.until(f"document.querySelector('#log').textContent.includes('link down {LINK}')")
     one.until("document.querySelector('#panel-element dd').textContent === 'down'")
@@ -114,11 +110,13 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
     one.page.click("#tab-pair")
     one.page.wait_for_selector("#evs .ev.ASSUMED_BAD")
     one.page.locator("#evs .ev.GOOD").first.click()
-    one.until("mrclab.fabric.cy.$('edge.path').length === 4")
+    one.until(
+        "mrclab.latest() && [...mrclab.fabric.picture.lines.values()].filter((each) => each.halos.has('path')).length === 4"
+    )
     one.page.click("#tab-element")
     one.page.click(f"text=Restore: link down {LINK}")
     for page in (one, other):
-        page.until(f"!mrclab.fabric.cy.getElementById('{LINK}').hasClass('down')")
+        page.until(f"mrclab.fabric.look('{LINK}').kind === ''")
         page.until("document.querySelector('#truth').textContent.includes('Everything works')")
     one.page.click("#tab-pair")
     one.until("document.querySelectorAll('#evs .ev.GOOD').length && !document.querySelector('#evs .ev.ASSUMED_BAD')")
@@ -196,11 +194,11 @@ def test_a_recorded_run_is_replayed(browser: Any, recorded: pathlib.Path) -> Non
         assert one.text("#mode") == "recorded run"
         one.page.fill("#slider", "300")
         one.until("mrclab.latest().t_ns >= 3e8")
-        one.until(f"mrclab.fabric.cy.getElementById('{LINK}').hasClass('impaired')")
+        one.until(f"mrclab.fabric.look('{LINK}').kind === 'impaired'")
         one.until(f"document.querySelector('#log').textContent.includes('{LINK}')")
         one.page.fill("#slider", "100")
         one.until("mrclab.latest().t_ns < 2e8")
-        one.until(f"!mrclab.fabric.cy.getElementById('{LINK}').hasClass('impaired')")
+        one.until(f"mrclab.fabric.look('{LINK}').kind === ''")
         one.until(f"!document.querySelector('#log').textContent.includes('{LINK}')")
         one.page.fill("#slider", "600")
         one.until("mrclab.latest().phase === 'ended'")

@@ -1,12 +1,12 @@
 // Goodput over time, drawn by uPlot; what was scheduled and done are lines across it.
 
 import uPlot from "./vendor/uplot.js";
+import { colour } from "./dom.js";
 import { rate } from "./units.js";
 
 const POINTS = 1500;
 /** A live view shows so much of the past, in seconds. */
 const WINDOW_S = 60;
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const DASHES = [[], [6, 3], [2, 3]];
 
 export class Curves {
@@ -51,9 +51,9 @@ export class Curves {
     this.plot?.destroy();
     const { names } = this.columns();
     const line = (label, at) => ({
-      label, stroke: css(`--plane-${at % 8}`), width: 1.5, dash: DASHES[Math.floor(at / 8) % 3], points: { show: false },
+      label, stroke: colour(`--plane-${at % 8}`), width: 1.5, dash: DASHES[Math.floor(at / 8) % 3], points: { show: false },
     });
-    const axis = { stroke: css("--muted"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     this.plot = new uPlot({
       width: this.container.clientWidth || 600,
       height: this.container.clientHeight || 170,
@@ -62,7 +62,7 @@ export class Curves {
       scales: { x: { time: false }, y: { range: (plot, low, high) => [0, Math.max(high * 1.05, 1)] } },
       series: [
         { label: "time" },
-        { label: "goodput", stroke: css("--ink"), width: 2.5, points: { show: false } },
+        { label: "goodput", stroke: colour("--ink"), width: 2.5, points: { show: false } },
         ...names.map(line),
       ],
       axes: [
@@ -115,11 +115,11 @@ export class Curves {
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     let right = -Infinity;
-    const line = (at, colour, dash, words) => {
+    const line = (at, ink, dash, words) => {
       const seconds = at / 1e9;
       if (!(seconds >= low && seconds <= high)) return;
       const x = plot.valToPos(seconds, "x", true);
-      ctx.strokeStyle = colour;
+      ctx.strokeStyle = ink;
       ctx.lineWidth = 1.5 * devicePixelRatio;
       ctx.setLineDash(dash.map((each) => each * devicePixelRatio));
       ctx.beginPath();
@@ -132,17 +132,17 @@ export class Curves {
       if (words && from > right) {
         ctx.setLineDash([]);
         ctx.lineWidth = 4 * devicePixelRatio;
-        ctx.strokeStyle = css("--paper");
+        ctx.strokeStyle = colour("--paper");
         ctx.strokeText(words, from, bbox.top + 11 * devicePixelRatio);
-        ctx.fillStyle = colour;
+        ctx.fillStyle = ink;
         ctx.fillText(words, from, bbox.top + 11 * devicePixelRatio);
         right = from + wide;
       }
     };
     for (const each of this.marks) {
-      line(each.t_ns, css(each.breaks ? "--down" : "--ev-good"), each.breaks ? [5, 3] : [2, 3], `${each.breaks ? "✕" : "✓"} ${each.text}`);
+      line(each.t_ns, colour(each.breaks ? "--down" : "--ev-good"), each.breaks ? [5, 3] : [2, 3], `${each.breaks ? "✕" : "✓"} ${each.text}`);
     }
-    if (this.cursor !== null) line(this.cursor, css("--accent"), [], "");
+    if (this.cursor !== null) line(this.cursor, colour("--accent"), [], "");
     ctx.restore();
   }
 

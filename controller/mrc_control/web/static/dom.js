@@ -18,6 +18,18 @@ export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
+const colours = new Map();
+
+/** A colour of the page's style by its name; it is asked for once, for that is slow. */
+export function colour(name) {
+  let found = colours.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    colours.set(name, found);
+  }
+  return found;
+}
+
 /** Name and value pairs; `set` changes the values. */
 export class Facts {
   constructor() {

@@ -1,6 +1,9 @@
-// The picture: planes as panels side by side (T1 above T0), hosts below all of them; drawn by Cytoscape.
+// The fabric: planes as panels side by side (T1 above T0), hosts below all of them. Cytoscape has the graph: places, shapes
+// and borders of nodes, what is clicked, selection, zoom. What changes all the time is drawn by `Picture`.
 
 import cytoscape from "./vendor/cytoscape.js";
+import { colour } from "./dom.js";
+import { Picture } from "./picture.js";
 import { rate, bytes } from "./units.js";
 
 const LEVELS = 6;
@@ -13,8 +16,13 @@ const GAP = 46;
 const ROWS = { t1: 0, t0: 0.42, host: 1 };
 const HEIGHTS = [300, 1400];
 
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const planeColour = (plane) => css(`--plane-${plane % 8}`);
+/** Height of a switch, and of the words above a plane. */
+const SWITCH = 54;
+const SWITCH_WIDTH = 66;
+const TITLE = 30;
+const PADDING = 16;
+const [HOST, HOST_WIDTH, GROUP_WIDTH] = [66, 118, 170];
+const MARGIN = 10;
 
 /** What a link's state is in words; the first part decides how it looks. */
 export function linkWord(row) {
@@ -32,8 +40,6 @@ function linkClass(row) {
   return row.denied ? "denied" : "";
 }
 
-const MARKS = { down: "✕", impaired: "⚠", denied: "⊘" };
-
 /** 0 without load, 5 with all of the rate. */
 function level(load) {
   if (load < 0.01) return 0;
@@ -44,10 +50,12 @@ export class Fabric {
   /** `choose(name)` is called when somebody picks an element. */
   constructor(container, choose) {
     this.container = container;
+    this.graph = document.createElement("div");
+    this.graph.className = "graph";
+    container.append(this.graph);
+    this.picture = new Picture(container);
     this.choose = choose;
     this.cy = null;
-    this.selected = "";
-    this.path = [];
     this.shown = new Map();
     container.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.fit()).observe(container);
@@ -58,10 +66,14 @@ export class Fabric {
     this.groups = layout.hosts.length > SINGLE_HOSTS;
     this.cy?.destroy();
     this.shown.clear();
+    this.found = new Set();
     this.before = null;
-    const { nodes, edges } = this.elements();
+    const { nodes, edges, lines, boxes } = this.elements();
+    this.names = new Map(boxes.filter((each) => !each.id.startsWith("plane-")).map((each) => [each.id, each.name]));
+    this.picture.show(lines, boxes);
+    const pixelRatio = Math.min(window.devicePixelRatio || 1, 2);
     this.cy = cytoscape({
-      container: this.container,
+      container: this.graph,
       elements: [...nodes, ...edges],
       layout: { name: "preset" },
       style: this.style(),
@@ -70,7 +82,11 @@ export class Fabric {
       selectionType: "single",
       minZoom: 0.05,
       maxZoom: 4,
-      pixelRatio: Math.min(window.devicePixelRatio || 1, 2),
+      pixelRatio,
+    });
+    this.cy.on("render", () => {
+      const { x, y } = this.cy.pan();
+      this.picture.lookFrom(this.cy.zoom(), x, y, pixelRatio);
     });
     this.cy.on("tap", "node, edge", (event) => {
       const name = event.target.data("element");
@@ -79,9 +95,16 @@ export class Fabric {
     this.fit();
   }
 
+  /** The whole graph, with the words above it, fills the container. */
   fit() {
-    this.cy?.resize();
-    this.cy?.fit(undefined, 14);
+    const { cy } = this;
+    if (!cy) return;
+    cy.resize();
+    const { x1, x2, y1, y2 } = cy.nodes().boundingBox({ includeLabels: false });
+    const [wide, high] = [x2 - x1 + 2 * MARGIN, y2 - y1 + TITLE + 2 * MARGIN];
+    const zoom = Math.min(cy.width() / wide, cy.height() / high);
+    const pan = { x: cy.width() / 2 - (zoom * (x1 + x2)) / 2, y: cy.height() / 2 - (zoom * (y1 - TITLE + y2)) / 2 };
+    if (zoom > 0) cy.viewport({ zoom, pan });
   }
 
   /** Whose node a host is part of: its own, or its T0's. */
@@ -94,6 +117,8 @@ export class Fabric {
     const { layout } = this;
     const nodes = [];
     const edges = [];
+    const boxes = [];
+    const places = new Map();
     this.t0s = new Map(layout.hosts.map((host) => [host.name, host.t0]));
     const t0 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t0").length;
     const t1 = layout.switches.filter((each) => each.plane === 0 && each.tier === "t1").length;
@@ -104,31 +129,42 @@ export class Fabric {
     const shape = box.width && box.height ? box.height / box.width : 0.6;
     const height = Math.min(Math.max(whole * shape - 160, HEIGHTS[0]), HEIGHTS[1]);
     for (let plane = 0; plane < layout.planes; plane += 1) {
-      nodes.push({ data: { id: `plane-${plane}`, label: `plane ${plane}`, colour: planeColour(plane) }, classes: "plane" });
+      nodes.push({ data: { id: `plane-${plane}`, colour: colour(`--plane-${plane % 8}`) }, classes: "plane" });
+      boxes.push({
+        id: `plane-${plane}`, name: `plane ${plane}`, size: 20, x: plane * pitch + width / 2, y: ROWS.t1 * height - SWITCH / 2 - PADDING - TITLE / 2,
+        width: pitch - 4, height: TITLE,
+      });
     }
     for (const each of layout.switches) {
       const many = each.tier === "t0" ? t0 : t1;
-      const x = each.plane * pitch + (width / many) * (each.index + 0.5);
-      const label = `${each.tier.toUpperCase()} ${each.index}`;
+      const position = { x: each.plane * pitch + (width / many) * (each.index + 0.5), y: ROWS[each.tier] * height };
+      const name = `${each.tier.toUpperCase()} ${each.index}`;
+      places.set(each.name, position);
       nodes.push({
-        data: { id: each.name, element: each.name, parent: `plane-${each.plane}`, name: label, label },
-        position: { x, y: ROWS[each.tier] * height },
-        classes: `switch ${each.tier}`,
+        data: { id: each.name, element: each.name, parent: `plane-${each.plane}`, label: name },
+        position: { ...position }, classes: `switch ${each.tier}`,
       });
+      boxes.push({ id: each.name, name, size: 18, ...position, width: SWITCH_WIDTH - 6, height: SWITCH - 6 });
     }
     const names = this.groups
       ? [...new Set(layout.hosts.map((host) => host.t0))].map((index) => [`hosts-${index}`, this.members(index)])
       : layout.hosts.map((host) => [host.name, host.name]);
     names.forEach(([id, name], at) => {
+      const position = { x: (whole / names.length) * (at + 0.5), y: ROWS.host * height };
+      places.set(id, position);
       nodes.push({
-        data: { id, element: this.groups ? "" : id, name, label: name },
-        position: { x: (whole / names.length) * (at + 0.5), y: ROWS.host * height },
-        classes: this.groups ? "host group" : "host",
+        data: { id, element: this.groups ? "" : id, label: name },
+        position: { ...position }, classes: this.groups ? "host group" : "host",
+      });
+      boxes.push({
+        id, name, size: 19, ...position, width: (this.groups ? GROUP_WIDTH : HOST_WIDTH) - 8, height: HOST - 8, round: !this.groups,
       });
     });
     const fastest = Math.max(...layout.links.map((link) => link.rate_bps), 1);
+    const lines = [];
     this.edgeOf = [];
     this.linksOf = new Map();
+    this.placeOf = new Map(layout.links.map((link, at) => [link.name, at]));
     layout.links.forEach((link, at) => {
       const hosts = this.t0s.has(link.low);
       const low = hosts ? this.hostNode(link.low) : link.low;
@@ -137,17 +173,14 @@ export class Fabric {
       if (!this.linksOf.has(id)) {
         this.linksOf.set(id, []);
         const share = link.rate_bps ? link.rate_bps / fastest : 1;
-        edges.push({
-          data: {
-            id, element: id === link.name ? link.name : "", source: low, target: link.high, mark: "",
-            width: (hosts ? 2 : 3) + 3 * Math.sqrt(share), colour: css("--load-0"),
-          },
-          classes: hosts ? "hostlink" : "fabriclink",
-        });
+        const width = (hosts ? 2 : 3) + 3 * Math.sqrt(share);
+        const [from, to] = [places.get(low), places.get(link.high)];
+        edges.push({ data: { id, element: id === link.name ? link.name : "", source: low, target: link.high, width } });
+        lines.push({ id, x1: from.x, y1: from.y, x2: to.x, y2: to.y, width });
       }
       this.linksOf.get(id).push(at);
     });
-    return { nodes, edges };
+    return { nodes, edges, lines, boxes };
   }
 
   members(t0) {
@@ -156,101 +189,71 @@ export class Fabric {
   }
 
   style() {
-    const ink = css("--ink");
     return [
-      { selector: "node", style: {
-        label: "data(label)", "font-size": 18, color: ink, "text-valign": "center", "text-halign": "center",
-        "text-wrap": "wrap", "overlay-opacity": 0, "font-family": "system-ui, sans-serif",
-      } },
+      { selector: "node", style: { "overlay-opacity": 0, "border-width": 2, "border-color": colour("--ink") } },
       { selector: ".plane", style: {
-        shape: "round-rectangle", "background-color": "data(colour)", "background-opacity": 0.07, "border-width": 2,
-        "border-color": "data(colour)", "text-valign": "top", "text-halign": "center", "font-size": 20, "font-weight": 600,
-        padding: 16, events: "no", "text-margin-y": -4,
+        shape: "round-rectangle", "background-color": "data(colour)", "background-opacity": 0.07, "border-color": "data(colour)",
+        padding: PADDING, events: "no",
       } },
       { selector: ".switch", style: {
-        shape: "round-rectangle", width: 66, height: 54, "background-color": "#fff", "border-width": 2, "border-color": ink,
+        shape: "round-rectangle", width: SWITCH_WIDTH, height: SWITCH, "background-color": colour("--paper"),
       } },
       { selector: ".host", style: {
-        shape: "ellipse", width: 118, height: 66, "background-color": css("--panel"), "border-width": 2, "border-color": ink,
-        "font-size": 19,
+        shape: "ellipse", width: HOST_WIDTH, height: HOST, "background-color": colour("--panel"),
       } },
-      { selector: ".group", style: { shape: "round-rectangle", width: 170, height: 70 } },
-      { selector: "edge", style: {
-        "curve-style": "straight", width: "data(width)", "line-color": "data(colour)", "overlay-opacity": 0,
-        label: "data(mark)", "font-size": 24, "font-weight": 700, color: css("--down"), "text-background-color": "#fff",
-        "text-background-opacity": 0.9, "text-background-shape": "roundrectangle", "text-background-padding": 1,
-      } },
-      { selector: "edge.hostlink", style: { "source-text-offset": 60, opacity: 0.9 } },
-      { selector: "edge.down, edge.dark", style: { "line-style": "dashed", "line-color": css("--down"), "z-index": 5 } },
-      { selector: "edge.dark", style: { "line-color": css("--load-0"), width: 2 } },
-      { selector: "edge.impaired", style: {
-        "line-style": "dotted", "line-color": css("--impaired"), color: css("--warn"), "z-index": 4,
-      } },
-      { selector: "edge.denied", style: { "line-style": "dotted", "line-color": css("--denied"), color: css("--denied") } },
+      { selector: ".group", style: { shape: "round-rectangle", width: GROUP_WIDTH } },
+      // Edges are there to be clicked; the picture draws them.
+      { selector: "edge", style: { "curve-style": "straight", width: "data(width)", opacity: 0, "overlay-opacity": 0 } },
       { selector: "node.off", style: {
-        "border-style": "dashed", "border-color": css("--down"), "border-width": 4, "background-color": css("--bad-paper"),
+        "border-style": "dashed", "border-color": colour("--down"), "border-width": 4, "background-color": colour("--bad-paper"),
       } },
       { selector: "node.frozen", style: {
-        "border-style": "dotted", "border-color": css("--plane-4"), "border-width": 4, "background-color": "#e8f3fb",
+        "border-style": "dotted", "border-color": colour("--plane-4"), "border-width": 4, "background-color": "#e8f3fb",
       } },
-      { selector: "node.found, edge.found", style: { "underlay-color": css("--plane-3"), "underlay-opacity": 0.35,
-        "underlay-padding": 5 } },
-      { selector: "node.mark", style: { "background-color": css("--mark") } },
-      { selector: "node.trim", style: { "background-color": css("--trim") } },
-      { selector: "edge.lost, node.lost", style: { "underlay-color": css("--down"), "underlay-opacity": 0.5,
-        "underlay-padding": 6 } },
-      { selector: "edge.path", style: { "underlay-color": css("--accent"), "underlay-opacity": 0.45, "underlay-padding": 6,
-        "z-index": 9 } },
-      { selector: "node.path", style: { "border-color": css("--accent"), "border-width": 4 } },
-      { selector: "node.chosen", style: { "border-color": css("--accent"), "border-width": 5 } },
-      { selector: "edge.chosen", style: { "underlay-color": css("--accent"), "underlay-opacity": 0.6, "underlay-padding": 8,
-        "z-index": 10 } },
+      { selector: "node.found", style: { "underlay-color": colour("--found"), "underlay-opacity": 0.4, "underlay-padding": 5 } },
+      { selector: "node.path", style: { "border-color": colour("--accent"), "border-width": 4 } },
+      { selector: "node.chosen", style: { "border-color": colour("--accent"), "border-width": 5 } },
     ];
   }
 
-  /** Sets what is different from what is drawn. */
-  put(id, key, value) {
-    const slot = `${id} ${key}`;
-    if (this.shown.get(slot) === value) return null;
-    this.shown.set(slot, value);
-    return this.cy.getElementById(id);
+  /** How an element is drawn, in words and classes; for tests. */
+  look(name) {
+    const id = this.nodeOf(name);
+    return { ...this.picture.look(id), classes: this.cy.getElementById(id).classes() };
   }
 
-  data(id, key, value) {
-    this.put(id, key, value)?.data(key, value);
-  }
-
+  /** A state that a node keeps for a while: it is drawn anew only when it is another. */
   mode(id, kinds, value) {
-    const node = this.put(id, "class", value);
-    if (node === null) return;
+    if ((this.shown.get(id) ?? "") === value) return;
+    this.shown.set(id, value);
+    const node = this.cy.getElementById(id);
     node.removeClass(kinds);
     if (value) node.addClass(value);
   }
 
   update(state) {
-    const { layout, cy } = this;
+    const { layout, cy, picture } = this;
     if (cy === null || state.layout !== layout.number) return;
+    picture.fade(performance.now());
     cy.batch(() => {
       for (const [id, places] of this.linksOf) this.drawEdge(id, places, state);
       state.switches.forEach((row, at) => this.drawSwitch(layout.switches[at], row));
       this.drawHosts(state);
-      state.planes.forEach((plane, at) => {
-        this.data(`plane-${at}`, "label", `plane ${at} · ${rate(plane.rx_bps)}`);
-      });
-      const found = new Set(Object.keys(state.found).map((name) => this.nodeOf(name)));
-      for (const name of new Set([...found, ...(this.found ?? [])])) {
-        cy.getElementById(name).toggleClass("found", found.has(name));
-      }
-      this.found = found;
+      state.planes.forEach((plane, at) => picture.words(`plane-${at}`, `plane ${at} · ${rate(plane.rx_bps)}`, ""));
+      this.drawFound(Object.keys(state.found));
     });
     this.flash(state);
     this.before = state;
+    picture.draw();
+    // Where no other state comes, what shines ceases all the same.
+    clearTimeout(this.fading);
+    this.fading = setTimeout(() => { picture.fade(performance.now()); picture.draw(); }, 2 * FLASH_MS);
   }
 
   /** The node or edge that shows an element. */
   nodeOf(name) {
-    const at = this.layout.links.findIndex((link) => link.name === name);
-    return at >= 0 ? this.edgeOf[at] : this.t0s.has(name) ? this.hostNode(name) : name;
+    const at = this.placeOf.get(name);
+    return at !== undefined ? this.edgeOf[at] : this.t0s.has(name) ? this.hostNode(name) : name;
   }
 
   drawEdge(id, places, state) {
@@ -269,17 +272,13 @@ export class Fabric {
     // Of many links in one line: down only when all are, impaired when some are.
     const kind = places.length > 1 && bad && bad < places.length ? "impaired" : worst;
     const load = kind && kind !== "impaired" && kind !== "denied" ? 0 : level(most ? carried / most : 0);
-    this.data(id, "colour", css(`--load-${load}`));
-    this.mode(id, "down dark impaired denied", kind);
-    this.data(id, "mark", MARKS[kind] ?? "");
+    this.picture.line(id, load, kind);
   }
 
   drawSwitch(place, row) {
     const waits = row.queue_bytes ?? 0;
-    const short = `${place.tier.toUpperCase()} ${place.index}`;
     const words = { frozen: "❄ frozen", stopped: "✕ off", dead: "✕ dead" };
-    const second = words[row.state] ?? (waits >= 512 ? bytes(waits) : "");
-    this.data(place.name, "label", second ? `${short}\n${second}` : short);
+    this.picture.words(place.name, this.names.get(place.name), words[row.state] ?? (waits >= 512 ? bytes(waits) : ""));
     this.mode(place.name, "off frozen", { frozen: "frozen", stopped: "off", dead: "off" }[row.state] ?? "");
   }
 
@@ -294,49 +293,53 @@ export class Fabric {
       sums.set(id, sum);
     });
     for (const [id, sum] of sums) {
-      const name = this.cy.getElementById(id).data("name");
-      this.data(id, "label", `${name}\n${sum.silent ? `✕ ${this.groups ? sum.silent : ""} silent` : rate(sum.bps)}`);
+      this.picture.words(id, this.names.get(id), sum.silent ? `✕ ${this.groups ? `${sum.silent} ` : ""}silent` : rate(sum.bps));
       this.mode(id, "off", sum.silent ? "off" : "");
     }
   }
 
+  drawFound(names) {
+    const found = new Set(names.map((name) => this.nodeOf(name)));
+    this.picture.halos("found", found);
+    const nodes = new Set([...found].filter((id) => this.names.has(id)));
+    for (const id of new Set([...nodes, ...this.found])) this.cy.getElementById(id).toggleClass("found", nodes.has(id));
+    this.found = nodes;
+  }
+
   /** Trims, marks and losses shine for a moment where they happen. */
   flash(state) {
-    const before = this.before;
+    const { before, picture } = this;
     if (!before || before.layout !== state.layout || state.t_ns <= before.t_ns) return;
-    const shine = (id, kind) => {
-      const node = this.cy.getElementById(id);
-      node.addClass(kind);
-      setTimeout(() => node.removeClass(kind), FLASH_MS);
-    };
+    const until = performance.now() + FLASH_MS;
     state.switches.forEach((row, at) => {
       const then = before.switches[at];
-      if ((row.trimmed ?? 0) > (then.trimmed ?? row.trimmed ?? 0)) shine(this.layout.switches[at].name, "trim");
-      else if ((row.marked ?? 0) > (then.marked ?? row.marked ?? 0)) shine(this.layout.switches[at].name, "mark");
+      if ((row.trimmed ?? 0) > (then.trimmed ?? row.trimmed ?? 0)) picture.shine(this.layout.switches[at].name, "trim", until);
+      else if ((row.marked ?? 0) > (then.marked ?? row.marked ?? 0)) picture.shine(this.layout.switches[at].name, "mark", until);
     });
     state.links.forEach((row, at) => {
-      if ((row.lost ?? 0) > (before.links[at].lost ?? row.lost ?? 0)) shine(this.edgeOf[at], "lost");
+      if ((row.lost ?? 0) > (before.links[at].lost ?? row.lost ?? 0)) picture.halo(this.edgeOf[at], "lost", until);
     });
   }
 
   select(name) {
     if (!this.cy) return;
     this.cy.$(".chosen").removeClass("chosen");
-    this.selected = name;
-    if (name) this.cy.getElementById(this.nodeOf(name)).addClass("chosen");
+    const id = name ? this.nodeOf(name) : "";
+    if (id) this.cy.getElementById(id).addClass("chosen");
+    this.picture.halos("chosen", new Set([id]));
+    this.picture.draw();
   }
 
   /** Draws the way of an EV: places of links. */
   highlight(places) {
     if (!this.cy) return;
+    const edges = new Set(places.map((at) => this.edgeOf[at]));
     this.cy.batch(() => {
       this.cy.$(".path").removeClass("path");
-      for (const at of places) {
-        const edge = this.cy.getElementById(this.edgeOf[at]);
-        edge.addClass("path");
-        edge.connectedNodes().addClass("path");
-      }
+      for (const id of edges) this.cy.getElementById(id).connectedNodes().addClass("path");
     });
+    this.picture.halos("path", edges);
+    this.picture.draw();
   }
 
   /** Arrow keys: to the nearest node in that direction; on a node, Enter goes through its links. */
@@ -381,6 +384,6 @@ export function legend() {
   return [
     `load ${loads} full`, "wide: fast link", "- - ✕ down", "··· ⚠ impaired", "··· ⊘ denied",
     `${swatch("--mark")} marks`, `${swatch("--trim")} trims`, `${swatch("--down")} loses packets`,
-    `${swatch("--plane-3")} found by the hosts`,
+    `${swatch("--found")} found by the hosts`,
   ].map((each) => `<span>${each}</span>`).join("");
 }

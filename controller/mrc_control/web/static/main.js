@@ -79,13 +79,19 @@ function draw() {
   const now = performance.now();
   if (now >= curveDue) {
     curveDue = now + CURVE_MS;
-    curves.cursor = layout.mode === "run" ? found.t_ns : null;
-    curves.mark(allMarks(found));
-    curves.draw();
+    // In a frame of their own.
+    setTimeout(() => drawCurves(found));
   }
   window.mrclab.updates += 1;
   window.mrclab.times.push(performance.now() - began);
   if (window.mrclab.times.length > TIMES) window.mrclab.times.shift();
+}
+
+function drawCurves(found) {
+  if (found.layout !== layout.number) return;
+  curves.cursor = layout.mode === "run" ? found.t_ns : null;
+  curves.mark(allMarks(found));
+  curves.draw();
 }
 
 /** What was done, and what is still scheduled. */

@@ -1,0 +1,222 @@
+// What changes with every state: the links with their load, below the graph's nodes, and the words in and above the nodes.
+// Two canvases of our own, for a graph library draws all of itself anew for each change, which takes several frames.
+
+import { colour } from "./dom.js";
+
+const FONT = "system-ui, sans-serif";
+/** Below this size in pixels on the screen words are left out: they cannot be read. */
+const LEAST_PX = 5;
+const DASHES = { down: [9, 7], dark: [9, 7], impaired: [3, 5], denied: [3, 5] };
+const MARKS = { down: "✕", impaired: "⚠", denied: "⊘" };
+/** Drawn in this order, the last on top. */
+const ORDER = ["dark", "", "denied", "impaired", "down"];
+
+function layer(container, below) {
+  const canvas = document.createElement("canvas");
+  canvas.setAttribute("aria-hidden", "true");
+  Object.assign(canvas.style, { inset: "0", pointerEvents: "none", position: "absolute", zIndex: below ? "-1" : "1" });
+  container.append(canvas);
+  return { canvas, context: canvas.getContext("2d") };
+}
+
+export class Picture {
+  constructor(container) {
+    this.container = container;
+    this.below = layer(container, true);
+    this.above = layer(container, false);
+    this.lines = new Map();
+    this.boxes = new Map();
+    this.eye = { zoom: 1, x: 0, y: 0 };
+    this.linesChanged = false;
+    this.boxesChanged = new Set();
+  }
+
+  /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, size, name} by their centres. */
+  show(lines, boxes) {
+    this.lines = new Map(lines.map((each) => [each.id, { ...each, level: 0, kind: "", halos: new Map() }]));
+    this.boxes = new Map(boxes.map((each) => [each.id, { ...each, words: "", fill: "", until: 0 }]));
+    this.all();
+  }
+
+  /** How an element is drawn: load level, kind, halos of a line; words of a box. */
+  look(id) {
+    const line = this.lines.get(id);
+    if (line) return { level: line.level, kind: line.kind, halos: [...line.halos.keys()] };
+    const box = this.boxes.get(id);
+    return box ? { name: box.name, words: box.words, fill: box.fill } : null;
+  }
+
+  line(id, level, kind) {
+    const line = this.lines.get(id);
+    if (line.level === level && line.kind === kind) return;
+    line.level = level;
+    line.kind = kind;
+    this.linesChanged = true;
+  }
+
+  /** A broad pale line below a line: `until` a moment of performance.now(), Infinity, or 0 for no more. */
+  halo(id, kind, until) {
+    const halos = this.lines.get(id)?.halos;
+    if (!halos) return;
+    if (halos.has(kind) !== until > 0) this.linesChanged = true;
+    if (until) halos.set(kind, until);
+    else halos.delete(kind);
+  }
+
+  /** Those that have this halo, and no others. */
+  halos(kind, ids) {
+    for (const id of this.lines.keys()) this.halo(id, kind, ids.has(id) ? Infinity : 0);
+  }
+
+  words(id, name, words) {
+    const box = this.boxes.get(id);
+    if (box.name === name && box.words === words) return;
+    box.name = name;
+    box.words = words;
+    this.boxesChanged.add(box);
+  }
+
+  /** A box shines in a colour until a moment. */
+  shine(id, fill, until) {
+    const box = this.boxes.get(id);
+    if (box.fill !== fill) this.boxesChanged.add(box);
+    box.fill = fill;
+    box.until = until;
+  }
+
+  /** What has shone long enough ceases. */
+  fade(now) {
+    for (const line of this.lines.values()) {
+      for (const [kind, until] of line.halos) {
+        if (until <= now) { line.halos.delete(kind); this.linesChanged = true; }
+      }
+    }
+    for (const box of this.boxes.values()) {
+      if (box.fill && box.until <= now) { box.fill = ""; this.boxesChanged.add(box); }
+    }
+  }
+
+  /** The graph is seen from here: pixel = zoom * place + (x, y). */
+  lookFrom(zoom, x, y, ratio) {
+    const { clientWidth: width, clientHeight: height } = this.container;
+    const { eye } = this;
+    if (eye.zoom === zoom && eye.x === x && eye.y === y && eye.width === width && eye.height === height) return;
+    this.eye = { zoom, x, y, ratio, width, height };
+    for (const { canvas } of [this.below, this.above]) {
+      if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+        canvas.width = Math.round(width * ratio);
+        canvas.height = Math.round(height * ratio);
+        Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+      }
+    }
+    this.all();
+    this.draw();
+  }
+
+  all() {
+    this.linesChanged = true;
+    this.wipe = true;
+    this.boxesChanged = new Set(this.boxes.values());
+  }
+
+  /** Draws what has changed since it was drawn last. */
+  draw() {
+    if (!this.eye.width) return;
+    if (this.linesChanged) this.drawLines();
+    if (this.boxesChanged.size) this.drawBoxes();
+    this.linesChanged = false;
+    this.wipe = false;
+    this.boxesChanged.clear();
+  }
+
+  begin({ canvas, context }, wipe) {
+    const { zoom, x, y, ratio } = this.eye;
+    if (wipe) {
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.clearRect(0, 0, canvas.width, canvas.height);
+    }
+    context.setTransform(zoom * ratio, 0, 0, zoom * ratio, x * ratio, y * ratio);
+    return context;
+  }
+
+  drawLines() {
+    const context = this.begin(this.below, true);
+    const halos = { found: ["--found", 0.4, 13], lost: ["--down", 0.5, 13], path: ["--accent", 0.45, 13], chosen: ["--accent", 0.6, 17] };
+    const pale = new Map(Object.keys(halos).map((kind) => [kind, []]));
+    // Lines that look the same are one stroke.
+    const alike = new Map();
+    const marked = [];
+    for (const line of this.lines.values()) {
+      for (const kind of line.halos.keys()) pale.get(kind).push(line);
+      const look = `${ORDER.indexOf(line.kind)} ${line.kind} ${line.level} ${line.width}`;
+      if (!alike.has(look)) alike.set(look, []);
+      alike.get(look).push(line);
+      if (MARKS[line.kind]) marked.push(line);
+    }
+    context.lineCap = "butt";
+    context.setLineDash([]);
+    for (const [kind, lines] of pale) {
+      const [name, opacity, more] = halos[kind];
+      context.globalAlpha = opacity;
+      context.strokeStyle = colour(name);
+      for (const line of lines) this.stroke(context, [line], line.width + more);
+    }
+    context.globalAlpha = 1;
+    for (const look of [...alike.keys()].sort()) {
+      const lines = alike.get(look);
+      const [{ kind, level, width }] = lines;
+      const name = { down: "--down", impaired: "--impaired", denied: "--denied", dark: "--load-0" }[kind] ?? `--load-${level}`;
+      context.strokeStyle = colour(name);
+      context.setLineDash(DASHES[kind] ?? []);
+      this.stroke(context, lines, kind === "dark" ? 2 : width);
+    }
+    context.setLineDash([]);
+    context.font = `700 24px ${FONT}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const { x1, y1, x2, y2, kind } of marked) {
+      const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+      context.fillStyle = colour("--paper");
+      context.fillRect(x - 14, y - 14, 28, 28);
+      context.fillStyle = colour({ down: "--down", impaired: "--warn", denied: "--denied" }[kind]);
+      context.fillText(MARKS[kind], x, y + 1);
+    }
+  }
+
+  stroke(context, lines, width) {
+    context.lineWidth = width;
+    context.beginPath();
+    for (const { x1, y1, x2, y2 } of lines) {
+      context.moveTo(x1, y1);
+      context.lineTo(x2, y2);
+    }
+    context.stroke();
+  }
+
+  drawBoxes() {
+    const context = this.begin(this.above, this.wipe);
+    const [dark, light] = [colour("--ink"), colour("--paper")];
+    const fills = { mark: colour("--mark"), trim: colour("--trim") };
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (const box of this.boxesChanged) {
+      const { x, y, width, height, size, name, words, fill, round } = box;
+      if (!this.wipe) context.clearRect(x - width / 2, y - height / 2, width, height);
+      if (fill) {
+        context.fillStyle = fills[fill] ?? light;
+        context.beginPath();
+        if (round) context.ellipse(x, y, width / 2, height / 2, 0, 0, 2 * Math.PI);
+        else context.roundRect(x - width / 2, y - height / 2, width, height, 5);
+        context.fill();
+      }
+      if (size * this.eye.zoom < LEAST_PX) continue;
+      context.fillStyle = dark;
+      const most = round ? width * 0.86 : width - 2;
+      context.font = `600 ${size}px ${FONT}`;
+      context.fillText(name, x, words ? y - size * 0.58 : y, most);
+      if (!words) continue;
+      context.font = `${size - 2}px ${FONT}`;
+      context.fillText(words, x, y + size * 0.62, most);
+    }
+  }
+}
