@@ -147,7 +147,7 @@ def lab_cost() -> None:
 
 
 def busy_state(number: int, layout: Any) -> State:
-    """A state in which every link, switch and host differs from the one before."""
+    """A state in which every link, switch and host differs from the one before; another switch is off."""
     load = [(number * 37 + at * 11) % 100 for at in range(len(layout["links"]))]
     planes = range(layout["planes"])
     return {
@@ -170,7 +170,7 @@ def busy_state(number: int, layout: Any) -> State:
         ],
         "switches": [
             {
-                "state": "running",
+                "state": "stopped" if number % len(layout["switches"]) == at else "running",
                 "queue_bytes": (number * 977 + at * 100) % 90_000,
                 "marked": number // 3,
                 "trimmed": number // 9,
@@ -192,7 +192,7 @@ def busy_state(number: int, layout: Any) -> State:
         "goodput_bps": 10**8 + number * 10_000,
         "broken": [],
         "denied": [],
-        "found": {},
+        "found": {layout["links"][number % len(layout["links"])]["name"]: "dead"},
         "captures": [],
         "job": None,
         "fidelity": {"valid": True, "reasons": []},
@@ -201,8 +201,8 @@ def busy_state(number: int, layout: Any) -> State:
     }
 
 
-#: Put into the page before it begins. Of each frame in which a script drew: what the scripts took, and what the main
-#: thread took from the first of them until style, layout and paint were done, which is when a message posted by it comes.
+#: Put into the page before it begins. Of each frame in which a script drew: what the scripts took, and what it took from
+#: the first of them until style, layout and paint were done, which is when a message posted by it comes.
 FRAMES = """
 (() => {
     const ask = window.requestAnimationFrame.bind(window), channel = new MessageChannel();

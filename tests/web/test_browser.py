@@ -110,9 +110,7 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
     one.page.click("#tab-pair")
     one.page.wait_for_selector("#evs .ev.ASSUMED_BAD")
     one.page.locator("#evs .ev.GOOD").first.click()
-    one.until(
-        "mrclab.latest() && [...mrclab.fabric.picture.lines.values()].filter((each) => each.halos.has('path')).length === 4"
-    )
+    one.until("[...mrclab.fabric.picture.lines.values()].filter((each) => each.halos.has('path')).length === 4")
     one.page.click("#tab-element")
     one.page.click(f"text=Restore: link down {LINK}")
     for page in (one, other):

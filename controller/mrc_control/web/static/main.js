@@ -79,8 +79,8 @@ function draw() {
   const now = performance.now();
   if (now >= curveDue) {
     curveDue = now + CURVE_MS;
-    // In a frame of their own.
-    setTimeout(() => drawCurves(found));
+    // In the next frame, which is their own.
+    requestAnimationFrame(() => drawCurves(found));
   }
   window.mrclab.updates += 1;
   window.mrclab.times.push(performance.now() - began);
