@@ -201,7 +201,7 @@ def busy_state(number: int, layout: Any) -> State:
     }
 
 
-#: Put into the page before it begins. Of each frame in which a script drew: what the scripts took, and what it took from
+#: Put into the page before it begins. Of each frame in which a script drew: what the scripts took, what all took from
 #: the first of them until style, layout and paint were done, which is when a message posted by it comes.
 FRAMES = """
 (() => {
