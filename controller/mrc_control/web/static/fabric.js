@@ -3,7 +3,7 @@
 
 import cytoscape from "./vendor/cytoscape.js";
 import { colour } from "./dom.js";
-import { Picture } from "./picture.js";
+import { LEAST_PX, Picture } from "./picture.js";
 import { rate, bytes } from "./units.js";
 
 const LEVELS = 6;
@@ -14,7 +14,7 @@ const PITCH = 74;
 const GAP = 46;
 /** Rows below each other, as a share of the picture's height. */
 const ROWS = { t1: 0, t0: 0.42, host: 1 };
-const HEIGHTS = [300, 1400];
+const HEIGHTS = [300, 4000];
 
 /** Height of a switch, and of the words above a plane. */
 const SWITCH = 54;
@@ -101,9 +101,12 @@ export class Fabric {
     if (!cy) return;
     cy.resize();
     const { x1, x2, y1, y2 } = cy.nodes().boundingBox({ includeLabels: false });
-    const [wide, high] = [x2 - x1 + 2 * MARGIN, y2 - y1 + TITLE + 2 * MARGIN];
-    const zoom = Math.min(cy.width() / wide, cy.height() / high);
-    const pan = { x: cy.width() / 2 - (zoom * (x1 + x2)) / 2, y: cy.height() / 2 - (zoom * (y1 - TITLE + y2)) / 2 };
+    let [zoom, title] = [1, TITLE];
+    for (let turn = 0; turn < 3; turn += 1) {
+      zoom = Math.min(cy.width() / (x2 - x1 + 2 * MARGIN), cy.height() / (y2 - y1 + title + 2 * MARGIN));
+      title = Math.max(TITLE, (1.6 * LEAST_PX) / zoom);
+    }
+    const pan = { x: cy.width() / 2 - (zoom * (x1 + x2)) / 2, y: cy.height() / 2 - (zoom * (y1 - title + y2)) / 2 };
     if (zoom > 0) cy.viewport({ zoom, pan });
   }
 
@@ -132,7 +135,7 @@ export class Fabric {
       nodes.push({ data: { id: `plane-${plane}`, colour: colour(`--plane-${plane % 8}`) }, classes: "plane" });
       boxes.push({
         id: `plane-${plane}`, name: `plane ${plane}`, size: 20, x: plane * pitch + width / 2, y: ROWS.t1 * height - SWITCH / 2 - PADDING - TITLE / 2,
-        width: pitch - 4, height: TITLE,
+        width: pitch - 4, height: TITLE, title: true,
       });
     }
     for (const each of layout.switches) {

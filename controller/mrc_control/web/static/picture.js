@@ -4,8 +4,11 @@
 import { colour } from "./dom.js";
 
 const FONT = "system-ui, sans-serif";
-/** Below this size in pixels on the screen words are left out: they cannot be read. */
-const LEAST_PX = 5;
+/** Words smaller than this on the screen, in pixels, cannot be read: then there is one line of this size; in boxes narrower
+ * than these its last word, or nothing. */
+export const LEAST_PX = 9;
+const [WORD_PX, NONE_PX] = [18, 8];
+const MARK_PX = 13;
 const DASHES = { down: [9, 7], dark: [9, 7], impaired: [3, 5], denied: [3, 5] };
 const MARKS = { down: "✕", impaired: "⚠", denied: "⊘" };
 /** Drawn in this order, the last on top. */
@@ -31,7 +34,8 @@ export class Picture {
     this.boxesChanged = new Set();
   }
 
-  /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, size, name} by their centres. */
+  /** lines: {id, x1, y1, x2, y2, width}; boxes: {id, x, y, width, height, round, title, size, name} by their centres;
+   * round: an ellipse, title: its lower edge stays where it is when words need more room. */
   show(lines, boxes) {
     this.lines = new Map(lines.map((each) => [each.id, { ...each, level: 0, kind: "", halos: new Map() }]));
     this.boxes = new Map(boxes.map((each) => [each.id, { ...each, words: "", fill: "", until: 0 }]));
@@ -171,15 +175,17 @@ export class Picture {
       this.stroke(context, lines, kind === "dark" ? 2 : width);
     }
     context.setLineDash([]);
-    context.font = `700 24px ${FONT}`;
+    const size = Math.max(24, MARK_PX / this.eye.zoom);
+    const half = size * 0.55;
+    context.font = `700 ${size}px ${FONT}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (const { x1, y1, x2, y2, kind } of marked) {
       const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
       context.fillStyle = colour("--paper");
-      context.fillRect(x - 14, y - 14, 28, 28);
+      context.fillRect(x - half, y - half, 2 * half, 2 * half);
       context.fillStyle = colour({ down: "--down", impaired: "--warn", denied: "--denied" }[kind]);
-      context.fillText(MARKS[kind], x, y + 1);
+      context.fillText(MARKS[kind], x, y + size * 0.04);
     }
   }
 
@@ -200,8 +206,10 @@ export class Picture {
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (const box of this.boxesChanged) {
-      const { x, y, width, height, size, name, words, fill, round } = box;
-      if (!this.wipe) context.clearRect(x - width / 2, y - height / 2, width, height);
+      const { x, y, width, height, size, name, words, fill, round, title } = box;
+      const { zoom } = this.eye;
+      const high = Math.max(height, (1.4 * LEAST_PX) / zoom);
+      if (!this.wipe) context.clearRect(x - width / 2, title ? y + height / 2 - high : y - height / 2, width, title ? high : height);
       if (fill) {
         context.fillStyle = fills[fill] ?? light;
         context.beginPath();
@@ -209,9 +217,15 @@ export class Picture {
         else context.roundRect(x - width / 2, y - height / 2, width, height, 5);
         context.fill();
       }
-      if (size * this.eye.zoom < LEAST_PX) continue;
       context.fillStyle = dark;
       const most = round ? width * 0.86 : width - 2;
+      if ((size - 2) * zoom < LEAST_PX) {
+        if (width * zoom < NONE_PX) continue;
+        context.font = `600 ${LEAST_PX / zoom}px ${FONT}`;
+        const short = width * zoom < WORD_PX ? name.split(" ").pop() : name;
+        context.fillText(words.startsWith("✕") ? "✕" : short, x, title ? y + height / 2 - high / 2 : y, most);
+        continue;
+      }
       context.font = `600 ${size}px ${FONT}`;
       context.fillText(name, x, words ? y - size * 0.58 : y, most);
       if (!words) continue;
