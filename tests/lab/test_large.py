@@ -18,7 +18,7 @@ from mrc_control.session import counters
 from mrc_control.session.base import closing
 from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
-from mrc_topo import addressing
+from mrc_topo import addressing, rules
 from mrc_topo.labfile import parse_lab
 from mrc_topo.shipped import shipped
 
@@ -40,6 +40,7 @@ def test_a_sample_of_all_ports_is_what_each_port_says(lab: str, transport: str) 
         run(session, size_bytes=1 << 16)
         found = session.fabric_sample()
         assert found == counters.sample(session.topology, session.target)
+        assert session.samples() == session.target.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS)
         assert ("paused_ns" in str(found)) is (transport == "roce")
         assert session.pauses() == counters.pauses(session.topology, session.target)
         assert session.stalls() == counters.stalls(session.topology, session.target)

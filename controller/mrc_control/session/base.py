@@ -13,11 +13,12 @@ from mrc_control.lab.death import Death, Frozen
 from mrc_control.lab.hostclient import HostControl
 from mrc_control.lab.program import FabricProgram
 from mrc_control.session import counters
+from mrc_topo import rules
 from mrc_topo.topology import Topology
-from p4lite.switch.targetapi.client import DeviceStats
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
 
 
-class LabFabric(FabricControl, counters.StatsSource, counters.CounterSource, Protocol):
+class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):
     """What breaks and mends a fabric, and what counts in it."""
 
 
@@ -88,6 +89,10 @@ class Session(abc.ABC):
     def stats(self) -> dict[int, DeviceStats]:
         """Statistics of all switches at this moment, by device id."""
         return self.fabric.stats()
+
+    def samples(self) -> dict[int, DeviceSample]:
+        """What a live view needs of all switches, by device id; `some_drops` are `counters.FAILURE_DROPS`."""
+        return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS)
 
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""

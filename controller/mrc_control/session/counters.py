@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CreditStats, PfcStats
-from p4lite.switch.targetapi.client import DeviceStats
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
 
 #: Reasons of `PortStats.drops` that full queues and slow machines do not have.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
@@ -21,6 +21,13 @@ class StatsSource(Protocol):
 
     def stats(self) -> dict[int, DeviceStats]:
         """All switches."""
+
+
+class SampleSource(Protocol):
+    """Where samples of many ports come from, in little time."""
+
+    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        """All ports of all switches; see `TargetClient.samples`."""
 
 
 class Inside:
@@ -95,7 +102,7 @@ def sample_inside(topology: Topology, fabric: Fabric) -> dict[str, Any]:
     found: dict[str, dict[str, int]] = {}
     rows = fabric.port_samples(ports, rules.DATA_PRIORITY, FAILURE_DROPS)
     for key, port, row in zip(names, ports, rows, strict=True):
-        tx_bytes, depth, highest, drops, lost, storm_frames, controls = row
+        tx_bytes, depth, highest, drops, lost, storm_frames, controls = row[:7]
         sampled = {"tx_bytes": tx_bytes, "depth_bytes": depth, "max_bytes": highest, "drops": drops, "lost": lost}
         if storm_frames:
             sampled["storm_frames"] = storm_frames

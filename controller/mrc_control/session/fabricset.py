@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState
-from p4lite.switch.targetapi.client import DeviceStats, FabricInfo, TargetClient
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, TargetClient
 
 Direction = Literal["both", "outgoing", "incoming"]
 
@@ -37,6 +37,11 @@ class FabricSet:
     def stats(self) -> dict[int, DeviceStats]:
         """Statistics of all switches."""
         return {device: stats for client in self.clients for device, stats in client.stats().items()}
+
+    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        """Samples of all switches."""
+        parts = [client.samples(priority, reasons) for client in self.clients]
+        return {device: sample for part in parts for device, sample in part.items()}
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
         """Cells of a counter of a switch's program."""

@@ -21,11 +21,12 @@ from mrc_host import running
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
+from mrc_topo import rules
 from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Port
 from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import DeviceStats, TargetClient
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, TargetClient
 
 
 class VirtualHost:
@@ -124,6 +125,15 @@ class VirtualSession(Session):
             ident: DeviceStats(
                 fabric.now_ns, switch.stats(), {number: port.stats() for number, port in switch.ports.items()}
             )
+            for ident, switch in fabric.switches.items()
+        }
+
+    def samples(self) -> dict[int, DeviceSample]:
+        fabric = self.server.fabric
+        ports = [port for switch in fabric.switches.values() for port in switch.ports.values()]
+        rows = iter(fabric.port_samples(ports, rules.DATA_PRIORITY, counters.FAILURE_DROPS))
+        return {
+            ident: DeviceSample(fabric.now_ns, switch.state, {number: next(rows) for number in switch.ports})
             for ident, switch in fabric.switches.items()
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import grpc
@@ -20,7 +20,7 @@ from mrc_control.lab.p4rt import Device, P4RuntimeError
 from mrc_control.session.fabricset import FabricSet
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
-from p4lite.switch.targetapi.client import DeviceStats, FabricInfo
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo
 
 
 class WiredFabric(FabricSet):
@@ -73,6 +73,12 @@ class WiredFabric(FabricSet):
         return {
             ident: dataclasses.replace(device, ports={n: port for n, port in device.ports.items() if n < BEHIND})
             for ident, device in super().stats().items()
+        }
+
+    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        return {
+            ident: dataclasses.replace(device, ports={n: port for n, port in device.ports.items() if n < BEHIND})
+            for ident, device in super().samples(priority, reasons).items()
         }
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:

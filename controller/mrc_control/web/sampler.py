@@ -29,17 +29,17 @@ from mrc_control.web.state import (
     State,
     SwitchState,
 )
-from mrc_topo import rules
 from mrc_topo.topology import Topology
-from p4lite.switch.fabric.values import PortStats
-from p4lite.switch.targetapi.client import DeviceStats, FabricInfo, SwitchInfo, TargetError
+from p4lite.switch.fabric.values import PortSample
+from p4lite.switch.fabric.values import SwitchState as Running
+from p4lite.switch.targetapi.client import DeviceSample, TargetError
 
 #: Of a core, for each of hosts, ports, truth and counters.
 SHARE: Final = 0.02
 #: CPU time that an answer takes the lab, beside what asking takes here (`python -m benchmarks web`).
 ANSWERS: Final = 2.0
 SAMPLE_S: Final = 0.1
-TRUTH_S, FOUND_S, FIDELITY_S, HARM_S = 0.5, 0.5, 2.0, 1.0
+FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
 #: A host that did not answer is asked again after this.
 SILENT_S: Final = 3.0
 #: Switches whose counters are read at a time.
@@ -47,7 +47,7 @@ COUNTED: Final = 4
 #: Time over which the time of an iteration is averaged, ns.
 STEP_NS: Final = 2_000_000_000
 
-_FAILURE_DROPS: Final = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
+RUNNING: Final = Running.RUNNING
 
 
 class Budget:
@@ -147,7 +147,6 @@ class Sampler:
         self._goodput, self._ports, self._ups = Rates(), Rates(), Rates()
         self._links: list[LinkState] = [{} for _ in layout["links"]]
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
-        self._info: dict[int, SwitchInfo] = {}
         self._causes: dict[tuple[str, str], str] = {}
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
@@ -160,7 +159,6 @@ class Sampler:
         self._host_budget = Budget(SAMPLE_S * 0.9, share)
         self._fabric_budget = Budget(SAMPLE_S * 0.9, share)
         self._ledger_budget = Budget(SAMPLE_S * 0.9, share)
-        self._truth_budget = Budget(TRUTH_S, share)
         self._found_budget = Budget(FOUND_S, share)
         self._counter_budget = Budget(SAMPLE_S * 0.9, share)
         self._fidelity_budget = Budget(FIDELITY_S, share)
@@ -172,7 +170,7 @@ class Sampler:
 
     def hurry(self) -> None:
         """Something was done: the next sample looks at the truth."""
-        for budget in (self._ledger_budget, self._truth_budget, self._fabric_budget, self._host_budget):
+        for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
             budget.hurry()
 
     def sample(self) -> State:
@@ -181,7 +179,6 @@ class Sampler:
         self._look(self._harm_budget, self._look_for_harm)
         self._look(self._host_budget, self._look_at_hosts)
         self._look(self._ledger_budget, self._ledger)
-        self._look(self._truth_budget, self._look_at_truth)
         self._look(self._fabric_budget, self._look_at_ports)
         self._look(self._counter_budget, self._look_at_counters)
         self._look(self._found_budget, self._look_for_findings)
@@ -291,7 +288,7 @@ class Sampler:
             if key not in causes:
                 self._note("restore", f"restored: {text}", key[0])
         self._causes = causes
-        self._truth_budget.hurry()
+        self._fabric_budget.hurry()
 
     def _broken(self) -> list[Broken]:
         return [
@@ -305,70 +302,51 @@ class Sampler:
             for each in self.session.failures.causes
         ]
 
-    def _look_at_truth(self) -> None:
-        """States of switches and links from the fabric itself, not from what was asked of it."""
-        info: FabricInfo = self.session.fabric.info()
-        self._info = info.switches
-
     def _link_states(self) -> list[LinkState]:
+        """Links and switches are as the fabric has them, not as was asked of it."""
         impaired = {name for name, _ in self.session.failures.effects().settings}
-        by_name = {switch.name: self._info.get(switch.device_id) for switch in self.topology.switches}
         for at, link in enumerate(self.topology.links.values()):
             row = self._links[at]
             row["impaired"] = link.name in impaired
             row["denied"] = link.name in self._denied
-            high = by_name.get(link.high.node)
-            if high is None or link.high.port not in high.ports:
-                continue
-            # At the high end what comes in is the way up.
-            port = high.ports[link.high.port]
-            ends = [high] + ([by_name[link.low.node]] if link.low.node in by_name else [])
-            if any(end is None or end.state.value != "running" for end in ends):
-                row["state"] = "dark"
-            elif port.up_incoming and port.up_outgoing:
-                row["state"] = "up"
-            elif port.up_incoming or port.up_outgoing:
-                row["state"] = "cut_down" if port.up_incoming else "cut_up"
-            else:
-                row["state"] = "cut"
-        for at, switch in enumerate(self.topology.switches):
-            known = self._info.get(switch.device_id)
-            if known is not None and self._switches[at].get("state") != "dead":
-                self._switches[at]["state"] = known.state.value
         return list(self._links)
 
     def _look_at_ports(self) -> None:
         now_ns = self.session.now_ns()
-        stats = self.session.stats()
+        seen = self.session.samples()
+        by_name = {switch.name: seen.get(switch.device_id) for switch in self.topology.switches}
         totals: dict[str, int] = {}
-        by_name = {switch.name: stats.get(switch.device_id) for switch in self.topology.switches}
         for at, link in enumerate(self.topology.links.values()):
             row = self._links[at]
             high = _port(by_name.get(link.high.node), link.high.port)
             low = _port(by_name.get(link.low.node), link.low.port)
             if high is None:
                 continue
+            ends = [by_name[each.node] for each in (link.high, link.low) if each.node in by_name]
+            row["state"] = _state(high.up, all(end is not None and end.state is RUNNING for end in ends))
             row["down_bytes"] = high.tx_bytes
             row["up_bytes"] = high.rx_bytes if low is None else low.tx_bytes
-            row["down_queue_bytes"] = _waiting(high)
+            row["down_queue_bytes"] = high.depth_bytes
+            row["drops"], row["lost"] = high.drops, high.some_drops
             if low is not None:
-                row["up_queue_bytes"] = _waiting(low)
-            drops = [each.drops for each in (high, low) if each is not None]
-            row["drops"] = sum(sum(each.values()) for each in drops)
-            row["lost"] = sum(each.get(reason, 0) for each in drops for reason in _FAILURE_DROPS)
+                row["up_queue_bytes"] = low.depth_bytes
+                row["drops"] += low.drops
+                row["lost"] += low.some_drops
             totals[f"{at}+"], totals[f"{at}-"] = row["up_bytes"], row["down_bytes"]
         rates = self._ports.update(now_ns, totals)
         for at, row in enumerate(self._links):
             if f"{at}+" in totals:
                 row["up_bps"], row["down_bps"] = rates.get(f"{at}+", 0), rates.get(f"{at}-", 0)
         for at, switch in enumerate(self.topology.switches):
-            device = stats.get(switch.device_id)
+            device = seen.get(switch.device_id)
             if device is None:
                 continue
-            mine = self._switches[at]
-            mine["queue_bytes"] = sum(_waiting(port) for port in device.ports.values())
-            mine["drops"] = sum(sum(port.drops.values()) for port in device.ports.values())
-            mine["lost"] = sum(port.drops.get(each, 0) for port in device.ports.values() for each in _FAILURE_DROPS)
+            mine, ports = self._switches[at], device.ports.values()
+            if mine.get("state") != "dead":
+                mine["state"] = device.state.value
+            mine["queue_bytes"] = sum(port.depth_bytes for port in ports)
+            mine["drops"] = sum(port.drops for port in ports)
+            mine["lost"] = sum(port.some_drops for port in ports)
 
     def _look_at_counters(self) -> None:
         """Trims and marks of some switches; only while the hosts see any."""
@@ -437,7 +415,6 @@ class Sampler:
         if frozen and not self.problem and set(frozen) - set(self.session.hosts):
             # Whoever asks what is frozen waits until it goes on.
             self._fabric_budget.wait(2 * HARM_S)
-            self._truth_budget.wait(2 * HARM_S)
 
     def _look_at_fidelity(self) -> None:
         if self._frozen:
@@ -508,9 +485,12 @@ def _host(row: dict[str, Any]) -> HostState:
     return made
 
 
-def _port(device: DeviceStats | None, number: int) -> PortStats | None:
+def _port(device: DeviceSample | None, number: int) -> PortSample | None:
     return None if device is None else device.ports.get(number)
 
 
-def _waiting(port: PortStats) -> int:
-    return sum(queue.depth_bytes for queue in port.queues if queue.priority == rules.DATA_PRIORITY)
+def _state(up: int, running: bool) -> str:
+    """Of a link, by its high end's port (`PortSample.up`), where what comes in is the way up."""
+    if not running:
+        return "dark"
+    return {0: "cut", 1: "cut_up", 2: "cut_down", 3: "up"}[up]

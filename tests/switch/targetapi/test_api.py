@@ -138,6 +138,31 @@ def test_states_and_restart(bench: Bench, primary: Controller, target: TargetCli
     assert primary.stream_end() == "UNAVAILABLE"
 
 
+def test_samples_are_what_statistics_say(bench: Bench, primary: Controller, target: TargetClient) -> None:
+    learn(primary, 2)
+    target.set_port_link(1, 2, outgoing={"loss": 1.0})
+    for _ in range(3):
+        bench.send(1, ethernet())
+    target.set_port_up(1, 3, False, "incoming")
+    target.set_port_up(1, 4, False, "outgoing")
+    (sample,), (stats,) = target.samples(0, ["loss", "loss"]).values(), target.stats().values()
+    assert sample.state is SwitchState.RUNNING
+    assert sample.now_ns == stats.now_ns
+    assert sample.ports.keys() == stats.ports.keys()
+    for number, port in stats.ports.items():
+        row = sample.ports[number]
+        assert (row.tx_bytes, row.rx_bytes, row.depth_bytes) == (port.tx_bytes, port.rx_bytes, 0)
+        assert (row.drops, row.some_drops) == (sum(port.drops.values()), port.drops["loss"])
+    assert sample.ports[2].some_drops == 3
+    assert sample.ports[1].rx_bytes == 3 * len(ethernet())
+    assert {number: sample.ports[number].up for number in (2, 3, 4)} == {2: 3, 3: 1, 4: 2}
+    target.set_port_up(1, 4, False)
+    assert target.samples(0)[1].ports[4].up == 0
+    target.set_state(1, "frozen")
+    assert target.samples(0)[1].state is SwitchState.FROZEN
+    assert target.samples(0)[1].ports[2].some_drops == 0
+
+
 def test_lateness(target: TargetClient) -> None:
     assert target.lateness(reset=True).loop.count == 0
 
@@ -157,6 +182,11 @@ def test_refusals(bench: Bench, target: TargetClient) -> None:
         ("INVALID_ARGUMENT", "SetPortLink", {"device_id": 1, "port": 1, "outgoing": {"burst_loss": {"to_bad": 1}}}),
         ("INVALID_ARGUMENT", "SetQueue", {"device_id": 1, "port": 1, "limits": {"packets": -1}}),
         ("INVALID_ARGUMENT", "Stats", {"device_ids": 5}),
+        ("INVALID_ARGUMENT", "Samples", {}),
+        ("INVALID_ARGUMENT", "Samples", {"priority": 8}),
+        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": "loss"}),
+        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": [5]}),
+        ("FAILED_PRECONDITION", "Samples", {"priority": 0, "reasons": ["weather"]}),
         ("INVALID_ARGUMENT", "Info", {"what": 5}),
         ("FAILED_PRECONDITION", "AddSwitch", {"device_id": 1}),
         ("FAILED_PRECONDITION", "AddPort", {"device_id": 1, "port": 1}),

@@ -274,6 +274,9 @@ class Fabric:
         core = self._core
         if not 0 <= priority < core.max_priorities:
             raise FabricError(f"no queue has priority {priority} (there are {core.max_priorities})")
+        unknown = sorted(set(reasons := list(reasons)) - set(core.port_drops))
+        if unknown:
+            raise FabricError(f"no drops are counted as {unknown[0]!r}; known: {', '.join(core.port_drops)}")
         bits = sum(1 << core.port_drops.index(reason) for reason in set(reasons))
         found = core.array("pf_port_sample", len(ports))
         pointers = (ctypes.c_void_p * max(1, len(ports)))(*(port.pointer for port in ports))

@@ -339,7 +339,8 @@ class PortStats:
 
 class PortSample(NamedTuple):
     """A part of `PortStats`, of which there may be many: depths are of one priority's queue; `some_drops` are those of
-    the reasons that were asked for, `controls` tells of flow control (1) and credits (2) at the port."""
+    the reasons that were asked for, `controls` tells of flow control (1) and credits (2) at the port, `up` which ways
+    are up: outgoing (1), incoming (2)."""
 
     tx_bytes: int
     depth_bytes: int
@@ -348,6 +349,8 @@ class PortSample(NamedTuple):
     some_drops: int
     storm_frames: int
     controls: int
+    rx_bytes: int
+    up: int
 
 
 @dataclass(frozen=True, slots=True)

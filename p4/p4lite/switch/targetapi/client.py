@@ -21,6 +21,7 @@ from p4lite.switch.fabric.values import (
     Lateness,
     LinkSettings,
     PfcSettings,
+    PortSample,
     PortStats,
     QueueLimits,
     SwitchState,
@@ -87,6 +88,15 @@ class DeviceStats:
     now_ns: int
     switch: SwitchStats
     ports: dict[int, PortStats]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """State of a switch, and samples of its ports by number, read at `now_ns` of the fabric's clock."""
+
+    now_ns: int
+    state: SwitchState
+    ports: dict[int, PortSample]
 
 
 class TargetClient:
@@ -295,6 +305,23 @@ class TargetClient:
                 found["now_ns"],
                 codec.switch_stats(item["switch"]),
                 {int(number): codec.port_stats(port) for number, port in item["ports"].items()},
+            )
+            for ident, item in found["switches"].items()
+        }
+
+    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        """A part of the statistics of all switches, in little time: see `PortSample`.
+
+        Args:
+            priority: of the queues whose depth is told.
+            reasons: of the drops that are counted apart, as in `PortStats.drops`.
+        """
+        found = self.call("Samples", priority=priority, reasons=list(reasons))
+        return {
+            int(ident): DeviceSample(
+                found["now_ns"],
+                SwitchState(item["state"]),
+                {int(number): PortSample._make(port) for number, port in item["ports"].items()},
             )
             for ident, item in found["switches"].items()
         }

@@ -270,8 +270,10 @@ int pf_port_samples(struct fabric *f, struct port *const *ports, uint32_t count,
             all += q->stats.drops[reason];
             some += reasons >> reason & 1 ? q->stats.drops[reason] : 0;
         }
+        uint64_t up = device_is_up(q) ? (direction(q, 1)->up ? 1u : 0u) | (direction(q, 0)->up ? 2u : 0u) : 0u;
+        uint64_t controls = (q->pfc ? 1u : 0u) | (q->credits ? 2u : 0u);
         out[i] = (struct pf_port_sample){q->stats.tx_bytes, queue->bytes, queue->stats.max_bytes, all, some,
-                                         q->stats.storm_frames, (q->pfc ? 1u : 0u) | (q->credits ? 2u : 0u)};
+                                         q->stats.storm_frames, controls, q->stats.rx_bytes, up};
     }
     pf_unlock(f);
     return PF_OK;

@@ -52,7 +52,7 @@ static const struct p4_described rows[] = {
     PORT(storm_frames),
     P4_NESTED(pf_port_stats, queues, pf_queue_stats), P4_NESTED(pf_port_stats, service_lag, pf_lag),
     P4_STRUCT(pf_port_sample), SAMPLE(tx_bytes), SAMPLE(depth_bytes), SAMPLE(max_bytes), SAMPLE(drops),
-    SAMPLE(some_drops), SAMPLE(storm_frames), SAMPLE(controls),
+    SAMPLE(some_drops), SAMPLE(storm_frames), SAMPLE(controls), SAMPLE(rx_bytes), SAMPLE(up),
     P4_STRUCT(pf_switch_stats), SWITCH(received), SWITCH(ingress), SWITCH(egress), SWITCH(transmitted),
     P4_ARRAY(pf_switch_stats, drops), SWITCH(ingress_clones), SWITCH(egress_clones), SWITCH(resubmits),
     SWITCH(recirculations), SWITCH(replicas), SWITCH(digests), SWITCH(parser_errors), SWITCH(absorbed),

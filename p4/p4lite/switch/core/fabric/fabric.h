@@ -144,9 +144,9 @@ struct pf_port_stats {
 };
 
 /* What a sample of a port holds: depths of one priority's queue, all drops, and those of some reasons. `controls`: 1 it has
- * priority flow control, 2 credits. */
+ * priority flow control, 2 credits; `up`: 1 outgoing, 2 incoming. */
 struct pf_port_sample {
-    uint64_t tx_bytes, depth_bytes, max_bytes, drops, some_drops, storm_frames, controls;
+    uint64_t tx_bytes, depth_bytes, max_bytes, drops, some_drops, storm_frames, controls, rx_bytes, up;
 };
 
 struct pf_switch_stats {
