@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mrc_control.web.hub import POINTS, Hub
 from mrc_control.web.log import LINES
-from mrc_control.web.sampler import ANSWERS, Budget, Rates
+from mrc_control.web.sampler import ANSWERS, FIDELITY, HOSTS, PAIRS, PORTS, SHARE, Budget, Rates
 from mrc_control.web.state import layout_of
 from mrc_topo.labfile import load_lab
 
@@ -35,6 +37,12 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     assert not budget.due()
     budget.hurry()
     assert budget.due()
+
+
+def test_all_that_the_lab_is_asked_has_one_budget() -> None:
+    """Agents and fabric give five hundredths of a core at most, whoever looks."""
+    assert SHARE == 0.05
+    assert HOSTS + PORTS + FIDELITY + PAIRS == pytest.approx(1.0)
 
 
 def test_rates_of_counters_that_begin_anew_are_none() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol
 
 from mrc_control.faults.fabric import FabricControl
@@ -90,9 +90,10 @@ class Session(abc.ABC):
         """Statistics of all switches at this moment, by device id."""
         return self.fabric.stats()
 
-    def samples(self) -> dict[int, DeviceSample]:
-        """What a live view needs of all switches, by device id; `some_drops` are `counters.FAILURE_DROPS`."""
-        return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS)
+    def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        """What a live view needs of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,
+        `counted` are counters of the program that are added up."""
+        return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
     def fabric_sample(self) -> dict[str, Any]:
         """Counters of the fabric at this moment, per port."""

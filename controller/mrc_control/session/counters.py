@@ -26,7 +26,9 @@ class StatsSource(Protocol):
 class SampleSource(Protocol):
     """Where samples of many ports come from, in little time."""
 
-    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+    def samples(
+        self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
+    ) -> dict[int, DeviceSample]:
         """All ports of all switches; see `TargetClient.samples`."""
 
 

@@ -38,9 +38,11 @@ class FabricSet:
         """Statistics of all switches."""
         return {device: stats for client in self.clients for device, stats in client.stats().items()}
 
-    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+    def samples(
+        self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
+    ) -> dict[int, DeviceSample]:
         """Samples of all switches."""
-        parts = [client.samples(priority, reasons) for client in self.clients]
+        parts = [client.samples(priority, reasons, counters) for client in self.clients]
         return {device: sample for part in parts for device, sample in part.items()}
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ It is a simulation: the same programs, tables, packets and protocol core as on t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -128,12 +129,17 @@ class VirtualSession(Session):
             for ident, switch in fabric.switches.items()
         }
 
-    def samples(self) -> dict[int, DeviceSample]:
+    def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
         fabric = self.server.fabric
         ports = [port for switch in fabric.switches.values() for port in switch.ports.values()]
         rows = iter(fabric.port_samples(ports, rules.DATA_PRIORITY, counters.FAILURE_DROPS))
         return {
-            ident: DeviceSample(fabric.now_ns, switch.state, {number: next(rows) for number in switch.ports})
+            ident: DeviceSample(
+                fabric.now_ns,
+                switch.state,
+                {number: next(rows) for number in switch.ports},
+                {name: switch.instance.counter_total(name).packets for name in counted},
+            )
             for ident, switch in fabric.switches.items()
         }
 

@@ -32,18 +32,19 @@ from mrc_control.web.state import (
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import PortSample
 from p4lite.switch.fabric.values import SwitchState as Running
-from p4lite.switch.targetapi.client import DeviceSample, TargetError
+from p4lite.switch.targetapi.client import DeviceSample
 
-#: Of a core, for each of hosts, ports, truth and counters.
-SHARE: Final = 0.02
+#: Of a core, for all that is asked of a lab's agents and fabric; what part of it each kind of question has.
+SHARE: Final = 0.05
+HOSTS, PORTS, FIDELITY, PAIRS = 0.4, 0.4, 0.1, 0.1
 #: CPU time that an answer takes the lab, beside what asking takes here (`python -m benchmarks web`).
 ANSWERS: Final = 2.0
 SAMPLE_S: Final = 0.1
 FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
 #: A host that did not answer is asked again after this.
 SILENT_S: Final = 3.0
-#: Switches whose counters are read at a time.
-COUNTED: Final = 4
+#: After the hosts saw trims or marks, the switches' counters are read for so long.
+COUNT_S: Final = 5.0
 #: Time over which the time of an iteration is averaged, ns.
 STEP_NS: Final = 2_000_000_000
 
@@ -125,7 +126,7 @@ class Sampler:
         layout: of the session's lab.
         log: is told what changed.
         localiser: finds what is broken from the hosts' probes; ours if left out.
-        share: of a core for each part of a look; 0: no bound (a simulation, whose time waits).
+        share: of a core, that looks may take of the lab; 0: no bound.
     """
 
     def __init__(
@@ -153,15 +154,14 @@ class Sampler:
         self._fidelity: Fidelity = {}
         self._steps: list[tuple[int, int]] = []
         self._seen_trims = (-1, -1)
-        self._turn = 0
-        self._pending = 0
+        self._count_until = 0.0
         self.problem = ""
-        self._host_budget = Budget(SAMPLE_S * 0.9, share)
-        self._fabric_budget = Budget(SAMPLE_S * 0.9, share)
+        self._host_budget = Budget(SAMPLE_S * 0.9, share * HOSTS)
+        self._fabric_budget = Budget(SAMPLE_S * 0.9, share * PORTS)
+        self._fidelity_budget = Budget(FIDELITY_S, share * FIDELITY)
+        # These ask the lab nothing.
         self._ledger_budget = Budget(SAMPLE_S * 0.9, share)
         self._found_budget = Budget(FOUND_S, share)
-        self._counter_budget = Budget(SAMPLE_S * 0.9, share)
-        self._fidelity_budget = Budget(FIDELITY_S, share)
         self._harm_budget = Budget(HARM_S, share)
         self._frozen: set[str] = set()
         self._harm: set[str] = set()
@@ -180,7 +180,6 @@ class Sampler:
         self._look(self._host_budget, self._look_at_hosts)
         self._look(self._ledger_budget, self._ledger)
         self._look(self._fabric_budget, self._look_at_ports)
-        self._look(self._counter_budget, self._look_at_counters)
         self._look(self._found_budget, self._look_for_findings)
         self._look(self._fidelity_budget, self._look_at_fidelity)
         self._number += 1
@@ -313,7 +312,8 @@ class Sampler:
 
     def _look_at_ports(self) -> None:
         now_ns = self.session.now_ns()
-        seen = self.session.samples()
+        counters = self._counters()
+        seen = self.session.samples(counters.values())
         by_name = {switch.name: seen.get(switch.device_id) for switch in self.topology.switches}
         totals: dict[str, int] = {}
         for at, link in enumerate(self.topology.links.values()):
@@ -347,29 +347,21 @@ class Sampler:
             mine["queue_bytes"] = sum(port.depth_bytes for port in ports)
             mine["drops"] = sum(port.drops for port in ports)
             mine["lost"] = sum(port.some_drops for port in ports)
+            for key, name in counters.items():
+                if name in device.counters:
+                    mine[key] = device.counters[name]  # type: ignore[literal-required]
 
-    def _look_at_counters(self) -> None:
-        """Trims and marks of some switches; only while the hosts see any."""
+    def _counters(self) -> dict[str, str]:
+        """What the program calls the counters of trims and marks; empty while the hosts see none."""
         seen = (self._sum("trims"), self._sum("marks"))
+        now = time.monotonic()
         if seen != self._seen_trims:
             self._seen_trims = seen
-            # Twice around: what the hosts have seen, the switches may go on doing.
-            self._pending = 2 * len(self.topology.switches)
+            self._count_until = now + COUNT_S
+        if now > self._count_until:
+            return {}
         names = self.session.counter_names()
-        keys = [key for key in ("trimmed", "marked") if key in names]
-        for _ in range(min(COUNTED, self._pending) if keys else 0):
-            switch = self.topology.switches[self._turn]
-            row = self._switches[self._turn]
-            self._turn = (self._turn + 1) % len(self.topology.switches)
-            self._pending -= 1
-            if row.get("state") != "running":
-                continue
-            try:
-                for key in keys:
-                    cells = self.session.fabric.read_counter(switch.device_id, names[key])
-                    row[key] = sum(packets for packets, _ in cells)  # type: ignore[literal-required]
-            except TargetError:
-                continue
+        return {key: names[key] for key in ("trimmed", "marked") if key in names}
 
     def _sum(self, key: str) -> int:
         return sum(int(host.get(key, 0)) for host in self._hosts)  # type: ignore[call-overload]

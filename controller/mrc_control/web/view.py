@@ -21,7 +21,7 @@ from mrc_control.web import actions, save
 from mrc_control.web.captures import Captures
 from mrc_control.web.hub import CommandError, Hub
 from mrc_control.web.pairs import Pairs
-from mrc_control.web.sampler import SAMPLE_S, SHARE, Sampler
+from mrc_control.web.sampler import PAIRS, SAMPLE_S, SHARE, Budget, Sampler
 from mrc_control.web.state import Job, Layout, Mode, Pair, layout_of
 from mrc_host.workloads import WORKLOADS
 
@@ -84,7 +84,8 @@ class View:
         self._done = 0
         self._step_ns = 0
         self._slice_ns = 1_000_000
-        self._next_sample = self._next_pairs = 0.0
+        self._next_sample = 0.0
+        self._pair_budget = Budget(PAIR_S)
         self._base = (0.0, 0)
         self._measured: list[tuple[float, int]] = []
 
@@ -113,6 +114,7 @@ class View:
         # A simulation waits for whoever looks at it: what that costs is only its speed.
         self.sampler = Sampler(session, layout, self.hub.log, finder, 4 * SHARE if virtual else SHARE)
         self._pairs = Pairs(session, began)
+        self._pair_budget = Budget(PAIR_S, SHARE * PAIRS)
         self._rebase()
         self.hub.log.add(0, "note", f"lab {session.topology.lab.name}, {session.clock} clock, {transport}")
 
@@ -288,10 +290,11 @@ class View:
             self._next_sample = 0.0
             if self.sampler is not None:
                 self.sampler.hurry()
-        now = time.monotonic()
-        if now >= self._next_pairs:
-            self._next_pairs = now + PAIR_S
+        if self._pair_budget.due():
+            self._pair_budget.begin()
             self._look_at_pairs()
+            self._pair_budget.spend()
+        now = time.monotonic()
         if now >= self._next_sample:
             self._sample()
             # From its end: a look that takes long must leave time for what is looked at.

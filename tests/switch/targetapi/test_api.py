@@ -158,6 +158,10 @@ def test_samples_are_what_statistics_say(bench: Bench, primary: Controller, targ
     assert {number: sample.ports[number].up for number in (2, 3, 4)} == {2: 3, 3: 1, 4: 2}
     target.set_port_up(1, 4, False)
     assert target.samples(0)[1].ports[4].up == 0
+    assert target.samples(0)[1].counters == {}
+    counted = target.samples(0, counters=["I.port_count", "I.none"])[1].counters
+    cells = target.read_counter(1, "I.port_count")
+    assert counted == {"I.port_count": sum(packets for packets, _ in cells)} == {"I.port_count": 3}
     target.set_state(1, "frozen")
     assert target.samples(0)[1].state is SwitchState.FROZEN
     assert target.samples(0)[1].ports[2].some_drops == 0
@@ -186,6 +190,7 @@ def test_refusals(bench: Bench, target: TargetClient) -> None:
         ("INVALID_ARGUMENT", "Samples", {"priority": 8}),
         ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": "loss"}),
         ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": [5]}),
+        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "counters": {}}),
         ("FAILED_PRECONDITION", "Samples", {"priority": 0, "reasons": ["weather"]}),
         ("INVALID_ARGUMENT", "Info", {"what": 5}),
         ("FAILED_PRECONDITION", "AddSwitch", {"device_id": 1}),

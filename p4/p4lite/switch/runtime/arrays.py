@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
@@ -54,6 +55,16 @@ class ArrayControl(TableControl):
     def counter_read_all(self, counter: str) -> list[CounterValue]:
         array = self._counter(counter, None)
         return self._counter_cells(array, 0, array.size)
+
+    def counter_total(self, counter: str) -> CounterValue:
+        """The sum of all cells, in little time."""
+        found = self._counter(counter, None)
+        cells = (self._cell * max(found.size, 1))()
+        self._c.p4c_counter_read(self.pointer, found.index, 0, found.size, cells)
+        words = array("Q", bytes(cells))
+        step = ctypes.sizeof(self._cell) // words.itemsize
+        packets, octets = (field.offset // words.itemsize for field in (self._cell.packets, self._cell.bytes))
+        return CounterValue(sum(words[packets::step]), sum(words[octets::step]))
 
     def counter_write(self, counter: str, index: int, packets: int, bytes_: int) -> None:
         array = self._counter(counter, index)

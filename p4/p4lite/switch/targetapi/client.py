@@ -92,11 +92,13 @@ class DeviceStats:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """State of a switch, and samples of its ports by number, read at `now_ns` of the fabric's clock."""
+    """State of a switch, samples of its ports by number, and packets that counters of its program counted, by their
+    names; read at `now_ns` of the fabric's clock."""
 
     now_ns: int
     state: SwitchState
     ports: dict[int, PortSample]
+    counters: dict[str, int]
 
 
 class TargetClient:
@@ -309,19 +311,23 @@ class TargetClient:
             for ident, item in found["switches"].items()
         }
 
-    def samples(self, priority: int, reasons: Iterable[str] = ()) -> dict[int, DeviceSample]:
+    def samples(
+        self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
+    ) -> dict[int, DeviceSample]:
         """A part of the statistics of all switches, in little time: see `PortSample`.
 
         Args:
             priority: of the queues whose depth is told.
             reasons: of the drops that are counted apart, as in `PortStats.drops`.
+            counters: of the programs; of those that a program has, all cells are added up.
         """
-        found = self.call("Samples", priority=priority, reasons=list(reasons))
+        found = self.call("Samples", priority=priority, reasons=list(reasons), counters=list(counters))
         return {
             int(ident): DeviceSample(
                 found["now_ns"],
                 SwitchState(item["state"]),
                 {int(number): PortSample._make(port) for number, port in item["ports"].items()},
+                item["counters"],
             )
             for ident, item in found["switches"].items()
         }
