@@ -42,7 +42,7 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
 def test_all_that_the_lab_is_asked_has_one_budget() -> None:
     """Agents and fabric give five hundredths of a core at most, whoever looks."""
     assert SHARE == 0.05
-    assert HOSTS + PORTS + FIDELITY + PAIRS == pytest.approx(1.0)
+    assert pytest.approx(1.0) == HOSTS + PORTS + FIDELITY + PAIRS
 
 
 def test_rates_of_counters_that_begin_anew_are_none() -> None:
