@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,8 @@ LAB = os.environ.get("MRCLAB_LAB", "default")
 RUNS = int(os.environ.get("MRCLAB_RUNS", "3"))
 SECONDS = float(os.environ.get("MRCLAB_SECONDS", "10"))
 UPDATES = 200
+#: Updates in an hour.
+HOUR = 36_000
 
 
 class Over(BaseException):
@@ -288,7 +291,26 @@ def main_thread_s(metrics: Any) -> float:
     return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
 
 
+def memory_cost() -> None:
+    """Of an hour of updates, ten a second: what the server keeps, and what a page does, after five minutes and at its end."""
+    topology, hub = load_lab("default"), Hub()
+    hub.show(layout_of(topology, "lab", clock="real", transport="mrc", began_ns=0, can=[]))
+    assert hub.layout is not None
+    tracemalloc.start()
+    kept = []
+    for number in range(1, HOUR + 1):
+        hub.publish(busy_state(number, hub.layout))
+        hub.log.add(number, "note", f"line {number}")
+        if number in (HOUR // 12, HOUR):
+            kept.append(tracemalloc.get_traced_memory()[0] / 1e6)
+    tracemalloc.stop()
+    print(
+        f"web: memory of the server's past, default lab: {kept[0]:.1f} MB after 5 minutes, {kept[1]:.1f} MB after an hour"
+    )
+
+
 def run() -> None:
-    """Both."""
+    """All."""
     page_cost()
+    memory_cost()
     lab_cost()
