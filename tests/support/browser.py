@@ -37,6 +37,36 @@ def lacking() -> str:
     return f"{' and '.join(missing)} missing: make web-assets" if missing else ""
 
 
+#: States `first` to `last` of ten a second, and a line of the log with every tenth.
+STATES = """
+async ([first, last]) => {
+    const state = structuredClone(mrclab.latest());
+    const { on } = mrclab.stream;
+    for (let at = first; at < last; at += 1) {
+        state.t_ns = at * 1e8;
+        state.goodput_bps = at;
+        on.state(state);
+        if (at % 10) continue;
+        on.log([{ number: at, t_ns: state.t_ns, what: "failure", text: `line ${at}`, element: "" }]);
+        if (at % 6000 === 0) await new Promise(requestAnimationFrame);
+    }
+}
+"""
+
+
+def an_hour(page: Any) -> list[tuple[float, float]]:
+    """Bytes of a page's scripts, and nodes of its document, after 4000 states and after the 36 000 of an hour."""
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable")
+    sizes = []
+    for first, last in ((0, 4_000), (4_000, 36_000)):
+        page.evaluate(STATES, [first, last])
+        metrics.send("HeapProfiler.collectGarbage")
+        found = {each["name"]: each["value"] for each in metrics.send("Performance.getMetrics")["metrics"]}
+        sizes.append((found["JSHeapUsedSize"], found["Nodes"]))
+    return sizes
+
+
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """A browser (`playwright.sync_api.Browser`)."""

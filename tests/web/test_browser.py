@@ -18,8 +18,8 @@ from mrc_control.web.replay import Recorded, Replay
 from mrc_control.web.serve import Serving
 from mrc_control.web.state import layout_of
 from mrc_topo.labfile import load_lab
+from support.browser import an_hour, lacking
 from support.browser import browser as a_browser
-from support.browser import lacking
 from support.web import LINK, SHORT, Watching, served, simulating, watching
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]
@@ -280,28 +280,7 @@ def test_an_hour_of_states_takes_no_more_memory_than_a_few_minutes(browser: Any)
     with simulating(paused=True) as view, served(view.hub) as serving:
         one = opened(browser, serving.url)
         one.until("window.mrclab?.latest()")
-        metrics = one.page.context.new_cdp_session(one.page)
-        metrics.send("Performance.enable")
-        sizes = []
-        for first, last in ((0, 4_000), (4_000, 36_000)):
-            one.page.evaluate(
-                """async ([first, last]) => {
-                    const state = structuredClone(mrclab.latest());
-                    const { on } = mrclab.stream;
-                    for (let at = first; at < last; at += 1) {
-                        state.t_ns = at * 1e8;
-                        state.goodput_bps = at;
-                        on.state(state);
-                        if (at % 10) continue;
-                        on.log([{ number: at, t_ns: state.t_ns, what: "failure", text: `line ${at}`, element: "" }]);
-                        if (at % 6000 === 0) await new Promise(requestAnimationFrame);
-                    }
-                }""",
-                [first, last],
-            )
-            metrics.send("HeapProfiler.collectGarbage")
-            found = {each["name"]: each["value"] for each in metrics.send("Performance.getMetrics")["metrics"]}
-            sizes.append((found["JSHeapUsedSize"], found["Nodes"]))
+        sizes = an_hour(one.page)
         assert one.page.evaluate("mrclab.curves.rows.length") == 1500
         assert one.page.evaluate("document.querySelectorAll('#log li').length") == 400
         assert sizes[1][0] < sizes[0][0] + 4e6, sizes
