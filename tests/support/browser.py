@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,8 @@ def lacking() -> str:
     missing = assets.missing()
     return f"{' and '.join(missing)} missing: make web-assets" if missing else ""
 
+
+TIMEOUT_MS = 60_000
 
 #: States `first` to `last` of ten a second, and a line of the log with every tenth.
 STATES = """
@@ -79,3 +82,46 @@ def browser() -> Iterator[Any]:
             yield made
         finally:
             made.close()
+
+
+class Opened:
+    """A page, and what went wrong in it."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def until(self, script: str) -> None:
+        """Until an expression is true. Not by `wait_for_function`: the page forbids what that evaluates."""
+        deadline = time.monotonic() + TIMEOUT_MS / 1e3
+        while not self.page.evaluate(f"Boolean({script})"):
+            assert time.monotonic() < deadline, f"never so: {script}"
+            self.page.wait_for_timeout(50)
+
+    def click_on(self, element: str) -> None:
+        """Clicks into the picture, where an element is drawn."""
+        x, y = self.page.evaluate(
+            """name => {
+                const found = mrclab.fabric.cy.getElementById(name);
+                const place = found.isNode() ? found.renderedPosition() : found.renderedMidpoint();
+                const box = document.getElementById("fabric").getBoundingClientRect();
+                return [box.x + place.x, box.y + place.y];
+            }""",
+            element,
+        )
+        self.page.mouse.click(x, y)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.text_content(selector))
+
+
+def opened(browser: Any, url: str, **context: Any) -> Opened:
+    """A page in a browsing context of its own."""
+    made = Opened(browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | context)).new_page())
+    made.page.goto(url)
+    return made

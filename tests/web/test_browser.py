@@ -6,7 +6,6 @@ import http.server
 import json
 import pathlib
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,15 +15,14 @@ from mrc_control.runs.execute import execute
 from mrc_control.web.hub import Hub
 from mrc_control.web.replay import Recorded, Replay
 from mrc_control.web.serve import Serving
-from mrc_control.web.state import layout_of
-from mrc_topo.labfile import load_lab
-from support.browser import an_hour, lacking
 from support.browser import browser as a_browser
+from support.browser import lacking, opened
 from support.web import LINK, SHORT, Watching, served, simulating, watching
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]
 
-TIMEOUT_MS = 60_000
+
+OTHER = "p1-t0.0--p1-t1.0"
 
 
 @pytest.fixture(scope="module")
@@ -40,48 +38,6 @@ def simulation() -> Iterator[tuple[Watching, Serving]]:
         view.ask("start", workload="ring_all_reduce", params={"size_bytes": 65536})
         view.until(lambda state: state["job"] and state["job"]["iterations"] > 1)
         yield view, serving
-
-
-class Opened:
-    """A page, and what went wrong in it."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        page.set_default_timeout(TIMEOUT_MS)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: self.requests.append(request.url))
-
-    def until(self, script: str) -> None:
-        """Until an expression is true. Not by `wait_for_function`: the page forbids what that evaluates."""
-        deadline = time.monotonic() + TIMEOUT_MS / 1e3
-        while not self.page.evaluate(f"Boolean({script})"):
-            assert time.monotonic() < deadline, f"never so: {script}"
-            self.page.wait_for_timeout(50)
-
-    def click_on(self, element: str) -> None:
-        """Clicks into the picture, where an element is drawn."""
-        x, y = self.page.evaluate(
-            """name => {
-                const found = mrclab.fabric.cy.getElementById(name);
-                const place = found.isNode() ? found.renderedPosition() : found.renderedMidpoint();
-                const box = document.getElementById("fabric").getBoundingClientRect();
-                return [box.x + place.x, box.y + place.y];
-            }""",
-            element,
-        )
-        self.page.mouse.click(x, y)
-
-    def text(self, selector: str) -> str:
-        return str(self.page.text_content(selector))
-
-
-def opened(browser: Any, url: str, **context: Any) -> Opened:
-    made = Opened(browser.new_context(viewport={"width": 1280, "height": 800}, **context).new_page())
-    made.page.goto(url)
-    return made
 
 
 def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: tuple[Watching, Serving]) -> None:
@@ -122,6 +78,57 @@ def test_a_click_breaks_a_link_and_everybody_sees_it(browser: Any, simulation: t
         assert page.errors == []
         assert all(url.startswith((serving.address, "data:", "blob:")) for url in page.requests), page.requests
         page.page.context.close()
+
+
+def test_what_a_page_can_do_to_links_ports_and_workloads(browser: Any, simulation: tuple[Watching, Serving]) -> None:
+    """By the panels alone: a failure with its settings in one direction, deny and allow, a capture, stop and start."""
+    view, serving = simulation
+    one = opened(browser, serving.url)
+    one.until("window.mrclab?.latest()?.goodput_bps > 0")
+    one.click_on(OTHER)
+    one.page.select_option("#kind", "impair")
+    one.page.fill("input[name=loss]", "a tenth")
+    one.page.click("#break")
+    one.until("document.querySelector('#answer').textContent === 'loss must be a number, not a tenth'")
+    one.page.fill("input[name=loss]", "7")
+    one.page.click("#break")
+    one.until("document.querySelector('#answer').textContent.includes('loss must be a probability')")
+    one.page.fill("input[name=loss]", "0.1")
+    one.page.select_option("select[name=direction]", "up")
+    one.page.click("#break")
+    (broken,) = view.until(lambda state: state["broken"])["broken"]
+    assert (broken["target"], broken["kind"], broken["direction"]) == (OTHER, "impair", "up")
+    assert broken["settings"] == {"loss": 0.1}
+    one.until(f"mrclab.fabric.look('{OTHER}').kind === 'impaired'")
+    one.page.click("text=Restore everything")
+    one.until(f"mrclab.fabric.look('{OTHER}').kind === ''")
+    one.page.click("text=Deny it")
+    one.until(f"mrclab.fabric.look('{OTHER}').kind === 'denied'")
+    assert view.until(lambda state: state["denied"])["denied"] == [OTHER]
+    one.page.click("text=Allow it")
+    one.until(f"mrclab.fabric.look('{OTHER}').kind === ''")
+    one.click_on("h0:1")
+    assert one.text("#panel-element h2") == "Host port h0:1"
+    one.page.click("text=Capture its packets")
+    one.until("mrclab.latest().captures.includes('h0:1')")
+    moment = view.until(lambda state: True)["t_ns"]
+    view.until(lambda state: state["t_ns"] > moment + 50_000_000)
+    one.page.click("text=End the capture")
+    one.until("mrclab.latest().captures.length === 0")
+    with one.page.expect_download() as saved:
+        one.page.click("text=Save its packets")
+    captured = pathlib.Path(saved.value.path()).read_bytes()
+    assert captured.startswith(b"\x0a\x0d\x0d\x0a")  # a section header of pcap-ng
+    assert len(captured) > 1000
+    one.page.click("#tab-job")
+    one.page.click("#stop")
+    one.until("document.querySelector('#panel-job').textContent.includes('ended')")
+    assert "passed" in one.text("#panel-job")
+    one.page.fill("#panel-job input[name=size_bytes]", "65536")
+    one.page.click("#start")
+    one.until("mrclab.latest().job?.running && mrclab.latest().job.iterations > 1")
+    assert one.errors == []
+    one.page.context.close()
 
 
 def test_by_keyboard_alone(browser: Any, simulation: tuple[Watching, Serving]) -> None:
@@ -204,19 +211,6 @@ def test_a_recorded_run_is_replayed(browser: Any, recorded: pathlib.Path) -> Non
         one.page.context.close()
 
 
-def test_a_page_says_when_the_server_dies(browser: Any) -> None:
-    hub = Hub()
-    layout = layout_of(load_lab("tiny"), "lab", clock="real", transport="mrc", began_ns=0, can=[])
-    hub.show(layout)
-    with served(hub) as serving:
-        one = opened(browser, serving.url)
-        one.until("document.querySelector('#connection').textContent === 'connected'")
-    one.page.wait_for_selector("#problem:not([hidden])")
-    assert "what is shown is old" in one.text("#problem")
-    assert one.text("#connection") == "not connected"
-    one.page.context.close()
-
-
 def test_without_the_token_the_page_is_empty(browser: Any, simulation: tuple[Watching, Serving]) -> None:
     _, serving = simulation
     for url in (serving.address, f"{serving.address}#wrong"):
@@ -273,46 +267,3 @@ def test_a_page_of_another_origin_is_refused(browser: Any, simulation: tuple[Wat
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def test_an_hour_of_states_takes_no_more_memory_than_a_few_minutes(browser: Any) -> None:
-    """36 000 states, ten a second, and a line of the log with every tenth: what the page keeps has a bound."""
-    with simulating(paused=True) as view, served(view.hub) as serving:
-        one = opened(browser, serving.url)
-        one.until("window.mrclab?.latest()")
-        sizes = an_hour(one.page)
-        assert one.page.evaluate("mrclab.curves.rows.length") == 1500
-        assert one.page.evaluate("document.querySelectorAll('#log li').length") == 400
-        assert sizes[1][0] < sizes[0][0] + 4e6, sizes
-        assert sizes[1][1] < sizes[0][1] + 2000, sizes
-        one.page.context.close()
-
-
-def test_hundreds_of_hosts_are_summed_up(browser: Any) -> None:
-    topology = load_lab("large")
-    hub = Hub()
-    layout = layout_of(topology, "lab", clock="real", transport="mrc", began_ns=0, can=[])
-    many = [{"name": f"h{number}", "t0": number // 64} for number in range(512)]
-    # As many hosts as fit no screen, at the switches of a lab that there is.
-    layout["hosts"] = many  # type: ignore[typeddict-item]
-    t0s = len({each["index"] for each in layout["switches"] if each["tier"] == "t0"})
-    layout["links"] = [each for each in layout["links"] if ":" not in each["name"]] + [
-        {
-            "name": f"{host['name']}:0",
-            "plane": 0,
-            "low": str(host["name"]),
-            "low_port": 0,
-            "high": f"p0-t0.{int(str(host['t0'])) % t0s}",
-            "high_port": 1,
-            "rate_bps": 10**9,
-            "delay_ns": 1,
-        }
-        for host in many
-    ]
-    hub.show(layout)
-    with served(hub) as serving:
-        one = opened(browser, serving.url)
-        one.until("window.mrclab?.fabric.cy?.nodes('.host').length === 8")
-        assert "h0 – h63" in one.page.evaluate("mrclab.fabric.cy.nodes('.host')[0].data('label')")
-        assert one.errors == []
-        one.page.context.close()

@@ -1,0 +1,179 @@
+"""The live view's page in a real browser, fed with made states: what it draws, and what it says of a dead server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mrc_control.web.hub import Hub
+from mrc_control.web.state import Layout, layout_of
+from mrc_topo.labfile import load_lab
+from support.browser import Opened, an_hour, lacking, opened
+from support.browser import browser as a_browser
+from support.web import LINK, served, state_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]
+
+SWITCH = "p0-t1.0"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with a_browser() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def shown(browser: Any, layout: Layout, **context: Any) -> Iterator[tuple[Hub, Opened]]:
+    """A page that shows a first state of a layout."""
+    hub = Hub()
+    hub.show(layout)
+    with served(hub) as serving:
+        hub.publish(state_of(layout, 1))
+        one = opened(browser, serving.url, **context)
+        one.until("window.mrclab?.latest()")
+        yield hub, one
+        assert one.errors == []
+        one.page.context.close()
+
+
+def tiny(can: list[str]) -> Layout:
+    return layout_of(load_lab("tiny"), "lab", clock="real", transport="mrc", began_ns=0, can=can)
+
+
+def place(rows: Any, name: str) -> int:
+    return [each["name"] for each in rows].index(name)
+
+
+def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
+    """Load, states, marks and trims that shine for a moment, what the hosts find, and the bar of fidelity."""
+    layout = tiny([])
+    link, switch = place(layout["links"], LINK), place(layout["switches"], SWITCH)
+    with shown(browser, layout) as (hub, one):
+
+        def show(number: int, **changes: Any) -> None:
+            state: Any = state_of(layout, number)
+            state["links"][link] |= changes.pop("link", {})
+            state["switches"][switch] |= changes.pop("switch", {})
+            hub.publish({**state, **changes})
+
+        rate = layout["links"][link]["rate_bps"]
+        for load, level in ((0.0, 0), (0.1, 1), (0.5, 3), (1.0, 5)):
+            show(2, link={"down_bps": int(load * rate)})
+            one.until(f"mrclab.fabric.look('{LINK}').level === {level}")
+        for number, (row, kind, word) in enumerate(
+            (
+                ({"state": "cut"}, "down", "down"),
+                ({"state": "cut_up"}, "down", "down upwards"),
+                ({"state": "dark"}, "dark", "at a switch that is off"),
+                ({"impaired": True}, "impaired", "up, impaired"),
+                ({"denied": True}, "denied", "up, denied"),
+                ({}, "", "up"),
+            )
+        ):
+            show(3 + number, link=row)
+            one.until(f"mrclab.fabric.look('{LINK}').kind === '{kind}'")
+            one.page.evaluate(f"mrclab.fabric.choose('{LINK}')")
+            one.until(f"document.querySelector('#panel-element dd').textContent === '{word}'")
+        show(10, switch={"trimmed": 5, "marked": 1, "queue_bytes": 5000}, link={"lost": 0})
+        show(11, switch={"trimmed": 5, "marked": 1, "queue_bytes": 5000}, link={"lost": 0})
+        one.until(f"mrclab.fabric.look('{SWITCH}').words === '5.00 kB'")
+        show(12, switch={"trimmed": 5, "marked": 2}, link={"lost": 3})
+        one.until(f"mrclab.fabric.look('{SWITCH}').fill === 'mark'")
+        one.until(f"mrclab.fabric.look('{LINK}').halos.includes('lost')")
+        # No other state comes, and it ceases all the same.
+        one.until(f"mrclab.fabric.look('{SWITCH}').fill === ''")
+        one.until(f"!mrclab.fabric.look('{LINK}').halos.includes('lost')")
+        show(13, switch={"trimmed": 6, "marked": 3})
+        one.until(f"mrclab.fabric.look('{SWITCH}').fill === 'trim'")
+        show(14, switch={"state": "stopped"}, found={SWITCH: "dead", LINK: "lossy"})
+        one.until(f"mrclab.fabric.look('{SWITCH}').classes.includes('off')")
+        one.until(f"mrclab.fabric.look('{SWITCH}').classes.includes('found')")
+        one.until(f"mrclab.fabric.look('{LINK}').halos.includes('found')")
+        assert "off" in one.page.evaluate(f"mrclab.fabric.look('{SWITCH}').words")
+        show(15, fidelity={"valid": False, "simulated": False, "reasons": ["the loop was 3 ms late"]})
+        one.page.wait_for_selector("#fidelity:not([hidden])")
+        assert "does not keep up; times and rates are not valid: the loop was 3 ms late" in one.text("#fidelity")
+        one.until(f"!mrclab.fabric.look('{SWITCH}').classes.includes('found')")
+        show(16)
+        one.page.wait_for_selector("#fidelity", state="hidden")
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080)])
+def test_all_is_in_sight(browser: Any, size: tuple[int, int]) -> None:
+    """On a small screen and on a projector nothing is cut off, and the fabric fills its place."""
+    layout = layout_of(load_lab("default"), "lab", clock="real", transport="mrc", began_ns=0, can=["fail", "pause"])
+    with shown(browser, layout, viewport={"width": size[0], "height": size[1]}) as (_, one):
+        wide, high, whole = one.page.evaluate(
+            """() => {
+                const box = mrclab.fabric.cy.elements().renderedBoundingBox();
+                const place = document.getElementById("fabric").getBoundingClientRect();
+                const page = document.documentElement;
+                return [[box.x1, box.x2, place.width], [box.y1, box.y2, place.height],
+                    [page.scrollWidth, page.scrollHeight, innerWidth, innerHeight]];
+            }"""
+        )
+        for first, last, most in (wide, high):
+            assert 0 <= first < last <= most, (wide, high)
+        assert wide[1] - wide[0] > 0.9 * wide[2] or high[1] - high[0] > 0.8 * high[2], (wide, high)
+        assert whole[:2] == whole[2:]
+        texts = one.page.evaluate(
+            "[...mrclab.fabric.picture.boxes.values()].map((each) => each.size * mrclab.fabric.cy.zoom())"
+        )
+        assert min(texts) > 9
+
+
+def test_a_page_says_when_the_server_dies(browser: Any) -> None:
+    hub = Hub()
+    layout = layout_of(load_lab("tiny"), "lab", clock="real", transport="mrc", began_ns=0, can=[])
+    hub.show(layout)
+    with served(hub) as serving:
+        one = opened(browser, serving.url)
+        one.until("document.querySelector('#connection').textContent === 'connected'")
+    one.page.wait_for_selector("#problem:not([hidden])")
+    assert "what is shown is old" in one.text("#problem")
+    assert one.text("#connection") == "not connected"
+    one.page.context.close()
+
+
+def test_hundreds_of_hosts_are_summed_up(browser: Any) -> None:
+    topology = load_lab("large")
+    hub = Hub()
+    layout = layout_of(topology, "lab", clock="real", transport="mrc", began_ns=0, can=[])
+    many = [{"name": f"h{number}", "t0": number // 64} for number in range(512)]
+    # As many hosts as fit no screen, at the switches of a lab that there is.
+    layout["hosts"] = many  # type: ignore[typeddict-item]
+    t0s = len({each["index"] for each in layout["switches"] if each["tier"] == "t0"})
+    layout["links"] = [each for each in layout["links"] if ":" not in each["name"]] + [
+        {
+            "name": f"{host['name']}:0",
+            "plane": 0,
+            "low": str(host["name"]),
+            "low_port": 0,
+            "high": f"p0-t0.{int(str(host['t0'])) % t0s}",
+            "high_port": 1,
+            "rate_bps": 10**9,
+            "delay_ns": 1,
+        }
+        for host in many
+    ]
+    hub.show(layout)
+    with served(hub) as serving:
+        one = opened(browser, serving.url)
+        one.until("window.mrclab?.fabric.cy?.nodes('.host').length === 8")
+        assert "h0 – h63" in one.page.evaluate("mrclab.fabric.cy.nodes('.host')[0].data('label')")
+        assert one.errors == []
+        one.page.context.close()
+
+
+def test_an_hour_of_states_takes_no_more_memory_than_a_few_minutes(browser: Any) -> None:
+    """36 000 states, ten a second, and a line of the log with every tenth: what the page keeps has a bound."""
+    with shown(browser, tiny([])) as (_, one):
+        sizes = an_hour(one.page)
+        assert one.page.evaluate("mrclab.curves.rows.length") == 1500
+        assert one.page.evaluate("document.querySelectorAll('#log li').length") == 400
+        assert sizes[1][0] < sizes[0][0] + 4e6, sizes
+        assert sizes[1][1] < sizes[0][1] + 2000, sizes
