@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -74,6 +75,8 @@ class Watching:
         self.hub = hub
         self._over = threading.Event()
         self.error: BaseException | None = None
+        #: The file of a captured port.
+        self.captured: Callable[[str], pathlib.Path | None] = lambda port: None
         self._go = go
         self.thread = threading.Thread(target=self._run)
 
@@ -135,6 +138,7 @@ def simulating(
     hub = Hub()
     view = SimulationView(hub, lab, "mrc", lambda name: SHORT, [SHORT.name], speed=speed, paused=paused, first=first)
     with watching(hub, view.go) as made:
+        made.captured = view.view.captures.file
         try:
             yield made
         finally:
@@ -143,7 +147,7 @@ def simulating(
 
 
 @contextlib.contextmanager
-def served(hub: Hub) -> Iterator[Serving]:
+def served(hub: Hub, captured: Callable[[str], pathlib.Path | None] = lambda port: None) -> Iterator[Serving]:
     """A server of a hub on a port of its own."""
-    with serving(Server(hub, metrics=metrics.render), "127.0.0.1", 0) as made:
+    with serving(Server(hub, captured, metrics.render), "127.0.0.1", 0) as made:
         yield made

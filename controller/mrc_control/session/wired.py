@@ -52,7 +52,7 @@ class WiredFabric(FabricSet):
         self._channels: dict[str, grpc.Channel] = {}
         self._devices: dict[str, Device] = {}
         self._turn = 0
-        self._counted: dict[int, dict[str, int]] = {}
+        self._read_last: dict[int, dict[str, int]] = {}
 
     def _name(self, device_id: int) -> str:
         return self.topology.switches[device_id - 1].name
@@ -87,12 +87,12 @@ class WiredFabric(FabricSet):
         found, names = super().samples(priority, reasons), list(counters)
         for ident in self._in_turn(list(found)) if names else ():
             cells = {name: self.read_counter(ident, name) for name in names}
-            self._counted[ident] = {name: sum(packets for packets, _ in each) for name, each in cells.items() if each}
+            self._read_last[ident] = {name: sum(packets for packets, _ in each) for name, each in cells.items() if each}
         return {
             ident: dataclasses.replace(
                 device,
                 ports={n: port for n, port in device.ports.items() if n < BEHIND},
-                counters=self._counted.get(ident, {}),
+                counters=self._read_last.get(ident, {}),
             )
             for ident, device in found.items()
         }
@@ -173,12 +173,12 @@ class WiredFabric(FabricSet):
         At the `begin` of a measurement the program's counters are read first, later last: packets go on meanwhile, and
         so none seems missed that is not.
         """
-        counted = self._counted(counter) if begin else {}
+        counted = self._read_last(counter) if begin else {}
         given = {
             self._name(ident): sum(port.tx_packets for number, port in device.ports.items() if number >= BEHIND)
             for ident, device in super().stats().items()
         }
-        counted = counted if begin else self._counted(counter)
+        counted = counted if begin else self._read_last(counter)
         return {name: (given[name], packets) for name, packets in counted.items()}
 
     def _counted(self, counter: str) -> dict[str, int]:
