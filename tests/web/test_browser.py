@@ -127,7 +127,8 @@ def test_what_a_page_can_do_to_links_ports_and_workloads(browser: Any, simulatio
     one.page.fill("#panel-job input[name=size_bytes]", "65536")
     one.page.click("#start")
     one.until("mrclab.latest().job?.running && mrclab.latest().job.iterations > 1")
-    assert one.errors == []
+    # The browser's own word about the one command that was refused.
+    assert [error for error in one.errors if "409 (Conflict)" not in error] == []
     one.page.context.close()
 
 

@@ -173,12 +173,12 @@ class WiredFabric(FabricSet):
         At the `begin` of a measurement the program's counters are read first, later last: packets go on meanwhile, and
         so none seems missed that is not.
         """
-        counted = self._read_last(counter) if begin else {}
+        counted = self._counted(counter) if begin else {}
         given = {
             self._name(ident): sum(port.tx_packets for number, port in device.ports.items() if number >= BEHIND)
             for ident, device in super().stats().items()
         }
-        counted = counted if begin else self._read_last(counter)
+        counted = counted if begin else self._counted(counter)
         return {name: (given[name], packets) for name, packets in counted.items()}
 
     def _counted(self, counter: str) -> dict[str, int]:
