@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_scale import evs as ev_states
+from mrc_scale import queueing
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.evs import Ends, Evs
 from mrc_scale.fabric import Bools, Fabric, Floats
@@ -91,20 +93,29 @@ class Result:
         return rows
 
 
+@dataclass
+class Until:
+    """What held until something changed: rates of queue pairs, prices and loads of links."""
+
+    rates: Floats
+    prices: Prices
+    load: Loads
+
+
 class Run:
     """A cluster while it runs; `mrc` makes the result."""
 
     def __init__(
         self, loaded: Loaded, kernels: Kernels, progress: Progress = lambda share, text: None,
-        texts: Callable[[int, int], str] | None = None, every: Flows | None = None,
+        every: Flows | None = None, evs: Evs | None = None,
     ) -> None:  # fmt: skip
-        """`texts(src, dst)` seeds the EVs of a queue pair; left out: those of a lab of the cluster's name and seed.
-        `every`: queue pairs in the place of those of the jobs."""
+        """The EVs are those of a lab of the cluster's name and seed. `every`: queue pairs in the place of those of the
+        jobs; `evs`: their EVs in the place of drawn ones, which change."""
         self.loaded, self.kernels, self.progress = loaded, kernels, progress
         cluster, shape = loaded.cluster, loaded.shape
         self.flows = flows(cluster.jobs, shape, cluster.seed) if every is None else every
         self.fabric = Fabric(shape)
-        self.texts = texts or (lambda src, dst: ev_states.text_of(cluster.seed, cluster.name, src, dst))
+        self.evs = evs
         t0 = self.fabric.t0_of
         self.ends = Ends(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
         self.payload = cluster.path_mtu / (cluster.path_mtu + HEADER_BYTES)
@@ -113,20 +124,50 @@ class Run:
         config = NsccConfig(line_rate_bps=int(shape.nic_bps), base_rtt_ns=cluster.base_rtt)
         self.nscc = config.controller(cluster.path_mtu)
         self.window_bps = window_bps(max(self.nscc.max_wnd, bdp), cluster.base_rtt)
+        # Packets, packets per second and seconds, as `queueing` has them.
+        self.window = self.nscc.max_wnd / nominal_size(cluster.path_mtu)
+        self.base_rtt, self.target = cluster.base_rtt / 1e9, self.nscc.target_ns / 1e9
+        self.room = queueing.places(self.target, shape.fabric_bps / self.packet_bits)
+        # A window is one of a pair of NICs, whatever the number of their queue pairs.
+        pair = self.flows.src.astype(np.int64) * shape.nics + self.flows.dst
+        self._pair = np.unique(pair, return_inverse=True)[1].ravel()
+
+    def texts(self, src: int, dst: int) -> str:
+        """What seeds the EVs of a queue pair."""
+        return ev_states.text_of(self.loaded.cluster.seed, self.loaded.cluster.name, src, dst)
+
+    def packets_per_s(self, rates: Floats) -> Floats:
+        """Of data, at rates on the wire."""
+        return rates * self.payload / (self.loaded.cluster.path_mtu * 8)
+
+    def waiting(self, rates: Floats) -> Floats:
+        """Queueing delay of the packets of each queue pair, s."""
+        together = np.bincount(self._pair, self.packets_per_s(rates))[self._pair]
+        return queueing.waiting(self.window, together, self.base_rtt, self.target)
+
+    def detection(self, rates: Floats) -> Floats:
+        """From a packet lost on an EV of each queue pair until the EV is found dead, s."""
+        given = self.loaded.cluster.model.detection_rtts
+        if given is not None:
+            return np.full(len(rates), given * self.base_rtt)
+        return queueing.detection(self.waiting(rates), self.base_rtt)
 
     def mrc(self) -> Result:
         """Runs the cluster with MRC."""
         cluster, shape = self.loaded.cluster, self.loaded.shape
         with ThreadPoolExecutor(workers()) as pool:
-            self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
-            pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
-            evs = ev_states.draw(
-                self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
-                cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
-            )  # fmt: skip
+            evs = self.evs
+            if evs is None:
+                self.progress(0.0, f"drawing the EVs of {len(self.flows)} queue pairs")
+                pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
+                evs = ev_states.draw(
+                    self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
+                    cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
+                )  # fmt: skip
             spec = cluster.model
-            usable = (spec.nic_share, spec.fabric_share)
-            model = Model(shape, self.ends, evs, self.kernels, pool, usable, spec.steering)
+            usable = (spec.nic_share, spec.fabric_share or 1.0)
+            room = self.room if spec.fabric_share is None else None
+            model = Model(shape, self.ends, evs, self.kernels, pool, usable, spec.steering, room)
             return self._steps(model, evs)
 
     def _steps(self, model: Model, evs: Evs) -> Result:
@@ -138,6 +179,7 @@ class Run:
         rates = worst_rates = np.zeros(len(self.flows))
         worst_bin, least = 0, math.inf
         dead_then = self.fabric.dead_links()
+        prices, load = Prices.fresh(self.loaded.shape), first
         done = 0
         while bins:
             now = bins.pop(0)
@@ -146,7 +188,7 @@ class Run:
             )
             due = [event for event in waiting if event.at // cluster.bin <= now]
             waiting = waiting[len(due) :]
-            step, revived = self._change(model, evs, rates, due, now, steps[-1] if steps else None)
+            step, revived = self._change(model, evs, Until(rates, prices, load), due, now, steps[-1] if steps else None)
             if revived and revived not in bins and revived * cluster.bin < cluster.duration:
                 bins = sorted({*bins, revived})
             links = self.fabric.dead_links()
@@ -156,7 +198,7 @@ class Run:
             demand = np.full(len(self.flows), self.window_bps)
             wanted = model.ports_only(demand)
             model.steer(wanted, prices, cluster.model.steps)
-            rates, load = model.max_min(wanted, prices)
+            rates, load = model.idle(wanted, *model.max_min(wanted, prices), prices)
             step.offered, step.goodput = float(wanted.sum()), float(rates.sum()) * self.payload
             step.cut = int(np.count_nonzero(rates <= 0))
             step.evs = evs.counts()
@@ -165,7 +207,7 @@ class Run:
                 step_seconds(job, number, self.flows, rates, self.payload) for number, job in enumerate(cluster.jobs)
             ]
             if not steps:
-                first, first_rates, cwnd = load, rates, self._windows(model, rates, load, prices)
+                first, first_rates, cwnd = load, rates, self._windows(rates)
             broken = float(rates.sum())
             if broken < least * (1 - 1e-9):
                 worst, worst_rates, worst_bin, least, dead_then = load, rates, now, broken, links
@@ -181,7 +223,7 @@ class Run:
         )  # fmt: skip
 
     def _change(
-        self, model: Model, evs: Evs, rates: Floats, due: list[Event], now: int, before: Step | None
+        self, model: Model, evs: Evs, until: Until, due: list[Event], now: int, before: Step | None
     ) -> tuple[Step, int]:
         """What happens in a bin: failures are found at the price of packets, repaired paths are probed. Also the bin in
         which EVs that are probed now will be back, 0: no need."""
@@ -196,9 +238,9 @@ class Run:
             if cluster.denylist:
                 ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, model.use, ev_states.DENIED)
             # Nothing is known of rates yet: all that the ports allow.
-            rates = model.ports_only(np.full(len(self.flows), self.window_bps))
+            until.rates = model.ports_only(np.full(len(self.flows), self.window_bps))
         if before is None or any(event.by > 0 for event in due):
-            self._find(model, evs, rates, dead, ports & ~ports_before, step)
+            self._find(model, evs, until, dead, ports & ~ports_before, step)
         revived = 0
         if before is not None:
             delay = self._revival_s(evs)
@@ -210,45 +252,66 @@ class Run:
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
         return step, revived
 
-    def _find(self, model: Model, evs: Evs, rates: Floats, dead: tuple[Bools, Bools], ports: Bools, step: Step) -> None:
+    def _find(self, model: Model, evs: Evs, until: Until, dead: tuple[Bools, Bools], ports: Bools, step: Step) -> None:
         """Rounds of detection: what is sent on EVs that are dead is lost until the endpoint has seen that."""
-        cluster = self.loaded.cluster
-        detection = self._detection_s()
-        before = model.use.sum(axis=0)
-        each = np.divide(rates, before, out=np.zeros(len(rates)), where=before > 0) / self.packet_bits
+        rates = until.rates
+        sending = rates > 0
+        detection = self.detection(rates)
+        planes = model.use.sum(axis=0)
+        each = np.divide(self.packets_per_s(rates), planes, out=np.zeros(len(rates)), where=planes > 0)
         lost = np.zeros(len(rates))
         # Who has no port in a plane sends nothing there.
         down = self.fabric.dead_ports()
         ported = ~down[:, self.ends.src_nic] & ~down[:, self.ends.dst_nic]
-        for _ in range(MAX_ROUNDS):
-            active = evs.active.copy()
+        # No answer, no mark: a dead EV has its turns, while others are passed over once for each mark.
+        weight = model.weights(until.prices)
+        turned = np.divide(self._turned(model, until), weight, out=np.ones(weight.shape), where=weight > 0)
+        for number in range(MAX_ROUNDS):
+            active, waiting = evs.active.copy(), int(evs.backup.sum())
             hits = ev_states.take_out(self.kernels, model.pool, evs, self.ends, dead, ported, ev_states.ASSUMED_BAD)
             if not hits.any():
                 break
-            # An EV that has died carries on until its first loss is seen, so it loses that packet and those after it.
-            with np.errstate(invalid="ignore", divide="ignore"):
-                later = np.floor(np.where(active > 0, each / active, 0.0) * detection)
-            lost += (hits * (1.0 + later) * (rates > 0)).sum(axis=0)
-            step.found_s += detection
-            if (evs.active == active).all() and not (evs.backup > 0).any():
+            plane, qp = np.nonzero((hits > 0) & sending & (weight > 0))
+            if len(qp):
+                taken = np.minimum(turned[plane, qp] * weight[plane, qp] / np.maximum(active[plane, qp], 1), 1.0)
+                turns = each[qp] / np.maximum(active[plane, qp], 1) / taken
+                again = queueing.further(turns * detection[qp], 1.0 - taken)
+                np.add.at(lost, qp, hits[plane, qp] * (1.0 + again))
+                # The last of so many EVs whose turn comes after the failure; who replaces one has its turns. What was
+                # lost first had left before, half of the way.
+                count, gap = float(hits[plane, qp].sum()), float(np.median(1.0 / turns))
+                takes = float(detection[qp].max())
+                rounds = number * math.ceil(takes / gap) * gap
+                step.found_s = max(step.found_s, rounds + takes + gap * count / (count + 1) - self.base_rtt / 4)
+            if (evs.active == active).all() and int(evs.backup.sum()) == waiting:
                 break  # only the floor keeps these
-        # A port that went down: what was on its way to it.
-        struck = ports[:, self.ends.dst_nic] & model.use
+        # A port that went down: what is on its way in that plane, from either end, for who learns of it sends all of it
+        # again; the peer learns by a message that takes as long as an answer.
+        struck = (ports[:, self.ends.src_nic] | ports[:, self.ends.dst_nic]) & model.use
         if struck.any():
-            lost += (struck * each * cluster.model.port_rtts * cluster.base_rtt / 1e9).sum(axis=0)
+            given = self.loaded.cluster.model.port_rtts
+            trip = self.base_rtt + self.waiting(rates) if given is None else np.full(len(rates), given * self.base_rtt)
+            lost += (struck * each * trip).sum(axis=0)
+            if not step.found_s:
+                step.found_s = self.base_rtt / 2
         step.lost = float(lost.sum())
         step.hit = int(np.count_nonzero(lost))
         if step.hit:
             step.worst_nic = float(np.bincount(self.flows.src, lost).max())
 
+    def _turned(self, model: Model, until: Until) -> Floats:
+        """Of the active EVs of each plane and queue pair, those that no mark makes pass over, as weights."""
+        spec, shape = self.loaded.cluster.model, self.loaded.shape
+        parts = []
+        for carried in (until.load.up, until.load.dn):
+            # Thresholds are of one queue; its room counts twice (`queueing.places`).
+            share = queueing.marked(carried / shape.fabric_bps, self.room, spec.ecn_low, spec.ecn_high)
+            parts.append(1.0 / (1.0 + share))
+        return model.weights(until.prices, Prices(*parts))
+
     def _line_rates(self) -> tuple[float, float, float, float]:
         shape = self.loaded.shape
         return shape.fabric_bps, shape.fabric_bps, shape.port_bps, shape.port_bps
-
-    def _detection_s(self) -> float:
-        """A round trip, times what was measured."""
-        cluster = self.loaded.cluster
-        return cluster.model.detection_rtts * cluster.base_rtt / 1e9
 
     def _revival_s(self, evs: Evs) -> float:
         """From a repair to the use of an EV: probes in turn, a burst per interval, each answered often enough."""
@@ -263,10 +326,8 @@ class Run:
         bad = np.minimum((evs.state == ev_states.ASSUMED_BAD).sum(axis=(0, 2)), spec.probe_burst)
         return float(bad.sum()) * 1e9 / spec.probe_interval
 
-    def _windows(self, model: Model, rates: Floats, shares: Loads, prices: Prices) -> Floats:
-        """NSCC's window of each queue pair, bytes: where a link on its way is full, queues stand at the target."""
-        full = Loads(*(1.0 - part / whole for part, whole in zip(shares.each(), model.capacity.each(), strict=True)))
-        tight = model.least(rates > 0, full, prices) < 1e-3
-        rtt = (self.loaded.cluster.base_rtt + np.where(tight, self.nscc.target_ns, 0)) / 1e9
-        window: Floats = np.clip(rates / 8 * rtt, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
+    def _windows(self, rates: Floats) -> Floats:
+        """What is on its way of each queue pair, bytes: a round trip's worth."""
+        trip = self.base_rtt + self.waiting(rates)
+        window: Floats = np.clip(rates / 8 * trip, self.loaded.cluster.path_mtu, max(self.nscc.max_wnd, 1.0))
         return window

@@ -113,15 +113,19 @@ class YearSpec(Model):
 class Calibration(Model):
     """What packets and queues do and a fluid does not, as numbers; `mrclab scale --calibrate` tests them.
 
-    `detection_rtts`: how long packets go on an EV that has died, in round trips, and `port_rtts` towards a port that
-    went down. `nic_share`, `fabric_share`: what of a NIC port and of a T0-T1 link can be used when it is full.
-    `steering`: how much an EV's share falls at most where a link marks; `steps`: passes in which load moves off such.
+    `nic_share`: what of a NIC port can be used when it is full. `fabric_share`: of a T0-T1 link, `detection_rtts`: how
+    long packets go on an EV that has died, in base round trips, and `port_rtts` towards a port that went down; these
+    three follow from windows and queues if they are left out (`queueing`). `ecn_low`, `ecn_high`: at which queueing
+    delay marks begin, and at which all packets are marked, in shares of NSCC's target delay. `steering`: how much an
+    EV's share falls at most where a link marks; `steps`: passes in which load moves off such.
     """
 
-    detection_rtts: Annotated[float, Field(gt=0, le=1000)] = 2.5
-    port_rtts: Annotated[float, Field(gt=0, le=1000)] = 2.5
+    detection_rtts: Annotated[float, Field(gt=0, le=1000)] | None = None
+    port_rtts: Annotated[float, Field(gt=0, le=1000)] | None = None
     nic_share: Annotated[float, Field(gt=0, le=1)] = 0.97
-    fabric_share: Annotated[float, Field(gt=0, le=1)] = 0.93
+    fabric_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    ecn_low: Annotated[float, Field(ge=0, le=10)] = 0.28
+    ecn_high: Annotated[float, Field(gt=0, le=10)] = 1.12
     steering: Annotated[float, Field(ge=1, le=1000)] = 2.0
     steps: Annotated[int, Field(ge=0, le=1000)] = 32
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mrc_scale.evs import Ends, Evs
 from mrc_scale.fabric import Bools, Floats, Shape
 from mrc_scale.kernels import Kernels
+from mrc_scale.queueing import used
 
 #: Levels that differ by less are one: what progressive filling is off at most.
 LEVEL = 0.01
@@ -68,9 +69,10 @@ class Model:
 
     def __init__(
         self, shape: Shape, ends: Ends, evs: Evs, kernels: Kernels, pool: ThreadPoolExecutor,
-        usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf,
+        usable: tuple[float, float] = (1.0, 1.0), steering: float = np.inf, room: float | None = None,
     ) -> None:  # fmt: skip
-        """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price."""
+        """`usable`: what of NIC ports and of links between switches can be used; `steering`: the highest price. `room`:
+        packets that a queue has place for, from which follows what of a link between switches can be used."""
         self.shape, self.ends, self.evs = shape, ends, evs
         self.kernels, self.pool = kernels, pool
         self.use: Bools = np.ones((shape.planes, len(ends.src)), bool)
@@ -80,6 +82,7 @@ class Model:
             shape.fabric_bps * usable[1],
             steering,
         )
+        self.room = room
         self.capacity = Loads.none(shape, self.port_bps)
         self.capacity.up[:] = self.capacity.dn[:] = self.fabric_bps
 
@@ -97,6 +100,37 @@ class Model:
         list(self.pool.map(lambda task: self.kernels.living(*task), tasks))
         self.use = (count > 0) & ~ports[:, ends.src_nic] & ~ports[:, ends.dst_nic]
         self.planes = self.use.sum(axis=0)
+
+    def weights(self, prices: Prices, values: Prices | None = None) -> Floats:
+        """What the active EVs of each plane and queue pair weigh together, as many as they are where none marks;
+        `values`: each multiplied by the lower value of its two links."""
+        ends, found = self.ends, np.zeros(self.use.shape)
+        values = values or Prices.fresh(self.shape)
+        tasks = [
+            (
+                self.evs.hop[p], self.evs.active[p], ends.src, ends.dst, prices.up[p], prices.dn[p], values.up[p],
+                values.dn[p], found[p],
+            )
+            for p in range(self.shape.planes)
+        ]  # fmt: skip
+        list(self.pool.map(lambda task: self.kernels.weigh(*task), tasks))
+        return found
+
+    def idle(self, wanted: Floats, rates: Floats, load: Loads, prices: Prices) -> tuple[Floats, Loads]:
+        """Rates and load, less what links between switches idle although they are wanted: packets meet at random, so
+        one has none while others have a queue. A queue pair loses the mean of that over its EVs, for its window is one.
+        A link to which more is brought than it carries never idles."""
+        if self.room is None:
+            return rates, load
+        offered, shares = self.load(wanted, prices), []
+        for more, carried in ((offered.up, load.up), (offered.dn, load.dn)):
+            full = carried >= self.fabric_bps * (1 - 2 * LEVEL)
+            rho = np.where(full, np.maximum(more, carried), carried) / self.fabric_bps
+            shares.append(np.divide(used(rho, self.room), np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0))
+        whole = self.weights(prices)
+        each = np.divide(self.weights(prices, Prices(*shares)), whole, out=np.ones(whole.shape), where=whole > 0)
+        part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
+        return rates * part, self.load(rates * part, prices)
 
     def load(self, rates: Floats, prices: Prices) -> Loads:
         """What all links carry when queue pairs send at these rates."""

@@ -156,7 +156,7 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     # A path crosses two links; who replaces a dead EV may be dead, too.
     path = 1 - (1 - dead / links) ** 2
     evs = len(unknown.flows) * loaded.cluster.ev.active * path / (1 - path)
-    per_ev = 1.0 + math.floor(_packets_per_ev(loaded))
+    per_ev = 1.0 + _turns(loaded)
     expected = evs * per_ev
     first, later = unknown.steps[0].lost, sum(each.lost for each in unknown.steps[1:])
     yield Row("cold start without denylists: packets lost", PROOF, expected, first, 0.06 * expected)
@@ -164,10 +164,15 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     yield Row("cold start with denylists: packets lost", PAPER, 0, sum(each.lost for each in known.steps), 0)
 
 
-def _packets_per_ev(loaded: Loaded) -> float:
-    run = Run(loaded, _unused())
-    rate = loaded.shape.nic_bps / loaded.cluster.ev.active / run.packet_bits
-    return rate * loaded.cluster.model.detection_rtts * loaded.cluster.base_rtt / 1e9
+def _turns(loaded: Loaded) -> float:
+    """Whole turns of an EV within the time that rule (c) of loss inference takes, of a NIC that sends all it can."""
+    run, cluster = Run(loaded, _unused()), loaded.cluster
+    packets = loaded.shape.nic_bps / run.packet_bits
+    path = cluster.base_rtt / 1e9
+    # Three queues of four are on the way, each with a quarter of what the window has more than the path.
+    queue = 0.75 * (run.window / packets - path)
+    # srtt + 4 rttvar, then the fastest answer; the deviation of three exponential queues is 0.448 of their mean.
+    return math.floor((path + queue + 4 * 0.448 * queue + path) * packets / cluster.ev.active)
 
 
 def _unused() -> Kernels:

@@ -189,6 +189,8 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
         made.least(hop, active, src, dst, wanted, *prices, *values, out)
         alive = np.zeros(count, np.int32)
         made.living(hop, active, src, dst, np.isinf(prices[0]), np.isinf(prices[1]), alive)
-        results.append((up, dn, out, alive))
+        weight = np.zeros(count)
+        made.weigh(hop, active, src, dst, *prices, *values, weight)
+        results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)

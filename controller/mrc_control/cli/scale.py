@@ -143,6 +143,10 @@ def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
         table.add_row("" if row.scenario == before else row.scenario, row.what, *numbers, off)
         before = row.scenario
     Console().print(table)
+    typer.echo(
+        f"nic_share: {calibrate.in_use():g} in use, {made.nic_share:.3f} measured ({calibrate.LEARNED.name}); all else "
+        "follows from windows, queues and rules of the protocol"
+    )
     for name, kind, aim in (
         ("goodput", "goodput", calibrate.GOODPUT),
         ("data packets lost", "lost", calibrate.LOST),

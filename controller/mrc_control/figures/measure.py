@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,16 +52,17 @@ def prepare(cell: Cell) -> tuple[Topology, Experiment]:
     return topology, experiment
 
 
-def measure(cell: Cell) -> dict[str, Any]:
-    """Runs a cell; all of what is returned is the same for the same inputs.
+def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) -> dict[str, Any]:
+    """Runs a cell; all of what is returned is the same for the same inputs. `look` is called after every step of time.
 
     `evidence`: findings (`results.evidence.Finding`); `failures`; `series`: `[t_s, goodput_bps, capacity share]`;
     `segments`: what each step of the schedule left (`_segments`); `streams`, `latency`, `iterations`: as
     `results.performance.of`; `iteration_s`: seconds of one iteration over all ranks, None if it failed; `totals`;
-    `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across each
-    broken element; `evs`: levels of EVs by state over time; `queues`: `_queues`; `host_bps`: capacity of a host;
-    `watched`: `[t_s, bps]` by host (payload placed) or port (sent) of `Cell.watch`; `payload_share`: of all that the
-    links of a host carry that sends as much as it receives (`ideal.payload_share`), None without such streams.
+    `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across the
+    first broken element, the last of these `found_s` after it broke; `evs`: levels of EVs by state over time;
+    `queues`: `_queues`; `host_bps`: capacity of a host; `watched`: `[t_s, bps]` by host (payload placed) or port
+    (sent) of `Cell.watch`; `payload_share`: of all that the links of a host carry that sends as much as it receives
+    (`ideal.payload_share`), None without such streams.
     """
     topology, experiment = prepare(cell)
     links = [link.name for link in topology.links.values() if not link.is_host_link]
@@ -71,7 +72,12 @@ def measure(cell: Cell) -> dict[str, Any]:
                 session.failures.perform(session, Action("fail", link, "impair", settings=dict(cell.impair)))
         before = _lost(session)
         runs = experiment if cell.broken else experiment.model_copy(update={"schedule": []})
-        result = execute.run_on(session, runs, None, recording)
+
+        def observe(_: object) -> None:
+            if look is not None:
+                look(session)
+
+        result = execute.run_on(session, runs, observe, recording)
         lost = _lost(session) - before
         document = result.document()
         found = [
@@ -199,7 +205,9 @@ def _queue_pairs(document: Mapping[str, Any], topology: Topology) -> dict[str, A
     }
     broken = [each["action"]["target"] for each in document["happenings"] if each["action"]["verb"] == "fail"]
     hit = set()
+    last = 0.0
     if broken:
+        begin = next(each["done_ns"] for each in document["happenings"] if each["action"]["verb"] == "fail")
         element, paths = topology.element(broken[0]), Paths(topology)
         indices = {addressing.text(host.address): host.index for host in topology.hosts}
         for host, rows in document["events"].items():
@@ -210,7 +218,8 @@ def _queue_pairs(document: Mapping[str, Any], topology: Topology) -> dict[str, A
                 peer = indices.get(sent[key])
                 if peer is not None and paths.may_cross(element, topology.host(host).index, peer, row["ev"]):
                     hit.add(key)
-    return {"qps": len(sent), "qps_hit": len(hit)}
+                    last = max(last, (row["t_ns"] - begin) / 1e9)
+    return {"qps": len(sent), "qps_hit": len(hit), "found_s": last}
 
 
 def _queues(document: Mapping[str, Any]) -> list[list[float]]:

@@ -67,7 +67,9 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
         whole, failed = baselines.fabrics(shape, broken_at(loaded, result.worst_bin))
         wanted = np.full(len(every.flows), shape.nic_bps)
         fair = _fair(every, wanted)
-        usable = (cluster.model.nic_share, cluster.model.fabric_share)
+        # Links between switches that are full: what queues leave of them (`queueing.used` at a load of 1).
+        share = cluster.model.fabric_share or every.room / (every.room + 1)
+        usable = (cluster.model.nic_share, share)
         given = (shape, every.flows, every.ends, whole, failed)
         others = [
             baselines.ecmp(*given, cluster.roce, made_by, result.payload, usable),

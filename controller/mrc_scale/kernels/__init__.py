@@ -36,6 +36,11 @@ class Kernels(Protocol):
     def living(self, hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, out: Any) -> None:
         """`out[qp]`: how many active EVs cross nothing dead."""
 
+    def weigh(
+        self, hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any
+    ) -> None:
+        """`out[qp]`: the weights of its active EVs (see `spread`) together, each times the lower value of its links."""
+
     def take_out(
         self, hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any,
         used: Any, floor: int, to: int, hits: Any, begin: int, end: int,

@@ -220,6 +220,18 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
 
 
 @_compile
+def weigh(hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any) -> None:
+    """See `Kernels`."""
+    for q in range(hop.shape[0]):
+        a, b = src[q], dst[q]
+        total = 0.0
+        for i in range(active[q]):
+            h = hop[q, i]
+            total += 1.0 if a == b else min(up[a, h], dn[b, h]) / (price_up[a, h] * price_dn[b, h])
+        out[q] = total
+
+
+@_compile
 def take_out(
     hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, used: Any,
     floor: int, to: int, hits: Any, begin: int, end: int,

@@ -68,6 +68,15 @@ def living(hop: Any, active: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any
     out[:] = (inside & ~dead).sum(axis=1)
 
 
+def weigh(hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: Any, up: Any, dn: Any, out: Any) -> None:
+    """See `Kernels`."""
+    weight = 1.0 / (price_up[src[:, None], hop] * price_dn[dst[:, None], hop])
+    weight *= np.minimum(up[src[:, None], hop], dn[dst[:, None], hop])
+    weight[(src == dst)] = 1.0
+    weight[np.arange(hop.shape[1]) >= active[:, None]] = 0.0
+    out[:] = weight.sum(axis=1)
+
+
 def take_out(
     hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, used: Any,
     floor: int, to: int, hits: Any, begin: int, end: int,

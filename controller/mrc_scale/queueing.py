@@ -1,0 +1,93 @@
+"""What queues and windows make of a fluid, from the protocol's constants alone: how much of a link can be used, how
+long a round trip takes, how soon an EV that has died is found, and how many packets that costs.
+
+`calibrate` in `mrc_control.scale` holds all of it against packets. Times are seconds, rates packets per second.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mrc_scale.fabric import Floats
+
+#: A window goes round through four queues: the host's own, T0 up, T1 down, T0 to the NIC. RTTs see the last three.
+QUEUES, SEEN = 4, 3
+#: Mean deviation over mean of the sum of three queues, each about exponential (Erlang's distribution of order 3).
+DEVIATION = 2 * SEEN ** (SEEN - 1) * math.exp(-SEEN) / math.factorial(SEEN - 1)
+#: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
+DEVIATIONS = 4
+#: Uses of an EV that are told apart; beyond them jitter is averaged out.
+MOST = 64
+
+
+def places(target_s: float, packets_per_s: float) -> float:
+    """How many packets a queue has place for in effect: NSCC lets queues stand no longer than its target delay. Service
+    takes the same time for each packet, which halves what waits, so the place counts twice."""
+    return 2 * target_s * packets_per_s
+
+
+def used(load: Floats, room: float) -> Floats:
+    """The share of a link that is used when `load` of it is offered at random, and a queue has `room` packets: that of
+    the queue M/M/1/K. Below the load itself near 1, and 1 for what is overloaded."""
+    rho = np.asarray(load, float)
+    near = np.abs(rho - 1) < 1e-6
+    safe = np.where(near, 0.5, rho)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        # Beyond 1 in powers of 1/rho, which do not overflow.
+        power = np.where(safe > 1, safe**-room, safe**room)
+        share = np.where(safe > 1, (1 - power) / (1 - power / safe), safe * (1 - power) / (1 - power * safe))
+    found: Floats = np.where(near, room / (room + 1), share)
+    return found
+
+
+def marked(load: Floats, room: float, low: float, high: float) -> Floats:
+    """The share of packets that a switch marks (ECN) at a link to which `load` is brought: none of those that find less
+    than `low` of the queue's place taken, all of those that find `high`, evenly in between; M/M/1/K as in `used`."""
+    states = np.arange(math.ceil(room) + 1)
+    ramp = np.clip((states / room - low) / (high - low), 0.0, 1.0)
+    grid = np.linspace(0.0, 2.0, 401)
+    # Beyond 1 in powers of 1/rho, as above; only ratios count.
+    powers = np.minimum(grid, 1.0)[:, None] ** states * np.where(grid > 1, grid, 1.0)[:, None] ** (states - states[-1])
+    found: Floats = np.interp(load, grid, (powers * ramp).sum(axis=1) / powers.sum(axis=1))
+    return found
+
+
+def waiting(window: float, rate: Floats, base_rtt: float, target: float) -> Floats:
+    """Queueing delay of queue pairs that have something to send all the time. What a window has more than the path
+    holds waits, the same in each of the queues on its way; NSCC ends that at its target delay."""
+    with np.errstate(divide="ignore"):
+        excess = np.maximum(np.where(rate > 0, window / rate, np.inf) - base_rtt, 0.0)
+    found: Floats = np.minimum(excess * SEEN / QUEUES, target)
+    return found
+
+
+def detection(wait: Floats, base_rtt: float) -> Floats:
+    """From a packet that is lost to the verdict: by rule (c), a smoothed RTT and four deviations later another packet
+    is sent, whose answer comes after the shortest of round trips, for there are many paths."""
+    found: Floats = base_rtt + wait + DEVIATIONS * DEVIATION * wait + base_rtt
+    return found
+
+
+def further(turns: Floats, jitter: Floats) -> Floats:
+    """How often a dead EV is used again until it is found, on average. `turns`: how often its turn comes meanwhile.
+
+    EVs take turns, so what is lost are whole numbers: where each turn takes the same time, the turns that are over.
+    `jitter` is the share of turns that are passed over because of ECN; gaps vary as much, and the number with them.
+    """
+    turns, jitter = np.broadcast_arrays(np.asarray(turns, float), np.asarray(jitter, float))
+    total = np.where(turns > MOST, turns, 0.0)
+    small = np.where(turns > MOST, 0.0, turns)
+    spread = np.maximum(jitter, 1e-9)
+    for number in range(1, math.ceil(float(small.max(initial=0.0)) * 2) + 2):
+        # The chance that so many gaps are over by then.
+        z = np.clip((small - number) / (spread * math.sqrt(number)), -8.0, 8.0)
+        total = total + np.where(turns > MOST, 0.0, _normal(z))
+    return total
+
+
+def _normal(z: Floats) -> Floats:
+    """The normal distribution's function, to 2e-4 (a logistic curve of an odd polynomial)."""
+    found: Floats = 1.0 / (1.0 + np.exp(-(1.5976 * z + 0.070566 * z**3)))
+    return found
