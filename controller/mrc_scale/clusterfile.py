@@ -153,6 +153,10 @@ def _events(cluster: Cluster, shape: Shape, read: Document, folder: Path | None)
             raise ClusterError([read.problem((*place, "fail"), str(error))]) from error
         if failure.repeat > 1 and (failure.every is None or failure.lasts is None):
             raise ClusterError([read.problem((*place, "repeat"), "needs 'every: ...' and 'for: ...', too")])
+    for number, spec in enumerate(cluster.random):
+        if (drawn := cluster.duration // spec.between) > timeline.MAX_EVENTS:
+            text = f"about {drawn} failures, this model takes {timeline.MAX_EVENTS} of a class; raise between"
+            raise ClusterError([read.problem(("random", number, "between"), text)])
     traced: list[timeline.Event] = []
     if cluster.trace is not None:
         path = (folder or Path()) / cluster.trace

@@ -15,7 +15,7 @@ from mrc_scale.schema import CLASSES, Cluster
 from mrc_topo.document import DocumentError, printable
 from mrc_topo.units import parse_time_ns
 
-#: Random failures beyond this are a mistake in the file.
+#: Random failures of a class beyond this are a mistake in the file.
 MAX_EVENTS = 1_000_000
 
 
@@ -46,7 +46,7 @@ def events(cluster: Cluster, fabric: Fabric, traced: Sequence[Event] = ()) -> li
                     made.append(Event(at + failure.lasts, -1, name, failure.lanes))
     for spec in cluster.random:
         clock = 0.0
-        while (clock := clock + rng.exponential(spec.between)) < cluster.duration and len(made) < MAX_EVENTS:
+        while (clock := clock + rng.exponential(spec.between)) < cluster.duration:
             name = fabric.name(spec.fail, int(rng.integers(fabric.count(spec.fail))))
             made.append(Event(int(clock), 1, name))
             made.append(Event(int(clock + rng.exponential(spec.repair)), -1, name))

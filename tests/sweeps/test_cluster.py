@@ -118,6 +118,46 @@ def test_kills_of_workers_and_of_the_command_change_no_byte(many: pathlib.Path) 
     assert results(folder) == results(many / "whole")
 
 
+@needs_dask
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["while workers start", "while they work"])
+def test_ctrl_c_is_one_line_and_leaves_nothing(
+    many: pathlib.Path, tmp_path: pathlib.Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The terminal tells all processes of the command at once."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    folder = tmp_path / "out"
+    command = [*COMMAND, "sweep", str(many / "many.yaml"), "--workers", "2", "-o", str(folder)]
+    process = subprocess.Popen(
+        command, cwd=many, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    mine = psutil.Process(process.pid)
+    try:
+        if when == "while they work":
+            wait_for(2, folder, process)
+        else:
+            # One worker's process is there and imports; what is half begun is ended, too.
+            until = time.monotonic() + PATIENCE
+            while not workers_of(process):
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < until
+                time.sleep(0.002)
+        there = mine.children(recursive=True)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+    assert [line for line in said.splitlines() if "SIGINT" in line] == [said.splitlines()[-1]]
+    assert "are kept, the same command goes on" in said.splitlines()[-1]
+    assert psutil.wait_procs(there, timeout=60)[1] == []
+    assert [path.name for path in tmp_path.iterdir() if path != folder] == []
+
+
 @pytest.fixture
 def port() -> int:
     with socket.socket() as free:

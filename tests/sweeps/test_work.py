@@ -208,6 +208,19 @@ def test_one_command_at_a_time(pinned: plan.Plan, tmp_path: pathlib.Path) -> Non
     store.Store(tmp_path, pinned).close()
 
 
+def test_a_folder_holds_one_sweep(pinned: plan.Plan, tmp_path: pathlib.Path) -> None:
+    kept = store.Store(tmp_path, pinned)
+    kept.begin()
+    kept.close()
+    text = json.dumps({**pinned.source.file.data, "name": "another"})
+    other = plan.make(parse_sweep(text, "another.yaml"))
+    with pytest.raises(ExperimentError, match="it holds the sweep 'pinned', .* choose another for 'another' with -o"):
+        store.Store(tmp_path, other)
+    # More seeds of the same are welcome.
+    more = plan.make(parse_sweep(json.dumps({**pinned.source.file.data, "seeds": 3}), "pinned.yaml"))
+    store.Store(tmp_path, more).close()
+
+
 def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.Plan, tmp_path: pathlib.Path) -> None:
     kept = store.Store(tmp_path, pinned)
     kept.begin()

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from mrc_control.cli.common import need_namespaces
 from mrc_control.results import resultdir
 from mrc_control.runs.experiment import ExperimentError
-from mrc_control.runs.interruption import interruptible
+from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_control.sweeps import cluster, curves, design, measure, page, store, work
 from mrc_control.sweeps import plan as planning
 from mrc_control.sweeps.plan import Plan
@@ -95,6 +95,11 @@ def run(
             try:
                 bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
                 place = page.write(folder, made, list(store.rows(made, kept.answers())))
+            except Interrupted as interrupted:
+                done = sum(1 for _ in kept.answers())
+                text = f"mrclab: {interrupted}: {done} of {total} runs are kept, the same command goes on"
+                error.print(text, markup=False, highlight=False, soft_wrap=True)
+                raise
             finally:
                 kept.close()
     _show(made, bad, folder, place)

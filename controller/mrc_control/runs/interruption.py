@@ -50,6 +50,23 @@ class Interruption:
 
 
 @contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Signals wait for the end of the context, and are heard then: for what cannot be undone half done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = [signal.signal(number, lambda number, frame: waiting.append(number)) for number in SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+        for number in dict.fromkeys(waiting):
+            signal.raise_signal(number)
+
+
+@contextlib.contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Takes the signals over for as long as the context lasts (in other threads than the main one nobody gets any)."""
     made = Interruption()

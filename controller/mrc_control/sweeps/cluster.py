@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import logging
 import pathlib
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from mrc_control.runs.experiment import ExperimentError
+from mrc_control.runs.interruption import uninterrupted
 from mrc_control.sweeps.spec import nearest
 from mrc_topo import document
 from mrc_topo.document import DocumentError, Model, printable
@@ -163,24 +165,45 @@ def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Ite
     quiet: dict[str, Any] = (
         {} if dashboard else {f"distributed.{each}.http.routes": [] for each in ("scheduler", "worker")}
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as scratch,
-        dask.config.set(quiet),
-        LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=Security.temporary(),
-            dashboard_address="127.0.0.1:8787" if dashboard else None,
-            scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
-            silence_logs=logging.CRITICAL,
-            **{"local_directory": scratch, **options},
-        ) as made,
-        Client(made) as client,
-    ):
+    with contextlib.ExitStack() as stack:
+        # A cluster of which half is there could not be closed, so whoever interrupts waits until it is whole.
+        with uninterrupted():
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
+            stack.enter_context(dask.config.set(quiet))
+            made = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:8787" if dashboard else None,
+                scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
+                silence_logs=logging.CRITICAL,
+                loop=stack.enter_context(_deaf_loop()),
+                **{"local_directory": scratch, **options},
+            )
+            stack.enter_context(made)
+            client = stack.enter_context(Client(made))
         yield client
+
+
+@contextlib.contextmanager
+def _deaf_loop() -> Iterator[Any]:
+    """Dask's event loop in a thread that does not hear of Ctrl-C, nor do the processes that it starts: the terminal
+    tells all of them, but it is for the command, which then ends them."""
+    from distributed.utils import LoopRunner
+
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class Store:
             text = "another command is running a sweep in this folder; wait for it, or choose another with -o"
             raise ExperimentError(f"{printable(str(folder))}: {text}") from error
         try:
-            self._check_version()
+            self._check_whose()
         except BaseException:
             self.close()
             raise
@@ -59,9 +59,15 @@ class Store:
         """Lets go of the folder."""
         os.close(self._lock)
 
-    def _check_version(self) -> None:
+    def _check_whose(self) -> None:
         known = _read(self.folder / PLAN)
-        if known is not None and known.get("software") != self.plan.software:
+        if known is None:
+            return
+        name, mine = (known.get("sweep") or {}).get("name"), self.plan.source.sweep.name
+        if name != mine:
+            text = f"it holds the sweep '{name}', and one dataset is of one sweep; choose another for '{mine}' with -o"
+            raise ExperimentError(f"{printable(str(self.folder))}: {printable(text)}")
+        if known.get("software") != self.plan.software:
             raise ExperimentError(
                 f"{printable(str(self.folder))}: its runs were made by other sources of mrclab, and one dataset is of "
                 "one version; choose another folder with -o, or remove this one"
