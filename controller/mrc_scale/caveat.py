@@ -25,8 +25,10 @@ def caveat() -> str:
     errors = measured()
     if errors is None:
         return f"{text} It has not been held against packets (mrclab scale --calibrate)."
+    worse = errors.get("lost, overloaded")
+    overload = "" if worse is None else f", where links are overloaded {worse:.0%}"
     return (
         f"{text} Beside packets in simulated time, on {errors['scenarios']} small fabrics, its goodput is off by "
-        f"{errors['goodput']:.1%} at most and its counts of lost packets by {errors['lost']:.0%} "
+        f"{errors['goodput']:.1%} at most and its counts of lost packets by {errors['lost']:.0%}{overload} "
         "(mrclab scale --calibrate)."
     )

@@ -25,7 +25,12 @@ WRONG = [
     ("jobs:", "failures: [{fail: t1s, count: 17}]\njobs:", "c.yaml:6: failures.0.fail: 17 t1s", "has 16"),
     ("jobs:", "failures: [{fail: t1s, repeat: 2}]\njobs:", "c.yaml:6: failures.0.repeat: needs", "every"),
     ("jobs:", "trace: none.csv\njobs:", "none.csv: cannot be read", "No such file"),
-    ("jobs:", "random: [{fail: links, between: 1us, repair: 1s}]\njobs:", "random.0.between: about 10000000 fail", "raise"),
+    (
+        "jobs:",
+        "random: [{fail: links, between: 1us, repair: 1s}]\njobs:",
+        "random.0.between: about 10000000 fail",
+        "raise",
+    ),
     ("radix: 16", "radx: 16", "c.yaml:2: radx: unknown key", "did you mean 'radix'?"),
     ("nics: 64", "nics: 1", "c.yaml:4: nics", "greater than or equal to 2"),
 ]

@@ -86,6 +86,15 @@ def test_the_report_is_one_file_with_all_links_and_asks_nothing_of_the_network(m
     assert "fluid" in page
 
 
+@pytest.mark.parametrize("top", [1.0, 32.4, 22.01, 1077.0, 3e-7, 1.994])
+def test_axes_have_round_numbers(top: float) -> None:
+    ticks = report._round_numbers(top)
+    assert 3 <= len(ticks) <= 6
+    assert ticks[0] == 0
+    assert 0.6 * top <= ticks[-1] <= top * (1 + 1e-9)
+    assert all(len(f"{tick:.4g}".replace("0", "").replace(".", "")) <= 3 or "e" in f"{tick:.4g}" for tick in ticks)
+
+
 def test_what_a_run_writes(made: Any, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("pyarrow", reason="the extra `scale` is not installed")
     import pyarrow.parquet as parquet
@@ -196,6 +205,22 @@ def test_a_year_costs_roce_more_and_more_failures_cost_more(made: Any) -> None:
     worse = produce.run(small(text), kernels.reference()).year
     assert worse[0].lost_h > mrc.lost_h
     assert worse[1].interruptions > roce.interruptions
+
+
+def test_a_year_says_what_the_fabrics_cost(made: Any, tmp_path: pathlib.Path) -> None:
+    from mrc_control.cli import scale
+    from mrc_topo.cost import bill, load_costs
+    from mrc_topo.plan import plan
+
+    page = report.render(made, made.result.series())
+    summary = scale._summary(made, tmp_path)["bills"]
+    designs = plan(16, 4, 64)
+    for design in (designs.multi_plane, designs.three_tier):
+        # Ports are 100 Gb/s in four planes; the file's NICs have 800.
+        wanted = bill(design, load_costs().model_copy(update={"nic_gbps": 400.0}))
+        assert summary[design.name] == wanted.as_dict()  # type: ignore[index]
+        assert f"<td>{design.optics:,}</td>" in page
+        assert f"<td>{wanted.switch_usd / 1e6:,.1f}</td>" in page
 
 
 def test_elements_are_those_of_the_fabric() -> None:

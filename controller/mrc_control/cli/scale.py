@@ -89,6 +89,7 @@ def _summary(made: Made, folder: pathlib.Path) -> dict[str, object]:
         "packets_lost": [step.lost for step in result.steps],
         "others": [vars(each) for each in made.others],
         "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
+        "bills": {design.name: cost.as_dict() for design, cost in made.bills},
         "seconds": made.seconds,
         "folder": str(folder),
         "caveat": caveat(),
@@ -113,6 +114,10 @@ def _show(made: Made) -> None:
     for outcome in made.year:
         text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
         console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+    for design, cost in made.bills:
+        text = f"{design.name}: {design.total_switches:,} switches for {cost.switch_usd / 1e6:,.0f} million USD"
+        text += f", {design.optics:,} transceivers for {cost.transceiver_usd / 1e6:,.0f}, {cost.kw / 1e3:,.1f} MW"
+        console.print(f"{text} (prices are assumptions: mrclab topo plan --costs)", highlight=False)
 
 
 def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:

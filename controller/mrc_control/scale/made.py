@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mrc_scale.baselines import Baseline
 from mrc_scale.run import Result
 from mrc_scale.year import Outcome
-from mrc_topo.plan import Plan
+from mrc_topo.cost import Bill
+from mrc_topo.plan import Design, Plan
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,5 @@ class Made:
     plan: Plan | None
     year: list[Outcome]
     seconds: float
+    #: What the designs of the plan cost, if a year was asked for.
+    bills: list[tuple[Design, Bill]] = field(default_factory=list)

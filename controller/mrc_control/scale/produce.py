@@ -17,7 +17,8 @@ from mrc_scale import baselines, kernels, year
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import Result, Run
-from mrc_topo.plan import PlanError, plan
+from mrc_topo.cost import Bill, bill, load_costs
+from mrc_topo.plan import Design, PlanError, plan
 from p4lite.files import write_whole
 from p4lite.folders import make_private
 from p4lite.switch.native.build import cache_dir
@@ -80,10 +81,13 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     except PlanError:
         design = None
     outcomes: list[year.Outcome] = []
+    bills: list[tuple[Design, Bill]] = []
     if cluster.year is not None and design is not None:
         show(1.0, f"{cluster.year.days:g} days of failures")
         outcomes = year.outcomes(cluster, shape, design, cluster.year)
-    return Made(result, others, design, outcomes, time.monotonic() - began)
+        costs = load_costs().model_copy(update={"nic_gbps": shape.nic_bps / 1e9})
+        bills = [(each, bill(each, costs)) for each in (design.multi_plane, design.three_tier)]
+    return Made(result, others, design, outcomes, time.monotonic() - began, bills)
 
 
 def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:

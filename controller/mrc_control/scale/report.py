@@ -6,6 +6,7 @@ import base64
 import html
 import importlib.resources
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,7 +59,8 @@ def render(made: Made, series: Mapping[str, Any]) -> str:
     ]
     style = (importlib.resources.files("mrc_control.results") / "style.css").read_text("utf-8")
     script = (importlib.resources.files("mrc_control.scale") / "map.js").read_text("utf-8")
-    more = "body{max-width:76rem;margin:1.5rem auto;padding:0 1rem} svg{max-width:100%} svg text{font:11px system-ui}"
+    more = "body{max-width:76rem;margin:1.5rem auto;padding:0 1rem} svg{max-width:100%} svg text{font:11px system-ui} "
+    more += "td:first-child{white-space:nowrap}"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         f"<style>{style}{more}</style></head><body>{''.join(parts)}<script>{script}</script></body></html>"
@@ -77,7 +79,7 @@ def _tiles(made: Made, series: Mapping[str, Any]) -> str:
     goodput = series["goodput_bps"]
     tiles = [
         (f"{shape.nics:,}", "NICs"),
-        (f"{shape.planes} × ({shape.t0s} T0, {shape.t1s} T1)", "planes"),
+        (f"{shape.planes} × {shape.t0s} × {shape.t1s}", "planes, T0s and T1s of each"),
         (f"{shape.links:,}", "T0-T1 links"),
         (f"{len(result.flows):,}", "queue pairs sending"),
         (format_rate(round(float(goodput[0]))), "goodput at first"),
@@ -171,7 +173,25 @@ def _year(made: Made) -> list[str]:
     spec = made.result.loaded.cluster.year
     head = ["", "failures", "interruptions", "hours lost: slower", "standing still", "restarts", "all", "availability"]
     days = spec.days if spec else 0
-    return [f"<h2>{days:g} days of failures</h2>", _table(head, rows)]
+    return [f"<h2>{days:g} days of failures</h2>", _table(head, rows), *_bills(made)]
+
+
+def _bills(made: Made) -> list[str]:
+    rows = [
+        [
+            design.name,
+            f"{design.total_switches:,}",
+            f"{design.optics:,}",
+            f"{cost.switch_usd / 1e6:,.1f}",
+            f"{cost.transceiver_usd / 1e6:,.1f}",
+            f"{cost.kw / 1e3:,.2f}",
+            f"{cost.electricity_usd / 1e6:,.1f}",
+        ]
+        for design, cost in made.bills
+    ]
+    head = ["", "switches", "transceivers", "switches, million USD", "transceivers", "power, MW", "electricity a year"]
+    note = "As mrclab topo plan reckons it; inputs with sources: topologies/costs/default.yaml. Prices are assumptions."
+    return [_table(head, rows), f"<p class=note>{note}</p>"] if rows else []
 
 
 def _chart(x: Any, curves: Mapping[str, Any], unit: str) -> str:
@@ -202,19 +222,26 @@ def _chart(x: Any, curves: Mapping[str, Any], unit: str) -> str:
             f'<text x="{LEFT + 8 + 150 * number}" y="{TOP + 4}" fill="var({colour})">{html.escape(name)}</text>'
         )
     ticks = []
-    for part in range(5):
-        value, t = top * part / 4, span * part / 4
-        down = bottom - (bottom - TOP) * part / 4
+    for value in _round_numbers(top):
+        down = bottom - (bottom - TOP) * value / top
         ticks.append(f'<line x1="{LEFT}" x2="{right}" y1="{down:.1f}" y2="{down:.1f}" stroke="var(--line)"/>')
         ticks.append(
             f'<text x="{LEFT - 6}" y="{down + 4:.1f}" text-anchor="end" fill="var(--muted)">{value:.4g}</text>'
         )
-        across = LEFT + (right - LEFT) * part / 4
+    for t in _round_numbers(span):
+        across = LEFT + (right - LEFT) * t / span
         ticks.append(
             f'<text x="{across:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="var(--muted)">{t:.4g} s</text>'
         )
     unit_text = f'<text x="4" y="{TOP + 4}" fill="var(--muted)">{html.escape(unit)}</text>'
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{"".join(ticks)}{unit_text}{"".join(lines)}</svg>'
+
+
+def _round_numbers(top: float) -> list[float]:
+    """About four from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(top / 4))
+    step = next(each * power for each in (1, 2, 5, 10) if top / (each * power) <= 5)
+    return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def _maps(result: Result) -> str:
