@@ -66,7 +66,8 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
     """
     topology, experiment = prepare(cell)
     links = [link.name for link in topology.links.values() if not link.is_host_link]
-    with closing(VirtualSession(topology, experiment.transport)) as session, Recording() as recording:
+    session = VirtualSession(topology, experiment.transport)
+    with closing(session), Recording() as recording:
         if cell.impair and cell.broken:
             for link in links:
                 session.failures.perform(session, Action("fail", link, "impair", settings=dict(cell.impair)))

@@ -62,8 +62,8 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
-        for number in dict.fromkeys(waiting):
-            signal.raise_signal(number)
+        for each in dict.fromkeys(waiting):
+            signal.raise_signal(each)
 
 
 @contextlib.contextmanager

@@ -175,7 +175,7 @@ def _nic_share(scenario: Scenario, seed: int) -> float:
     """What of the NICs' ports is used when all of them send and nothing else is short."""
     result = measure.measure(cell(scenario, seed))
     carried = _mean(result["series"], 0.3, LASTS - 0.1) / result["payload_share"]
-    return carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0)
+    return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
 
 
 def _both(scenario: Scenario, seed: int, kernels: Kernels) -> dict[str, Any]:
