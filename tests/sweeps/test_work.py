@@ -214,7 +214,7 @@ def test_a_folder_holds_one_sweep(pinned: plan.Plan, tmp_path: pathlib.Path) -> 
     kept.close()
     text = json.dumps({**pinned.source.file.data, "name": "another"})
     other = plan.make(parse_sweep(text, "another.yaml"))
-    with pytest.raises(ExperimentError, match="it holds the sweep 'pinned', .* choose another for 'another' with -o"):
+    with pytest.raises(ExperimentError, match=r"it holds the sweep 'pinned', .* choose another for 'another' with -o"):
         store.Store(tmp_path, other)
     # More seeds of the same are welcome.
     more = plan.make(parse_sweep(json.dumps({**pinned.source.file.data, "seeds": 3}), "pinned.yaml"))
