@@ -63,6 +63,20 @@ def test_an_unusable_number_of_processes_is_refused(tmp_path: pathlib.Path, proc
         load_lab(lab_file(tmp_path, "tiny", agents={"processes": processes}))
 
 
+@pytest.mark.parametrize(("rx_usecs", "room_ms"), [(None, 3), (0, 1), (5000, 11)])
+def test_agents_are_told_how_often_they_look_and_the_base_rtt_has_room_for_it(
+    rx_usecs: int | None, room_ms: int, tmp_path: pathlib.Path
+) -> None:
+    topology = load_lab(lab_file(tmp_path, "tiny", **({} if rx_usecs is None else {"nic": {"rx_usecs": rx_usecs}})))
+    told = {
+        clock: describe.host_config(topology, topology.hosts[0], clock, "mrc")["moderation_ns"]
+        for clock in ("real", "virtual")
+    }
+    assert told == {"real": 1000 * (1000 if rx_usecs is None else rx_usecs), "virtual": 0}
+    bare = describe.base_rtt_ns(topology, "virtual")
+    assert describe.base_rtt_ns(topology, "real") - bare == room_ms * 1_000_000
+
+
 def test_a_death_names_all_whom_the_process_carried() -> None:
     death = Death.now("h1", cause(-9, ["h0", "h2"]))
     assert death.text().startswith("h1 was killed by SIGKILL, in one process with h0, h2 (at ")

@@ -21,8 +21,9 @@ from mrc_topo.topology import Host, Link, Switch, Topology
 from p4lite.switch.fabric.values import LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
 from p4lite.switch.targetapi import codec as target_codec
 
-#: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it.
-REAL_CLOCK_RTT_NS = 3_000_000
+#: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it, and
+#: `nic.rx_usecs` at either end.
+REAL_CLOCK_RTT_NS = 1_000_000
 #: On the real clock: what a late agent may send at once to catch up, and how late it looks at a pause.
 AGENT_PAUSE_NS = 10_000_000
 ETHERNET_BYTES = 14
@@ -84,7 +85,8 @@ def base_rtt_ns(topology: Topology, clock: str) -> int:
     lab = topology.lab
     if lab.cc.base_rtt is not None:
         return lab.cc.base_rtt
-    return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (REAL_CLOCK_RTT_NS if clock == "real" else 0)
+    real_ns = REAL_CLOCK_RTT_NS + 2 * 1000 * lab.nic.rx_usecs
+    return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (real_ns if clock == "real" else 0)
 
 
 def ack_timeout_ns(topology: Topology) -> int:

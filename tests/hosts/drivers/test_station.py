@@ -172,3 +172,36 @@ def test_a_command_does_not_overtake_packets(made: tuple[Node, list[Ring], Stati
         driver._listen(0)
     assert [kind for kind, _, _ in node.log] == ["packet", "command"]
     assert station.wake_ns == 0
+
+
+class Endless(Ring):
+    """A ring in which there is always one packet more."""
+
+    def readable(self) -> bool:
+        return True
+
+    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+        taken.append((time.time_ns(), port, b"more"))
+        return 1
+
+
+@pytest.mark.parametrize("moderation_ms", [0, 8])
+def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
+    """Each look takes what is in both rings; `nic.rx_usecs` of a lab is how far they are apart at least."""
+    node, rings = Node(2), [Endless(), Endless()]
+    station = Station(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    driver = RawDriver([station], moderation_ms * MS)
+    looks: list[float] = []
+
+    def receive(port: int, packet: bytes, now: int) -> None:
+        if port == 1:
+            looks.append(time.monotonic())
+            if len(looks) >= 20:
+                driver.stop()
+
+    node.receive = receive  # type: ignore[method-assign]
+    driver.run()
+    driver.close()
+    assert len(looks) >= 20
+    # A busy machine makes it longer, nothing makes it shorter. One of them may serve a change of links meanwhile.
+    assert looks[-1] - looks[0] >= 17 * moderation_ms / 1e3
