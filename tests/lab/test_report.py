@@ -24,6 +24,7 @@ from mrc_control.results.verdict import Check, Verdict
 from mrc_control.runs import execute
 from mrc_control.runs.experiment import Experiment, Step, Workload
 from mrc_control.workshop import keep
+from mrc_host import running
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
 from support.browser import chromium
@@ -265,6 +266,17 @@ def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
     found = summary.figures(outcome.document, TOPOLOGY, Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [each[:2] for each in found]
+
+
+def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> None:
+    here = running.document()
+    assert f"Protocol core {here['core']}, CRC by {here['crc']}</p>" in text
+    host = {"loop_lag": {"p50_ns": 0, "p99_ns": 0, "max_ns": 0}, "cpu_share": 0.1, "rx_ring_drops": 0}
+    softwares = ({"core": "compiled", "crc": "isal"}, {"core": "pure", "crc": "zlib"}, {"core": "pure", "crc": "zlib"})
+    hosts = {f"h{number}": {**host, "software": each} for number, each in enumerate(softwares)}
+    real = {**outcome.document, "fidelity": {"valid": True, "reasons": [], "hosts": hosts}}
+    told = "Protocol core compiled, CRC by isal; Protocol core pure, CRC by zlib</p>"
+    assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
 
 
 def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
