@@ -32,6 +32,13 @@ def failure(target: str, kind: str) -> list[Step]:
     return [Step(at=2.0, fail=target, kind=kind, evidence=evidence), Step(at=4.0, restore=target)]
 
 
+def one_t1() -> list[Step]:
+    """Four seconds without the second T1 of each plane: two hosts share an uplink, which marks."""
+    links = [f"p{plane}-t0.{t0}--p{plane}-t1.1" for plane in range(2) for t0 in range(2)]
+    broken = [Step(at=2.0, fail=link, kind="link_down", evidence=Evidence(dropped=1, evs_lost=1)) for link in links]
+    return [*broken, *(Step(at=6.0, restore=link) for link in links)]
+
+
 EXPERIMENTS = {
     "all-to-all, 6 × 20 kB": (Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 6}), []),
     "ring all-reduce, 256 KiB": (Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=5.0), []),
@@ -46,6 +53,10 @@ EXPERIMENTS = {
     "permutation, T1 frozen": (
         Workload(name="permutation", params=STREAM, duration=6.5),
         failure("p1-t1.0", "freeze"),
+    ),
+    "permutation across, one T1 left": (
+        Workload(name="permutation", params=STREAM | {"shift": 2, "window": 8}, duration=8.5),
+        one_t1(),
     ),
     "incast, 3 to 1": (Workload(name="incast", params={"message_bytes": 1 << 16, "target": 0}, duration=5.0), []),
 }
