@@ -117,6 +117,12 @@ class Station:
         """Whether a packet waits in one of the rings, or work in those of applications."""
         return any(ring.readable() for ring in self.rings) or self.posted()
 
+    def catch_up(self) -> None:
+        """Rounds until all that was readable at first has been read."""
+        before = time.monotonic_ns()
+        while self._told_ns < before and self.readable():
+            self.round()
+
     def round(self) -> None:
         """Takes what has arrived, does what is due, sends what may go; `wake_ns` says when to come again."""
         node = self.node
@@ -286,8 +292,7 @@ class RawDriver:
             return
         # A command takes the time of now; what was readable before goes first.
         for station in self.stations:
-            if station.readable():
-                station.round()
+            station.catch_up()
         now = time.monotonic_ns()
         for handler in handlers:
             handler(now)

@@ -161,16 +161,18 @@ def test_time_never_goes_back(made: tuple[Node, list[Ring], Station]) -> None:
     assert times[-1] <= time.monotonic_ns()
 
 
-def test_a_command_does_not_overtake_packets(made: tuple[Node, list[Ring], Station]) -> None:
+@pytest.mark.parametrize("count", [1, 3 * RX_BATCH])
+def test_a_command_does_not_overtake_packets(count: int, made: tuple[Node, list[Ring], Station]) -> None:
     node, rings, station = made
     inner, outer = socket.socketpair()
     with inner, outer:
         driver = RawDriver([station])
         outer.send(b"x")
         driver.watch(inner.fileno(), lambda now: node.log.append(("command", now, inner.recv(1))))
-        rings[0].put(b"packet", 10 * MS)
+        for number in range(count):
+            rings[0].put(b"packet", 100 * MS - number * MS // 10)
         driver._listen(0)
-    assert [kind for kind, _, _ in node.log] == ["packet", "command"]
+    assert [kind for kind, _, _ in node.log] == ["packet"] * count + ["command"]
     assert station.wake_ns == 0
 
 
