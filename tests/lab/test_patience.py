@@ -16,7 +16,8 @@ from mrc_control.lab.bmv2 import Bmv2Switches
 from mrc_control.lab.daemon import Daemon, first_line
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.process import Patience, Process
-from mrc_control.lab.rundir import RunError
+from mrc_control.lab.record import LabFolder
+from mrc_control.lab.rundir import LabDied, RunError
 from mrc_control.lab.thrift import ThriftError
 
 PERIOD_S = 0.1
@@ -51,13 +52,14 @@ class Slow:
 
     def __init__(self, *, frozen: bool = False) -> None:
         self.name = "slow"
-        self.folder = SimpleNamespace(path=pathlib.Path("/nowhere"))
+        self.folder = LabFolder(pathlib.Path("/nowhere"))
+        self.roles: dict[str, int] = {}
         self.stopped = frozen
         self.phase = "starting"
 
     def read(self) -> Any:
         return SimpleNamespace(
-            first=Process.of("lab", os.getpid()), roles={}, phase=self.phase, ending=False, error="", deaths=[]
+            first=Process.of("lab", os.getpid()), roles=self.roles, phase=self.phase, ending=False, error="", deaths=[]
         )
 
     def frozen(self) -> list[Frozen]:
@@ -81,11 +83,23 @@ def test_a_lab_that_works_is_waited_for(work: Work) -> None:
 @pytest.mark.parametrize(("share", "frozen", "asked"), [(0.1, False, 1), (0.5, True, 0), (0.5, False, 8)])
 def test_a_lab_that_hangs_or_never_ends_its_work_is_not(work: Work, share: float, frozen: bool, asked: int) -> None:
     work.share = share
-    with pytest.raises(RunError, match=r"did not come up in \d+ s") as caught:
+    with pytest.raises(LabDied, match=r"did not come up in \d+ s") as caught:
         lifecycle._wait_up(Slow(frozen=frozen), lambda text: None)  # type: ignore[arg-type]
     assert ("h1" in str(caught.value)) is frozen
     assert len(work.asked) == asked
     assert asked < Patience.PERIODS or "in 1 s" in str(caught.value)
+
+
+@pytest.mark.usefixtures("never_dead")
+def test_what_the_processes_of_a_lab_that_hangs_have_said_is_told(work: Work, tmp_path: pathlib.Path) -> None:
+    """Its folder is gone when the command ends."""
+    run, work.share = Slow(), 0.1
+    run.folder = LabFolder(tmp_path)
+    run.roles = {"labd": 1, "a": 2, "b": 3, "c": 4, "silent": 5, "d": 6}
+    for role in ("labd", "a", "b", "c", "d"):
+        run.folder.log(role).write_text(f"first\nlast of {role}\x1b\n")
+    with pytest.raises(LabDied, match=r" s; b: last of b; c: last of c; d: last of d$"):
+        lifecycle._wait_up(run, lambda text: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("after", "share", "asked"), [(3, 0.5, 3), (0, 0.1, 1), (0, 0.5, 8)])

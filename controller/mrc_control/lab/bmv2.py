@@ -20,8 +20,8 @@ from mrc_control.lab.thrift import SimpleSwitch, ThriftError
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 
-#: How long a switch may take to answer, and again as long while it works.
-READY_S = 90.0
+#: How long a switch may take to answer, and again as long while it works: one that hangs is named before its lab is.
+READY_S = 30.0
 #: Inside the lab's network namespace, where each switch has its own.
 THRIFT_PORT = 9090
 LOOPBACK = "127.0.0.1"

@@ -50,6 +50,8 @@ READY_S = 90.0
 WATCH_S = 0.1
 #: What may end by itself has so long, all together.
 GRACE_S = 2.0
+#: What is raised when a process does not answer.
+UNANSWERED = (HostError, P4RuntimeError)
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
 
 
@@ -211,8 +213,9 @@ class Daemon:
 
         def check() -> None:
             self.bury()
-            if any(death.role == role for death in self.record.deaths):
-                raise RunError(self._last(role) or "it is dead")
+            death = next((each for each in self.record.deaths if each.role == role), None)
+            if death is not None:
+                raise RunError(self._last(role) or death.text())
 
         return check
 
@@ -358,8 +361,9 @@ def main(argv: list[str]) -> int:
             # What does not answer may have died of something that it could not tell itself.
             daemon.await_death(GRACE_S)
             told = [several(record.deaths), *(Frozen(role, since).text() for role, since in record.frozen.items())]
-            # Its last words are in what is said of a death.
-            told.append("" if any(text in each for each in told) else text)
+            # Its last words are in what is said of a death, and why the dead do not answer need not be said.
+            known = any(text in each for each in told) or bool(record.deaths and isinstance(error, UNANSWERED))
+            told.append("" if known else text)
             text = "; ".join(filter(None, told))
         record.phase, record.error = "failed", text
         with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mrc_control.lab import forwarders, policies, scheduling
-from mrc_control.lab.death import several
+from mrc_control.lab.death import FEW, WORDS, several
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
@@ -297,6 +297,12 @@ def _answers(pipe: Any, count: int) -> list[str]:
     return data.decode(errors="replace").splitlines()
 
 
+def _last_words(run: RunDir, state: State) -> str:
+    """What the processes started last have said: their logs are gone when the lab is."""
+    said = [(role, last_line(run.folder.log(role))) for role in state.roles]
+    return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])
+
+
 def _wait_up(run: RunDir, progress: Progress) -> None:
     seen = 0
     first = run.read().first
@@ -325,9 +331,9 @@ def _wait_up(run: RunDir, progress: Progress) -> None:
         if time.monotonic() > patience.ends:
             frozen = "; ".join(each.text() for each in run.frozen())
             if frozen or patience.over():
-                raise RunError(
+                raise LabDied(
                     f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
-                    f"{frozen and f' ({frozen})'}; see {run.folder.path}/*.log before `mrclab down`"
+                    f"{frozen and f' ({frozen})'}{_last_words(run, state)}"
                 )
         time.sleep(0.05)
 
