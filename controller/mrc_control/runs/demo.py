@@ -41,8 +41,9 @@ LEAST_MBPS, MOST_MBPS = 5, 25
 #: A machine that carries less than this share of the least rate has no real clock to show: one emulated, for example.
 TOO_SLOW = 0.25
 MEASURE_S = 1.0
-#: ACK timeout of 268 ms.
+#: ACK timeout of 268 ms; and how often a packet may be trimmed until its queue pair ends, beside 7.
 PATIENT_TIMEOUT = 18
+PATIENT_RETRIES = 14
 PAYLOAD = bytes(4096)
 
 PARTS = {
@@ -106,8 +107,9 @@ def own_mbps() -> int:
 def lab_at(rate_mbps: int, folder: pathlib.Path) -> pathlib.Path:
     """The default lab with this rate on all links, and queues that hold as much time as its own."""
     document = at_rate(load_lab("default").lab, rate_mbps * 10**6) | {"name": "demo"}
-    # What a busy machine does late must not be taken for lost.
-    document["reliability"]["timeout"] = PATIENT_TIMEOUT
+    # What a busy machine does late must not be taken for lost; and its late RTTs let seven hosts send so much to one
+    # that every other packet is trimmed, some of them a dozen times in a row.
+    document["reliability"] |= {"timeout": PATIENT_TIMEOUT, "exp_cnt": PATIENT_RETRIES}
     path = folder / "demo.yaml"
     write_whole(path, yaml.safe_dump(document, sort_keys=False))
     return path
