@@ -9,6 +9,7 @@ import sys
 from mrc_torch.collectives import Collectives
 from mrc_torch.errors import ClosedError, CollectiveError, MismatchError, RankDeadError, RankSilentError
 from mrc_torch.stores import FolderStore
+from mrc_torch.versions import refusal
 from mrc_torch.work import Work
 
 __all__ = [
@@ -25,10 +26,26 @@ __all__ = [
 
 
 def register() -> None:
-    """Makes the backend `mrc` known to torch.distributed. Torch calls it, too, when it is imported."""
-    from mrc_torch import backend
+    """Makes the backend `mrc` known to torch.distributed. Torch calls it, too, when it is imported.
 
-    backend.register()
+    It never raises, for `import torch` would fail by that: with a torch that it is not for, using the backend does.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return  # torch was built without it; then there are no backends at all
+    said = refusal(torch.__version__)
+    if said is None:
+        from mrc_torch import backend
+
+        backend.register()
+    elif not hasattr(dist.Backend, "MRC"):
+
+        def refuse(*_: object) -> None:
+            raise RuntimeError(said)
+
+        dist.Backend.register_backend("mrc", refuse, devices=["cpu"])
 
 
 if "torch" in sys.modules and hasattr(sys.modules["torch"], "distributed"):

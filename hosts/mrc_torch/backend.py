@@ -179,8 +179,8 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
 class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
     """A group of torch.distributed over `Collectives`.
 
-    A subclass of `ProcessGroup`, which is what torch 2.6 to 2.13 let Python derive from; where they renamed a method it
-    has both names.
+    A subclass of `ProcessGroup`, which is what torch lets Python derive from (`versions`); a renamed method has both
+    names.
     """
 
     def __init__(

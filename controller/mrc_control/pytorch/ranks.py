@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -18,6 +19,7 @@ from mrc_control.lab.hostprocess import HostProcess
 from mrc_control.lab.record import State
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.session.real import RealSession
+from mrc_torch.versions import refusal
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
@@ -28,12 +30,16 @@ def need(*packages: str) -> None:
     """Checks that the ranks will find these.
 
     Raises:
-        ExperimentError: one is missing; names the remedy.
+        ExperimentError: one is missing, or torch of a version that will not do; names the remedy.
     """
     for name in packages:
         if importlib.util.find_spec(name) is None:
             shown = {"sklearn": "scikit-learn"}.get(name, name)
             raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that nobody has installed as one
+        said = refusal(importlib.metadata.version("torch"))
+        if said is not None:
+            raise ExperimentError(said)
 
 
 @contextlib.contextmanager

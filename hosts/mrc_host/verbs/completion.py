@@ -104,6 +104,7 @@ class CompletionQueue:
         self._events_taken = 0
         self._events_acked = 0
         self._empty_polls = 0
+        context.queues.add(self)
         if channel is not None:
             channel.queues.append(self)
 
@@ -143,6 +144,10 @@ class CompletionQueue:
         if self.channel is None:
             raise VerbsError(errno.EINVAL, "the completion queue was created without a channel")
         self.context.request_notify(self.number, self._ring.words[TAIL], solicited_only)
+
+    def forget(self, ring: Any) -> None:
+        """The context is closed: its ring is gone."""
+        self._ring = ring
 
     def take_event(self) -> bool:
         """Whether a notification of this queue waits; it is taken."""

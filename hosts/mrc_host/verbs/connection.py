@@ -70,6 +70,7 @@ class Connection:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
+        self.ended = "the context is closed"
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(TIMEOUT_S)
@@ -112,7 +113,7 @@ class Connection:
         """As `request`, with file descriptors, which are the caller's."""
         with self._lock:
             if self._socket.fileno() < 0:
-                raise DeviceLostError(f"device {self.path}: the context is closed")
+                raise self.closed()
             try:
                 self._socket.send(json.dumps({"op": name, **arguments}).encode())
                 data, files, _, _ = socket.recv_fds(self._socket, _ANSWER_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
@@ -130,18 +131,27 @@ class Connection:
             raise VerbsError(answer["errno"], answer["error"])
         return answer, files
 
+    def closed(self) -> DeviceLostError:
+        """What whoever uses it after its end is told."""
+        return DeviceLostError(f"device {self.path}: {self.ended}")
+
     def close(self) -> None:
         """Hangs up."""
         self._socket.close()
+
+    def orphan(self) -> None:
+        """In a forked child: a copy would outlive the program, whose death the agent then would not see."""
+        self._lock = threading.Lock()  # a thread that is not here may have held it
+        self.ended = "it is of the process that this one was forked from; open the device again"
+        self.close()
 
 
 _OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
-    """In a forked child: a copy of a connection would outlive the program, whose death the agent then would not see."""
     for connection in list(_OPEN):
-        connection.close()
+        connection.orphan()
 
 
 os.register_at_fork(after_in_child=_forget_all)

@@ -8,6 +8,7 @@ import os
 import select
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, check_version, device_path, map_file
 from mrc_host.verbs.layout import DeviceCap, EventType
-from mrc_host.verbs.ring import Consumer, Producer
+from mrc_host.verbs.ring import Consumer, NoRing, Producer
 
 _ROOM_WAIT_S: Final = 20e-6
 _ROOM_TIMEOUT_S: Final = 30.0
@@ -135,8 +136,10 @@ class Context:
         self._unacked: dict[tuple[bool, int], int] = {}  # by (of a queue pair, number)
         #: Queue pairs by number; their counters are brought up to date by completions.
         self.queue_pairs: dict[int, Any] = {}
-        #: Completion channels, whose file descriptors go with the context.
+        #: Completion channels and queues: file descriptors and rings go with the context.
         self.channels: list[Any] = []
+        self.queues: weakref.WeakSet[Any] = weakref.WeakSet()
+        _OPEN.add(self)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -292,10 +295,10 @@ class Context:
         Raises:
             DeviceLostError: the agent is gone.
         """
+        if self._connection.fileno() < 0:
+            raise self._connection.closed()
         poll = select.poll()
         poll.register(fd, select.POLLIN)
-        if self._connection.fileno() < 0:
-            raise DeviceLostError(f"device {self.host}: the context is closed")
         poll.register(self._connection.fileno(), select.POLLIN)
         ready = dict(poll.poll(None if timeout is None else max(0.0, timeout) * 1000))
         if fd in ready:
@@ -305,15 +308,25 @@ class Context:
         return False
 
     def close(self) -> None:
-        """Gives everything back: the agent destroys whatever is left of this context."""
+        """Gives everything back: the agent destroys whatever is left of this context. What is used later raises
+        DeviceLostError."""
         if self._doorbell >= 0:
             self._connection.close()
+            gone: Any = NoRing(self._connection.closed)
+            self._submissions = self._events = gone
+            for queue in self.queues:
+                queue.forget(gone)
             os.close(self._doorbell)
             os.close(self._event_bell)
             for channel in self.channels:
                 channel.close()
             self.channels.clear()
             self._doorbell = self._event_bell = -1
+
+    def orphan(self) -> None:
+        """In a forked child: rings and bells are its parent's, which would find in them what it did not post."""
+        self._lock = threading.RLock()  # a thread that is not here may have held it
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -322,6 +335,17 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_OPEN: Final[weakref.WeakSet[Context]] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for context in list(_OPEN):
+        context.orphan()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _concerned(event: AsyncEvent) -> tuple[bool, int] | None:

@@ -7,11 +7,24 @@ Whoever consumes what somebody else wrote must not trust it: `Consumer.pending` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from mrc_host.verbs.layout import HEAD, HEAD_BYTES, NOTED, TAIL
 
 
 class RingCorrupt(Exception):
     """The other end has written a counter that cannot be."""
+
+
+class NoRing:
+    """Stands where a ring was: whoever touches it gets the error that `closed` makes, which says why there is none."""
+
+    def __init__(self, closed: Callable[[], Exception]) -> None:
+        self._closed = closed
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._closed()
 
 
 class _End:

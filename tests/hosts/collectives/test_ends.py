@@ -138,18 +138,36 @@ def test_a_program_that_ends_without_a_word_has_sent_what_it_sent(hosts: Bed, tm
         assert program.wait(SECONDS) == 0
 
 
+#: Forks while another thread has the group's lock; the child may neither use the group nor wait for that thread.
+FORKER = """
+import os, signal, sys, threading
+from mrc_torch import ClosedError, Collectives, FolderStore
+group = Collectives(FolderStore(sys.argv[1]), 1, 2, device=sys.argv[2])
+group.barrier().wait(60)
+locked, go = threading.Event(), threading.Event()
+def hold():
+    with group.group._lock:
+        locked.set()
+        go.wait(60)
+threading.Thread(target=hold).start()
+locked.wait()
+if not (child := os.fork()):
+    signal.alarm(60)
+    try:
+        group.barrier().wait(60)
+    except ClosedError:
+        group.close()
+        sys.exit(7)
+go.set()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == 7, status
+for _ in range(3):
+    group.barrier().wait(60)
+"""
+
+
 def test_a_forked_child_leaves_the_group_alone(hosts: Bed, tmp_path: pathlib.Path) -> None:
-    code = (
-        "import os, sys, numpy as np; from mrc_torch import ClosedError, Collectives, FolderStore\n"
-        "group = Collectives(FolderStore(sys.argv[1]), 1, 2, device=sys.argv[2])\n"
-        "group.barrier().wait(60)\n"
-        "if not (child := os.fork()):\n"
-        "    try: group.barrier().wait(60)\n"
-        "    except ClosedError: sys.exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
-        "for _ in range(3): group.barrier().wait(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path), hosts.path(1)]) as program:
+    with subprocess.Popen([sys.executable, "-c", FORKER, str(tmp_path), hosts.path(1)]) as program:
         with Collectives(FolderStore(tmp_path), 0, 2, device=hosts.path(0)) as own:
             for _ in range(4):
                 own.barrier().wait(SECONDS)

@@ -123,6 +123,68 @@ def test_a_child_does_not_hide_the_death_of_its_parent(hosts: Bed) -> None:
             os.killpg(program.pid, signal.SIGKILL)  # the child
 
 
+FORKED = """
+import os, signal, sys, threading
+from mrc_host import verbs
+context = verbs.open_device(sys.argv[1])
+domain = verbs.ProtectionDomain(context)
+cq = verbs.CompletionQueue(context, 16, verbs.CompletionChannel(context))
+region = verbs.MemoryRegion(domain, 4096)
+qp = verbs.QueuePair(domain, cq)
+qp.document()
+locked, go = threading.Event(), threading.Event()
+def hold():
+    with context.lock:
+        locked.set()
+        go.wait(60)
+threading.Thread(target=hold).start()
+locked.wait()
+if not (child := os.fork()):
+    signal.alarm(60)
+    for use in (
+        qp.post_recv, cq.poll, lambda: cq.wait(60), lambda: context.get_async_event(60), context.query_device,
+        lambda: cq.channel.get_cq_event(60), lambda: verbs.MemoryRegion(domain, 64),
+    ):
+        try:
+            use()
+        except verbs.DeviceLostError as error:
+            assert "the process that this one was forked from; open the device again" in str(error), error
+        else:
+            sys.exit(3)
+    region.write(b"of the child")
+    context.close()
+    with verbs.open_device(sys.argv[1]) as own:
+        sys.exit(7 if own.query_device().max_qp else 4)
+go.set()
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == 7, status
+qp.post_recv()
+print(qp.query().receives_posted, region.read(12).decode())
+"""
+
+
+def test_a_child_has_nothing_but_the_memory_of_its_parent(hosts: Bed) -> None:
+    """Rings are shared memory, too: what a child posted would be its parent's."""
+    done = subprocess.run([sys.executable, "-c", FORKED, hosts.path(1)], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("1 of the child\n", "")
+
+
+def test_a_closed_context_says_so(hosts: Bed) -> None:
+    with ends(hosts) as (a, _):
+        a.context.close()
+        for use in (
+            lambda: a.qp.post_write(a.region.sge(0, 8), *a.peer[:2]),
+            a.qp.post_recv,
+            a.qp.query,
+            a.cq.poll,
+            lambda: a.cq.wait(1),
+            lambda: a.channel.get_cq_event(1),
+            lambda: a.context.get_async_event(1),
+        ):
+            with pytest.raises(DeviceLostError, match="the context is closed"):
+                use()
+
+
 def test_a_program_is_told_when_its_agent_is_killed(tmp_path: pathlib.Path) -> None:
     with process(tmp_path) as agent:
         a = open_end(str(tmp_path / "h0.verbs"))
