@@ -71,6 +71,7 @@ class DeviceAttributes:
     """What a host offers to controllers. `phy_port_mask`: bit n for port n, from 1. `modify_online`: by kind of
     profile, the settings that may change while it is ONLINE."""
 
+    mrc_ctl_protocol_version: int
     ev_formats: list[str]
     ev_modes: list[str]
     ev_max_count_profile: int

@@ -475,6 +475,7 @@ class NodeController:
     def device(self, now: int) -> dict[str, Any]:
         """What a controller can expect (`mrc_ctl_device_attr`), and which ports are up."""
         return {
+            "mrc_ctl_protocol_version": 1,
             "ev_formats": [each.name for each in EvFormat],
             "ev_modes": [each.name for each in EvMode],
             "ev_max_count_profile": MAX_EVS,

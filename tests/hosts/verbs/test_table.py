@@ -25,6 +25,38 @@ FUNCTIONS = {
     " query_ev_fmt_profile modify_ev_profile query_ev_profile modify_cc_profile query_cc_profile create_ev_event_cq"
     " poll_ev_event ep_batch_send_wait",
 }
+#: What is in their structures (of unnamed ones inside them only the name), and their enumerations.
+MEMBERS = {
+    "mrc_device_attr": "mrc_protocol_version wimm_attr mpr_attr qp_attr cap",
+    "mrc_context_attr": "mrc_api_version_used mrc_vendor_api_version_used",
+    "mrc_qp_hint_attr": "num_qps_per_peer num_send_peers num_remote_recv_peers vendor_cfg",
+    "mrc_qp_hint_init_attr": "attr",
+    "mrc_qp_init_attr": "qp_context send_cq recv_cq cap sq_sig_all pd send_ops_flags protocol_version",
+    "mrc_qp_attr": "mpr wimm timeout profile retry qp_hint cap vendor_cfg",
+    "mrc_async_event": "element event_type",
+    "mrc_ctl_device_attr": "mrc_ctl_protocol_version ev cc phy_port_mask opt_attr",
+    "mrc_ctl_port_attr": "port_admin_state",
+    "mrc_ctl_ev_fmt_field": "width",
+    "mrc_ctl_ev_fmt_profile_attr": "profile_state cur_profile_state ev_fmt_mode ev_fmt_op vendor_cfg",
+    "mrc_ctl_ev": "val port",
+    "mrc_ctl_ev_field": "width init_val min_val max_val mask",
+    "mrc_ctl_ev_op_entry": "ev ev_new state flags",
+    "mrc_ctl_ev_profile_attr": "profile_state cur_profile_state ev_mode ev_fmt_profile_id ev_count ev_min_active"
+    " ev_event_mask ev_op ev_fields_op vendor_cfg",
+    "mrc_ctl_cc_profile_attr": "profile_state cur_profile_state algorithm cc_config vendor_cfg",
+    "mrc_ctl_cc_nscc_cfg": "disable_qa adjust_bytes_threshold adjust_period_threshold base_rtt eta fi fi_scale gamma"
+    " max_md_jump max_cwnd qa_gate qa_threshold target_delay",
+    "mrc_ctl_ev_event": "profile_id ev drop_count state",
+    "mrc_ctl_ep_req": "req_id sgid dgid ev_fmt_mode req_ev op",
+    "mrc_ctl_ep_rsp": "req_id port rtt adj_svc_time",
+}
+ENUMERATIONS = (
+    "mrc_protocol_version mrc_device_cap mrc_qp_hint_attr_mask mrc_qp_attr_mask mrc_qp_cap mrc_ctl_protocol_version"
+    " mrc_ctl_profile_state mrc_ctl_attr_opt mrc_ctl_port_admin_state mrc_ctl_port_attr_mask mrc_ctl_ev_fmt_mode"
+    " mrc_ctl_ev_fmt_op mrc_ctl_ev_fmt_profile_attr_mask mrc_ctl_ev_state mrc_ctl_ev_mode mrc_ctl_ev_op"
+    " mrc_ctl_ev_fields_op mrc_ctl_ev_profile_attr_mask mrc_ctl_ev_op_flags mrc_ctl_cc_profile_attr_mask"
+    " mrc_ctl_ep_op_type"
+)
 
 
 def names(cell: str) -> list[str]:
@@ -33,7 +65,16 @@ def names(cell: str) -> list[str]:
 
 def of_headers() -> list[list[str]]:
     rows = [row for row in ROWS if len(row) == 3 and row[2] != "how far"]
-    return [row for row in rows if names(row[0])[0].startswith(("mrc_", "vendor_cfg"))]
+    return [row for row in rows if names(row[0])[0].startswith("mrc_")]
+
+
+def of_the_first_column() -> list[str]:
+    """Whole names: `.member` is of the structure named before it."""
+    found: list[str] = []
+    for row in of_headers():
+        for name in names(row[0]):
+            found.append(found[-1].partition(".")[0] + name if name.startswith(".") else name)
+    return found
 
 
 @pytest.mark.parametrize("row", of_headers(), ids=lambda row: names(row[0])[0])
@@ -57,6 +98,18 @@ def test_every_function_is_there_once() -> None:
             assert f"{prefix}_{function}" in told, f"{prefix}_{function}"
     assert len(FUNCTIONS["mrc"].split()) == 27
     assert len(FUNCTIONS["mrc_ctl"].split()) == 14
+
+
+def test_every_structure_and_enumeration_is_there_with_all_its_members() -> None:
+    members = {f"{name}.{member}" for name, text in MEMBERS.items() for member in text.split()}
+    functions = {f"{prefix}_{name}" for prefix, text in FUNCTIONS.items() for name in text.split()}
+    assert set(of_the_first_column()) == members | functions | set(ENUMERATIONS.split())
+
+
+def test_the_thirteen_settings_have_their_names() -> None:
+    assert {each.name for each in dataclasses.fields(control_api.NsccConfig)} == set(
+        MEMBERS["mrc_ctl_cc_nscc_cfg"].split()
+    )
 
 
 def test_attributes_that_the_table_names_can_be_set() -> None:
