@@ -1,4 +1,8 @@
-"""One rank of a job with FSDP2: `fsdp_job.py MEET RANKS RANK`; prints its losses, and those of one process alone."""
+"""One rank of a job with FSDP2: `fsdp_job.py MEET RANKS RANK`; prints its losses, and those of one process alone.
+
+It trains the tiny transformer of `mrclab train`. Samples come by a DataLoader, whose worker is a fork of the rank made
+after it has joined its group.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,20 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader, TensorDataset
 
 import mrc_torch  # noqa: F401
+from mrc_train import models
 
 STEPS = 5
-BATCH = 8
+BATCH = 4
 
 
-def network() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(10, 33), nn.Tanh(), nn.Linear(33, 7), nn.LayerNorm(7), nn.Linear(7, 1))
-
-
-def train(model: nn.Module, rows: torch.Tensor, share: float) -> list[torch.Tensor]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+def train(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]], share: float) -> list[torch.Tensor]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
     losses = []
-    for _ in range(STEPS):
-        loss = (model(rows) - rows.sum(1, keepdim=True)).square().mean()
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -38,14 +39,15 @@ def main() -> None:
     meet, ranks, rank = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     dist.init_process_group("mrc", init_method=f"file://{meet}", world_size=ranks, rank=rank)
-    rows = torch.rand(BATCH * ranks, 10, generator=torch.Generator().manual_seed(2))
-    model = network()
+    task = models.make("gpt-tiny", 1)
+    mine = [row for row in range(STEPS * BATCH * ranks) if row // BATCH % ranks == rank]
+    model = task.model
     mesh = init_device_mesh("cpu", (ranks,))
-    for layer in model:
-        if list(layer.parameters()):
-            fully_shard(layer, mesh=mesh)
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    losses = train(model, rows[rank * BATCH : (rank + 1) * BATCH], 1 / ranks)
+    own = TensorDataset(task.inputs[mine], task.targets[mine])
+    losses = train(model, DataLoader(own, BATCH, num_workers=1, multiprocessing_context="fork"), 1 / ranks)
     for loss in losses:
         dist.all_reduce(loss)
     subgroup = dist.new_group([0, ranks - 1])
@@ -53,7 +55,9 @@ def main() -> None:
         told: list[object] = [None, None]
         dist.all_gather_object(told, {"rank": rank}, group=subgroup)
         assert told == [{"rank": 0}, {"rank": ranks - 1}]
-    alone = [loss.item() for loss in train(network(), rows, 1.0)]
+    task = models.make("gpt-tiny", 1)
+    whole = TensorDataset(task.inputs[: STEPS * BATCH * ranks], task.targets[: STEPS * BATCH * ranks])
+    alone = [loss.item() for loss in train(task.model, DataLoader(whole, BATCH * ranks), 1.0)]
     print(json.dumps({"fsdp": [loss.item() for loss in losses], "alone": alone}), flush=True)
     dist.destroy_process_group()
 
