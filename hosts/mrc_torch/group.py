@@ -46,6 +46,8 @@ TICK_S: Final = 0.1
 CLOSE_S: Final = 5.0
 FORMAT: Final = 1
 _BATCH: Final = 64
+#: What a rank leaves in the store in the place of what is waited for, when it has failed.
+_FAILED: Final = "failed: "
 _MESSAGE_KEYS: Final = 1 << 63
 #: Why a queue pair of ours went to ERR, as the agent says it; and what that means of the peer.
 _WHY: Final = {
@@ -107,11 +109,15 @@ class Group:
         self._context: verbs.Context | None = None
         self._thread: threading.Thread | None = None
         if size > 1:
-            self._context = devices.acquire(device)
             try:
+                self._context = devices.acquire(device)
                 self._connect(self._context, store)
-            except BaseException:
+            except BaseException as error:
                 self._release()
+                said = f"{_FAILED}{str(error) or type(error).__name__}"
+                for key in (f"mrc/{rank}", f"mrc/{rank}/ready"):
+                    with contextlib.suppress(Exception):  # nobody need wait for this rank
+                        store.set(key, said)
                 raise
             self._thread = threading.Thread(target=self._run, name=f"mrc group {rank}/{size}", daemon=True)
             self._thread.start()
@@ -154,9 +160,12 @@ class Group:
 
     def _come(self, store: Store, key: str, rank: int) -> bytes:
         try:
-            return store.get(key)
+            said = store.get(key)
         except (RuntimeError, OSError) as error:  # torch's stores have errors of their own, which are RuntimeErrors
             raise CollectiveError(f"rank {rank} of {self.size} has not come to the group: {error}") from error
+        if said.startswith(_FAILED.encode()):
+            raise CollectiveError(f"rank {rank} of {self.size} cannot join the group: {said[len(_FAILED) :].decode()}")
+        return said
 
     def close(self, timeout: float = CLOSE_S) -> None:
         """Leaves the group: what has been sent is waited for, for at most `timeout` seconds; what waits is given up."""

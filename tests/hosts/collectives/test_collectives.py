@@ -276,6 +276,33 @@ def test_a_rank_that_does_not_come_is_named(hosts: Bed, tmp_path: pathlib.Path) 
     )
 
 
+def test_a_rank_that_cannot_join_is_named_at_once(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    """By those who wait for its document; the one who has it waits for its word that it is ready."""
+    from mrc_torch import FolderStore
+
+    class Full(FolderStore):
+        """Fails once all ranks have told who they are."""
+
+        def get(self, key: str, /) -> bytes:
+            for rank in range(3):
+                super().get(f"mrc/{rank}")
+            raise OSError(28, "No space left on device")
+
+    def join(rank: int) -> str:
+        store = (Full if rank == 2 else FolderStore)(tmp_path / "late", SECONDS)
+        with pytest.raises(CollectiveError) as caught:
+            Collectives(store, rank, 3, device=hosts.path(rank))
+        return str(caught.value)
+
+    *others, own = at_once(3, join)
+    assert own == "rank 0 of 3 has not come to the group: [Errno 28] No space left on device"
+    assert all(each.endswith(f"rank 2 of 3 cannot join the group: {own}") for each in others), others
+    with pytest.raises(
+        CollectiveError, match=r"^rank 1 of 2 cannot join the group: device .*nowhere: no agent answers"
+    ):
+        at_once(2, lambda rank: Collectives(FolderStore(tmp_path), rank, 2, device=(hosts.path(0), "/nowhere")[rank]))
+
+
 def test_groups_share_a_device_and_leave_nothing(hosts: Bed, tmp_path: pathlib.Path) -> None:
     programs = hosts.nodes[0].programs
     before = {number: (len(program.pairs), len(program.regions), program.used) for number, (program, _) in
