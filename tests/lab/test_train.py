@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from mrc_control.cli import app
 from mrc_control.cli import train as train_verb
 from mrc_control.faults.action import Action
+from mrc_control.lab.death import Death
 from mrc_control.pytorch import job, page, ranks, summary
 from mrc_control.pytorch.job import Job, JobResult, Plan
 from mrc_control.runs.experiment import ExperimentError
@@ -106,6 +107,19 @@ def test_a_job_that_cannot_be_started_again_fails() -> None:
     assert (found["status"], len(result.attempts)) == ("failed", 3)
     assert "has died 3 times: rank 1 (h1)" in found["failures"][0]
     assert found["restarts"][-1]["seconds"] is None
+
+
+@pytest.mark.parametrize(("role", "attempts"), [("h1", 3), ("fabric", 1), ("lab", 1)])
+def test_a_job_is_not_started_again_in_a_lab_that_is_dead(role: str, attempts: int) -> None:
+    """An agent may be started again by then; the rest of a lab never is."""
+    session: Any = Clock()
+    session.dead.append(Death.now(role, "was killed by SIGKILL"))
+    plan = Plan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
+    result = Job(session, plan, "roce").go()
+    found = summary.document(result)
+    assert (found["status"], len(result.attempts)) == ("failed", attempts)
+    assert f"has died {attempts} times: rank 1 (h1)" in found["failures"][-1]
+    assert any("was killed by SIGKILL" in each for each in found["failures"]) == (role != "h1")
 
 
 def test_a_job_in_which_nothing_moves_has_stalled(monkeypatch: pytest.MonkeyPatch) -> None:

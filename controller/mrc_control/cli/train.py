@@ -146,7 +146,4 @@ def _one(lab: str, plan: Plan, backend: str, interruption: Interruption, quiet: 
     with session_for(lab, "real", transport, tell) as session:
         assert isinstance(session, RealSession)
         tell("starting PyTorch")
-        try:
-            return summary.document(Job(session, plan, backend, observe, interruption.check).go())
-        finally:
-            session.failures.restore_own(session)
+        return summary.document(Job(session, plan, backend, observe, interruption.check).go())

@@ -113,19 +113,25 @@ class Job:
         self._zero_ns = 0
 
     def go(self) -> JobResult:
-        """Trains until the end, or until it has died too often."""
+        """Trains until the end, or until it has died too often, or the lab has."""
         with shared_folder(self.session.state) as folder:
             for number in range(self.plan.restarts + 1):
                 attempt = Attempt(self.session.now_ns())
                 self.result.attempts.append(attempt)
                 self._attempt(attempt, number, folder)
-                if attempt.ended == "done":
+                if attempt.ended == "done" or self._lab_is_dead():
                     break
         if not self.result.done:
             self.result.failures.append(
                 f"the job has died {len(self.result.attempts)} times: {self.result.attempts[-1].error}"
             )
         return self.result
+
+    def _lab_is_dead(self) -> bool:
+        """Whether anything but an agent has died, without which no job can be started again; that is told."""
+        found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
+        self.result.failures += found
+        return bool(found)
 
     def _attempt(self, attempt: Attempt, number: int, folder: pathlib.Path) -> None:
         plan = self.plan

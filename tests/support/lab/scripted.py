@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mrc_control.faults.action import Action
+from mrc_control.lab.death import Death
 
 
 class Failures:
@@ -33,9 +34,14 @@ class Clock:
         self.now = 1_000_000_000
         self.failures = Failures()
         self.state = SimpleNamespace(uid=0, gid=0)
+        self.hosts = {"h0", "h1", "h2", "h3"}
+        self.dead: list[Death] = []
 
     def now_ns(self) -> int:
         return self.now
+
+    def deaths(self) -> list[Death]:
+        return self.dead
 
 
 class Scripted:
