@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
+import os
+import pathlib
+import subprocess
 from typing import Any
 
 import pytest
@@ -17,6 +22,8 @@ from mrc_control.runs.runner import Run
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
+from support.lab import users
+from support.lab.usual import LONG, usual_experiments
 
 SMALL = {"compute_us": 9000, "jitter_percent": 10, "gradient_bytes": 20_000, "pipeline": 2, "experts": 2}
 SMALL |= {"micro_batches": 2, "activation_bytes": 4000, "expert_bytes": 1000, "buckets": 3}
@@ -57,7 +64,39 @@ def test_a_run_tells_its_steps() -> None:
     assert "Time of each step" in page
     assert "with something broken" in page
     again = run()
+    assert again["progress"] == document["progress"]
     assert steps.summary(again) == told
+
+
+LITTLE = [f"--set={name}={value}" for name, value in SMALL.items()]
+ALIKE = {
+    "tiny": ["training", "--lab", "tiny", "--clock", "virtual", "--duration", "0.4", *LITTLE],
+    # 64 hosts, two minutes each: `MRCLAB_LONG=1 pytest tests/lab/test_training.py`.
+    **{name: [name] for name in usual_experiments() if name in LONG and name.startswith("training")},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ALIKE.values(), ids=ALIKE)
+def test_a_run_is_the_same_again_byte_by_byte(words: list[str], tmp_path: pathlib.Path) -> None:
+    """In other processes, whose hashes of strings differ: every step of every rank, sample and event."""
+    found = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [*users.MRCLAB, "run", *words, "-o", str(folder)], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        result = json.loads((folder / "result.json").read_text())
+        assert len(steps.steps_of(result)) > 3
+        measured = {host: each["measured"]["training"] for host, each in result["progress"].items()}
+        events = gzip.decompress((folder / "events.jsonl.gz").read_bytes())
+        found.append(
+            (measured, result["statistics"], result["happenings"], events, (folder / "samples.npz").read_bytes())
+        )
+    for one, other in zip(*found, strict=True):
+        assert one == other
 
 
 def test_roces_steps_are_told_too() -> None:

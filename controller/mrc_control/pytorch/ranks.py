@@ -19,7 +19,6 @@ from mrc_control.lab.hostprocess import HostProcess
 from mrc_control.lab.record import State
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.session.real import RealSession
-from mrc_torch.versions import refusal
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
@@ -36,6 +35,8 @@ def need(*packages: str) -> None:
         if importlib.util.find_spec(name) is None:
             shown = {"sklearn": "scikit-learn"}.get(name, name)
             raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}")
+    from mrc_torch.versions import refusal
+
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that nobody has installed as one
         said = refusal(importlib.metadata.version("torch"))
         if said is not None:

@@ -171,35 +171,62 @@ def test_all_to_all_with_split_sizes_is_gloos(groups: Groups, size: int, kind: s
     same(*both(groups, size, call), size)
 
 
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int64"])
-def test_what_gloo_lacks(groups: Groups, kind: str) -> None:
-    """Averages, reduce_scatter, and one tensor for all ranks, against what torch computes."""
-    ours, size = groups[4][0], 4
-    rows = tensors(kind, (size * 5,), size, 3)
-    total = torch.stack(rows).double().sum(0)
+@given(
+    size=st.integers(1, LARGEST),
+    kind=st.sampled_from(KINDS),
+    length=st.sampled_from([0, 1, 5, 3001]),
+    op=st.sampled_from([*OPS, "avg"]),
+    seed=st.integers(0, 1 << 20),
+)
+@PROPERTY
+def test_what_gloo_lacks_is_made_of_what_it_has(
+    groups: Groups, size: int, kind: str, length: int, op: str, seed: int
+) -> None:
+    """Averages, reduce_scatter, and one tensor or a list for all ranks."""
+    rows = tensors(kind, (size * length,), size, seed)
+    parts = [[row[place * length : (place + 1) * length] for place in range(size)] for row in rows]
+    reduce, scatter, total = (
+        options_of.AllreduceOptions(),
+        options_of.ReduceScatterOptions(),
+        options_of.AllreduceOptions(),
+    )
+    reduce.reduceOp = scatter.reduceOp = OPS.get(op, dist.ReduceOp.AVG)
+    total.reduceOp = OPS.get(op, dist.ReduceOp.SUM)
 
-    def call(rank: int) -> Any:
-        own, part, listed = rows[rank].clone(), torch.zeros(5, dtype=rows[0].dtype), torch.zeros(5, dtype=rows[0].dtype)
-        gathered = torch.zeros(size * size * 5, dtype=rows[0].dtype)
-        options, scatter = options_of.AllreduceOptions(), options_of.ReduceScatterOptions()
-        options.reduceOp = dist.ReduceOp.AVG
+    def empty(number: int = 1) -> Any:
+        return torch.zeros(number * length, dtype=getattr(torch, kind))
+
+    def call(group: Any, rank: int) -> Any:
+        whole, part, listed, gathered = rows[rank].clone(), empty(), empty(), empty(size * size)
+        swapped = [empty() for _ in range(size)]
         works = [
-            ours[rank].allreduce([own], options),
-            ours[rank].reduce_scatter_single(part, rows[rank], scatter),
-            ours[rank].reduce_scatter([listed], [list(rows[rank].chunk(size))], scatter),
-            ours[rank].all_gather_single(gathered, rows[rank]),
+            group.allreduce([whole], reduce),
+            group.reduce_scatter_single(part, rows[rank], scatter),
+            group.reduce_scatter([listed], [parts[rank]], scatter),
+            group.all_gather_single(gathered, rows[rank]),
+            group.alltoall(swapped, parts[rank]),
         ]
         for work in works:
             work.wait(TIMEOUT)
-        return own, part, listed, gathered
+        return [whole, part, listed, gathered, torch.cat(swapped)]
 
-    for rank, (own, part, listed, gathered) in enumerate(at_once(size, call)):
-        exact = total / size if own.dtype.is_floating_point else (total / size).trunc()
-        tolerance = {"rtol": 5 * torch.finfo(own.dtype).eps if own.dtype.is_floating_point else 0, "atol": 0}
-        torch.testing.assert_close(own.double(), exact, **tolerance)
-        torch.testing.assert_close(part.double(), total[rank * 5 : rank * 5 + 5], **tolerance)
-        assert torch.equal(part, listed)
-        assert torch.equal(gathered, torch.cat(rows))
+    def by_gloo(group: Any, rank: int) -> Any:
+        whole, swapped, gathered = rows[rank].clone(), empty(size), [empty(size) for _ in range(size)]
+        group.allreduce([whole], total).wait(TIMEOUT)
+        if op == "avg":
+            whole = (whole.double() / size).to(whole.dtype)  # of integers without what is behind the point
+        group.allgather([gathered], [rows[rank]], options_of.AllgatherOptions()).wait(TIMEOUT)
+        method = getattr(group, "all_to_all_single", None) or group.alltoall_base
+        method(swapped, rows[rank], [], [], options_of.AllToAllOptions()).wait(TIMEOUT)
+        part = whole[rank * length : (rank + 1) * length]
+        return [whole, part, part, torch.cat(gathered), swapped]
+
+    ours, gloo = groups[size]
+    same(
+        at_once(size, lambda rank: call(ours[rank], rank)),
+        at_once(size, lambda rank: by_gloo(gloo[rank], rank)),
+        size,
+    )
 
 
 def test_tensors_with_gaps_and_messages(groups: Groups) -> None:
