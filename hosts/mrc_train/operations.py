@@ -98,11 +98,13 @@ OPERATIONS = {each.__name__: each for each in (all_reduce, all_gather, reduce_sc
 
 
 def run(config: Mapping[str, Any], orders: Orders) -> None:
-    """Each size of `sizes` ([bytes, elements of a rank]) `iterations` times after once that is not measured."""
+    """Each size of `sizes` ([bytes, elements of a rank]) `iterations` times after once that is not measured; a word
+    every `word_s` seconds, for large sizes take minutes."""
     rank, size = int(config["rank"]), int(config["size"])
     operation = OPERATIONS[config["collective"]]
     say("connected")
     orders.wait()
+    said = time.monotonic()
     for nbytes, count in config["sizes"]:
         wrong, taken = 0, []
         for number in range(int(config["iterations"]) + 1):
@@ -112,5 +114,8 @@ def run(config: Mapping[str, Any], orders: Orders) -> None:
             got = act()
             taken.append(time.monotonic_ns() - begin)
             wrong += int((got != want).sum())
+            if time.monotonic() - said >= float(config["word_s"]):
+                say("going", size=nbytes, operations=number + 1)
+                said = time.monotonic()
         say("size", size=nbytes, count=count, seconds=sum(taken[1:]) / len(taken[1:]) / 1e9, wrong=wrong)
     say("done")

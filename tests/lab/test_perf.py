@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from mrc_control.cli import app
 from mrc_control.faults.action import Action
+from mrc_control.pytorch import perf as by_torch
 from mrc_control.runs import perf
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.session.virtual import VirtualSession
@@ -122,6 +124,41 @@ def test_what_is_printed() -> None:
     assert [line.split()[0] for line in lines[3:-2]] == ["32", "128"]
     assert lines[-2] == "# Out of bounds values : 0 OK"
     assert re.fullmatch(r"# Avg bus bandwidth    : \d\S*", lines[-1])
+
+
+class Group:
+    """Ranks that say what they are told to, `seconds` after each other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, said: list[dict[str, Any]], seconds: float) -> None:
+        self.names, self.said, self.seconds, self.now = ["h0", "h1"], said, seconds, 0.0
+        monkeypatch.setattr(by_torch, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def events(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
+        self.now += self.seconds
+        event = self.said.pop(0) if self.said else {"event": "going"}
+        return [(rank, event) for rank in range(2)]
+
+    def tell_all(self) -> None:
+        pass
+
+
+GOING = [{"event": "ready"}, {"event": "connected"}, *[{"event": "going"}] * 9]
+DONE = {"event": "size", "size": 4, "seconds": 1.5, "wrong": 0}
+
+
+def test_ranks_of_torch_may_take_their_time_while_they_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks: Any = Group(monkeypatch, [*GOING, DONE], 50.0)
+    assert [(row.seconds, row.failure) for row in by_torch._rows(ranks, {4: 1}, 60.0)] == [(1.5, "")]
+    silent: Any = Group(monkeypatch, [*GOING, DONE], 50.0)
+    silent.events = lambda timeout_s, events=silent.events: events(timeout_s) if silent.now < 300 else later()
+
+    def later() -> list[tuple[int, dict[str, Any]]]:
+        silent.now += 50.0
+        return []
+
+    (row,) = by_torch._rows(silent, {4: 1}, 60.0)
+    assert row.failure == "no word of any rank any more"
+    assert silent.now < 600
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,11 @@ from mrc_control.pytorch.ranks import Ranks, shared_folder
 from mrc_control.runs.perf import COLLECTIVES, FLOAT_BYTES, Row
 from mrc_control.session.real import RealSession
 
-#: Of one collective operation.
+#: Of one collective operation, and of each of its bytes: labs are slow, and share a machine.
 PATIENCE_S = 60.0
+SLOWEST_BPS = 8e5
+#: Ranks say so often that they go on.
+WORD_S = 5.0
 
 
 def measure(
@@ -22,17 +25,22 @@ def measure(
     ranks = len(names)
     divisor = FLOAT_BYTES * (ranks if COLLECTIVES[name].divided else 1)
     counts = {size: size // divisor for size in todo}
-    settings = {"job": "perf", "collective": name, "sizes": list(counts.items()), "iterations": iterations}
+    patience = PATIENCE_S + max(todo) * 8 / SLOWEST_BPS
+    settings = {
+        "job": "perf", "collective": name, "sizes": list(counts.items()), "iterations": iterations,
+        "timeout_s": patience, "word_s": WORD_S,
+    }  # fmt: skip
     with shared_folder(session.state) as folder:
-        group = Ranks(session, names, backend, folder / "store", {**settings, "timeout_s": PATIENCE_S})
+        group = Ranks(session, names, backend, folder / "store", settings)
         try:
-            yield from _rows(group, counts)
+            yield from _rows(group, counts, patience)
         finally:
             group.end()
 
 
-def _rows(group: Ranks, counts: dict[int, int]) -> Iterator[Row]:
-    """A row when all ranks have told theirs: the slowest rank's time, and all wrong elements."""
+def _rows(group: Ranks, counts: dict[int, int], patience: float) -> Iterator[Row]:
+    """A row when all ranks have told theirs: the slowest rank's time, and all wrong elements. `patience`: seconds of an
+    operation."""
     ranks, left = len(group.names), list(counts)
     said: dict[str, int] = {}
     told: dict[int, list[tuple[float, int]]] = {}
@@ -41,7 +49,7 @@ def _rows(group: Ranks, counts: dict[int, int]) -> Iterator[Row]:
         failure = "" if time.monotonic() < deadline else "no word of any rank any more"
         for rank, event in group.events(TURN_S):
             kind = event["event"]
-            deadline = time.monotonic() + max(START_S if kind == "ready" else 0.0, 2 * PATIENCE_S)
+            deadline = time.monotonic() + max(START_S if kind == "ready" else 0.0, 2 * patience)
             if kind in ("error", "gone"):
                 failure = failure or f"rank {rank} ({group.names[rank]}): {event['text']}"
             elif kind == "size":

@@ -101,6 +101,21 @@ def test_a_rank_that_is_gone_is_told_by_the_other(tmp_path: pathlib.Path) -> Non
     made[1].process.wait()
 
 
+def test_ranks_that_measure_say_that_they_go_on(tmp_path: pathlib.Path) -> None:
+    """An operation of 64 MB takes a minute in a lab, and a size six of them: more than anybody waits for a word."""
+    settings = {"job": "perf", "collective": "all_reduce", "sizes": [[64, 16], [400, 100]], "iterations": 2}
+    made = both(tmp_path / "x", **settings, word_s=0.0)
+    for each in made:
+        rows = list(each.until("done"))
+        going = [("going", size, number) for size in (64, 400) for number in (1, 2, 3)]
+        assert [(row["event"], row["size"], row["operations"]) for row in rows if row["event"] == "going"] == going
+        assert [(row["size"], row["count"], row["wrong"]) for row in rows if row["event"] == "size"] == [
+            (64, 16, 0),
+            (400, 100, 0),
+        ]
+    assert [each.end() for each in made] == [0, 0]
+
+
 def test_an_error_is_told_without_torchs_wrappers() -> None:
     from mrc_train.__main__ import plain
 
