@@ -35,6 +35,26 @@ def train(model: nn.Module, loader: DataLoader[tuple[torch.Tensor, ...]], share:
     return losses
 
 
+def what_else_programs_call(rank: int, ranks: int) -> None:
+    """Objects in a subgroup, several operations as one, messages in a batch."""
+    subgroup = dist.new_group([0, ranks - 1])
+    if rank in (0, ranks - 1):
+        told: list[object] = [None, None]
+        dist.all_gather_object(told, {"rank": rank}, group=subgroup)
+        assert told == [{"rank": 0}, {"rank": ranks - 1}]
+    first, second = torch.full((3,), float(rank)), torch.ones(2)
+    with dist._coalescing_manager():
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    assert first.tolist() == [ranks * (ranks - 1) / 2] * 3
+    assert second.tolist() == [ranks] * 2
+    sent, got = torch.tensor([rank]), torch.tensor([-1])
+    batch = [dist.P2POp(dist.isend, sent, (rank + 1) % ranks), dist.P2POp(dist.irecv, got, (rank - 1) % ranks)]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert got.item() == (rank - 1) % ranks
+
+
 def main() -> None:
     meet, ranks, rank = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
@@ -50,11 +70,7 @@ def main() -> None:
     losses = train(model, DataLoader(own, BATCH, num_workers=1, multiprocessing_context="fork"), 1 / ranks)
     for loss in losses:
         dist.all_reduce(loss)
-    subgroup = dist.new_group([0, ranks - 1])
-    if rank in (0, ranks - 1):
-        told: list[object] = [None, None]
-        dist.all_gather_object(told, {"rank": rank}, group=subgroup)
-        assert told == [{"rank": 0}, {"rank": ranks - 1}]
+    what_else_programs_call(rank, ranks)
     task = models.make("gpt-tiny", 1)
     whole = TensorDataset(task.inputs[: STEPS * BATCH * ranks], task.targets[: STEPS * BATCH * ranks])
     alone = [loss.item() for loss in train(task.model, DataLoader(whole, BATCH * ranks), 1.0)]
