@@ -60,7 +60,9 @@ def test_the_lab_scales_its_queues_with_the_rate(tmp_path: pathlib.Path, rate: i
     assert ecn is not None
     assert ecn.kmin < ecn.kmax <= trim.threshold < lab.queues.limit
     assert ecn.kmin >= lab.path_mtu
-    assert lab.reliability.exp_cnt >= 2 * load_lab("default").lab.reliability.exp_cnt, "of a packet that is trimmed often"
+    assert lab.reliability.exp_cnt >= 2 * load_lab("default").lab.reliability.exp_cnt, (
+        "of a packet that is trimmed often"
+    )
     experiment = part("ring", tmp_path / "demo.yaml", rate)
     assert experiment.workload.params["size_bytes"] % 4096 == 0
 
