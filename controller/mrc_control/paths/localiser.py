@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from mrc_control.paths.clustermapper import WORDS, Clustermapper, Finding, Localiser, Views
-from mrc_host.policy import PolicyError, load_class
+from mrc_host.policy import PolicyError, load_class, supplier
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.topology import Topology, UnknownElement
 
@@ -19,8 +19,11 @@ def load(reference: str | None) -> Localiser:
     """
     if reference is None:
         return Clustermapper()
-    cls = load_class(reference)
     file = reference.rpartition(":")[0]
+    elsewhere = supplier()
+    if elsewhere is not None:
+        return Watched(elsewhere(reference, "localiser")(), file)
+    cls = load_class(reference)
     if not callable(getattr(cls, "locate", None)):
         raise ConfigError(f"{file}: class {cls.__name__} is no localiser: it must have locate(self, topology, views)")
     try:

@@ -1,4 +1,8 @@
-"""Running a job in a confined process, and what came of it: the facts, or why there are none."""
+"""Running a job in confined processes, and what came of it: the facts, or why there are none.
+
+One process simulates; where a lab names a learner's classes, another one has them (`player`). Each has a scratch folder
+of its own and sees nobody else's.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ import pathlib
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -22,8 +27,9 @@ from pydantic import ValidationError
 from mrc_control.lab import lifecycle
 from mrc_control.lab.namespaces import Owner, owner_for_root
 from mrc_control.workshop.confined import Confinement
-from mrc_control.workshop.exercise import Limits
+from mrc_control.workshop.exercise import Limits, WorkshopError
 from mrc_control.workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
+from p4lite.folders import FolderError, make_private
 from p4lite.switch.native import build
 
 #: Of what a submission prints this much is kept, and with more than the second it is ended.
@@ -31,6 +37,8 @@ KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
 #: All of the scratch folder; beyond it the run is ended.
 MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
+#: For the learner's process to end, when there is no more to play.
+GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
 #: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
 SAME = {"PYTHONHASHSEED": "0"}
@@ -50,17 +58,46 @@ class Outcome:
     isolation: dict[str, bool] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """The folders of one job: of the process that simulates, and of the one that has the learner's Python. `hide` must
+    be seen by neither: everybody's are in it."""
+
+    perform: pathlib.Path
+    play: pathlib.Path
+    hide: pathlib.Path
+
+    @property
+    def out(self) -> pathlib.Path:
+        """Captures, reports and facts."""
+        return self.perform / "out"
+
+    def write(self, sources: Mapping[str, str]) -> None:
+        """The learner's files, each where it is needed."""
+        for name, text in sources.items():
+            folder = self.play if name.endswith(".py") else self.perform
+            (folder / "learner" / name).write_text(text)
+
+
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[pathlib.Path]:
-    """A folder for one job, with what compiles quickly in it; gone at the end."""
+def scratch_folders() -> Iterator[Scratch]:
+    """Folders for one job, with what compiles quickly in them; gone at the end.
+
+    Raises:
+        WorkshopError: the place for them is not ours.
+    """
     owner = owner_for_root()
-    with tempfile.TemporaryDirectory(prefix="mrclab-workshop-") as name:
+    try:
+        base = make_private(pathlib.Path(tempfile.gettempdir()) / f"mrclab-workshop-{os.geteuid()}")
+    except FolderError as error:
+        raise WorkshopError(f"{error}; or choose another place with TMPDIR") from error
+    with tempfile.TemporaryDirectory(dir=base) as name:
         folder = pathlib.Path(name)
-        for part in ("tmp", "out", "learner"):
-            (folder / part).mkdir(mode=0o700)
-        shutil.copytree(_warm_cache(), folder / "cache")
-        (folder / "cache").chmod(0o700)
-        yield folder
+        for part in ("perform/tmp", "perform/out", "perform/learner", "play/tmp", "play/learner"):
+            (folder / part).mkdir(mode=0o700, parents=True)
+        shutil.copytree(_warm_cache(), folder / "perform" / "cache")
+        (folder / "perform" / "cache").chmod(0o700)
+        yield Scratch(folder / "perform", folder / "play", base)
         if owner is not None:
             give(folder, Owner(os.geteuid(), os.getegid()))
 
@@ -101,92 +138,172 @@ def _warm_cache() -> pathlib.Path:
     return folder
 
 
-def run(job: Job, scratch: pathlib.Path, allowed: Limits, hide: Sequence[pathlib.Path] = ()) -> Outcome:
-    """Runs a job whose files are in `scratch/learner`; leaves captures and reports in `scratch/out`.
+class _Process:
+    """A confined process of a job, from its beginning to its end."""
+
+    def __init__(self, order: Confinement, pipe: socket.socket | None) -> None:
+        self.scratch = pathlib.Path(order.scratch)
+        self._kept = b""
+        self._total = 0
+        self.ended = False  # by us
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mrc_control.workshop.confined"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=SAME | {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ} | QUIET,
+            start_new_session=True,
+            pass_fds=() if pipe is None else (pipe.fileno(),),
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(order.line().encode())
+            self._process.stdin.close()
+        self._stdout = self._process.stdout
+
+    @property
+    def output(self) -> str:
+        """The beginning of what it printed."""
+        return self._kept.decode(errors="replace")
+
+    def fileno(self) -> int:
+        """Of what it prints."""
+        return self._stdout.fileno()
+
+    def read(self) -> bool:
+        """Takes in what it printed; False when there will be no more.
+
+        Raises:
+            _Ended: that is too much.
+        """
+        data = os.read(self.fileno(), 1 << 16)
+        self._total += len(data)
+        self._kept += data[: KEPT_OUTPUT - len(self._kept)]
+        if self._total > MAX_OUTPUT:
+            raise _Ended(f"it printed more than {MAX_OUTPUT >> 20} MB")
+        return bool(data)
+
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def end(self) -> int:
+        """Ends it, with all that it started; its exit code."""
+        if not self.gone():
+            self.ended = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
+        self._stdout.close()
+        return code
+
+
+class _Ended(Exception):
+    """A process that took more than it may, and what."""
+
+
+def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path] = (), plays: bool = True) -> Outcome:
+    """Runs a job whose files are in the scratch folders; leaves captures and reports in `scratch.out`.
 
     Args:
-        hide: folders that the process must not see, beyond the workshop's own.
+        hide: folders that the processes must not see, beyond the scratch folders.
+        plays: there are classes of the learner's.
     """
-    (scratch / JOB).write_text(job.model_dump_json())
+    (scratch.perform / JOB).write_text(job.model_dump_json())
     owner = owner_for_root()
-    order = Confinement(
-        scratch=str(scratch),
-        hide=[str(each) for each in hide],
-        cpu_s=allowed.cpu_s,
-        memory_bytes=allowed.memory_mb << 20,
-        owner=owner,
-        trees=[] if owner is None else lifecycle.trees(),
-    )
+    folders = [scratch.perform, scratch.play] if plays else [scratch.perform]
+    pipes: Sequence[socket.socket | None] = socket.socketpair() if plays else [None]
     if owner is not None:
-        give(scratch, owner)
+        for folder in folders:
+            give(folder, owner)
     begin = time.monotonic()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mrc_control.workshop.confined"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=SAME | {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ} | QUIET,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
+    running: list[_Process] = []
+    reason = ""
     try:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(order.line().encode())
-            process.stdin.close()
-        output, reason = _attend(process, begin + allowed.wall_s, scratch)
+        for folder, pipe in zip(folders, pipes, strict=True):
+            order = Confinement(
+                scratch=str(folder),
+                hide=[str(each) for each in (scratch.hide, *hide)],
+                cpu_s=allowed.cpu_s,
+                memory_bytes=allowed.memory_mb << 20,
+                owner=owner,
+                trees=[] if owner is None else lifecycle.trees(),
+                plays=folder is scratch.play,
+                socket=-1 if pipe is None else pipe.fileno(),
+            )
+            running.append(_Process(order, pipe))
+            if pipe is not None:
+                pipe.close()  # so that each sees the other's end
+        _attend(running, begin + allowed.wall_s)
+    except _Ended as ended:
+        reason = str(ended)
+    except TimeoutError:
+        reason = f"it ran for {allowed.wall_s} s without an end, which is the limit; is there an endless loop?"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        codes = [process.end() for process in reversed(running)]
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
     spent = time.monotonic() - begin
     if owner is not None:
-        give(scratch, Owner(os.geteuid(), os.getegid()))
-    if reason == "wall":
-        reason = f"it ran for {allowed.wall_s} s without an end, which is the limit; is there an endless loop?"
-    elif not reason and code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, -signal.SIGXCPU, -signal.SIGKILL):
-        reason = f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
-    elif not reason and code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
-        reason = "it wrote a file of more than 512 MB"
-    facts = _read(scratch / "out" / FACTS)
+        for folder in folders:
+            give(folder, Owner(os.geteuid(), os.getegid()))
+    output = "".join(process.output for process in reversed(running))
+    for process, code in zip(reversed(running), codes, strict=True):
+        reason = reason or ("" if process.ended else _limit(code, allowed))
+    facts = _read(scratch.out / FACTS)
     if facts is None:
         facts = Facts()
         if not reason:
             last = next((each for each in reversed(output.splitlines()) if each.strip()), "")
-            reason = f"its process ended with code {code} before there were results" + (f": {last}" if last else "")
+            reason = f"its process ended with code {codes[-1]} before there were results" + (
+                f": {last}" if last else ""
+            )
     return Outcome(facts, reason, output, spent, facts.isolation)
 
 
-def _attend(process: subprocess.Popen[bytes], until: float, scratch: pathlib.Path) -> tuple[str, str]:
-    """Reads what is printed until the process ends or must be ended; returns its beginning, and why it was ended."""
-    assert process.stdout is not None
-    handle = process.stdout.fileno()
-    kept, total, looked = b"", 0, time.monotonic()
-    while True:
+def _limit(code: int, allowed: Limits) -> str:
+    """The limit by which a process ended, by its exit code; empty: none."""
+    if code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, -signal.SIGXCPU, -signal.SIGKILL):
+        return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
+    if code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
+        return "it wrote a file of more than 512 MB"
+    return ""
+
+
+def _attend(running: Sequence[_Process], until: float) -> None:
+    """Reads what is printed until the first process ends, and then a while for the others.
+
+    Raises:
+        TimeoutError: it does not, by `until` (`time.monotonic`).
+        _Ended: one of them takes more than it may.
+    """
+    first = running[0]
+    printing = list(running)
+    looked = time.monotonic()
+    over: float | None = None
+    while printing:
         now = time.monotonic()
         if now > until:
-            return kept.decode(errors="replace"), "wall"
+            raise TimeoutError
+        if over is None and first.gone():
+            over = now + GRACE_S
+        if over is not None and now > over:
+            return
         if now - looked > LOOK_S:
             looked = now
-            if _size(scratch) > MAX_SCRATCH_BYTES:
-                return kept.decode(errors="replace"), "it wrote more than 1 GB of files"
-        ready, _, _ = select.select([handle], [], [], min(LOOK_S, max(until - now, 0.0)))
-        if not ready:
-            if process.poll() is not None:
-                break
-            continue
-        data = os.read(handle, 1 << 16)
-        if not data:
-            break
-        total += len(data)
-        kept += data[: KEPT_OUTPUT - len(kept)]
-        if total > MAX_OUTPUT:
-            return kept.decode(errors="replace"), f"it printed more than {MAX_OUTPUT >> 20} MB"
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(max(until - time.monotonic(), 0.0))
-        return kept.decode(errors="replace"), ""
-    return kept.decode(errors="replace"), "wall"
+            for process in running:
+                if _size(process.scratch) > MAX_SCRATCH_BYTES:
+                    raise _Ended("it wrote more than 1 GB of files")
+        ready, _, _ = select.select(printing, [], [], min(LOOK_S / 5, max(until - now, 0.0)))
+        for process in ready:
+            if not process.read():
+                printing.remove(process)
+    while not all(process.gone() for process in running):
+        if time.monotonic() > min(until, over or time.monotonic() + GRACE_S):
+            return
+        time.sleep(0.01)
 
 
 def _size(folder: pathlib.Path) -> int:

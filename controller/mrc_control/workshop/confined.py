@@ -1,9 +1,11 @@
-"""The process that runs a learner's files: puts itself into namespaces, limits itself, and then performs the job.
+"""The processes that have a learner's files: each puts itself into namespaces, limits itself, and then does its part.
 
     python -m mrc_control.workshop.confined < ORDER
 
-The order is a line of JSON (`Confinement`). What cannot be done on this machine is left out; the facts tell what
-was done (`Facts.isolation`). The first process of the PID namespace stays ours; with it everything ends.
+The order is a line of JSON (`Confinement`). One process performs the job (`perform`). Where a lab names classes of the
+learner's, another one plays them (`player`), and they talk by a socket, which is all that they have in common. What
+cannot be done on this machine is left out; the facts tell what was done (`Facts.isolation`). The first process of the
+PID namespace stays ours; with it everything ends.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
@@ -26,7 +29,8 @@ SCRATCH = "/run/scratch"
 @dataclass(frozen=True)
 class Confinement:
     """`scratch`: the one folder that can be written to, with the job in it; `hide`: folders that must not be seen;
-    `cpu_s` and `memory_bytes`: what the job may take; `owner` and `trees` as in `namespaces.isolate`."""
+    `cpu_s` and `memory_bytes`: what the process may take; `owner` and `trees` as in `namespaces.isolate`; `plays`: it
+    has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1."""
 
     scratch: str
     hide: list[str] = field(default_factory=list)
@@ -34,6 +38,8 @@ class Confinement:
     memory_bytes: int = 3 << 30
     owner: Owner | None = None
     trees: list[str] = field(default_factory=list)
+    plays: bool = False
+    socket: int = -1
 
     def line(self) -> str:
         """As one line of JSON."""
@@ -78,13 +84,10 @@ def main() -> NoReturn:
     os.chdir(scratch)
     os.environ |= {"HOME": scratch, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{scratch}/cache"}
     os.environ["XDG_RUNTIME_DIR"] = f"{scratch}/tmp"
-    # Only now: what it imports starts threads, and is much.
-    from mrc_control.workshop import perform
-
     # Whatever threads are left, of ours or the learner's, nobody waits for them.
     code = 1
     try:
-        code = perform.main(pathlib.Path(scratch), isolation)
+        code = _part(order, pathlib.Path(scratch), isolation)
     except MemoryError:
         os.write(2, b"it took more memory than it may\n")
     except BaseException as error:  # noqa: BLE001 - the last word of a process that ends
@@ -93,6 +96,25 @@ def main() -> NoReturn:
     finally:
         sys.stdout.flush()
         os._exit(code)
+
+
+def _part(order: Confinement, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
+    """What this process is for. Imported only now: it starts threads, and is much."""
+    from mrc_control.workshop.wire import Wire
+
+    wire = None if order.socket < 0 else Wire(socket.socket(fileno=order.socket))
+    if order.plays and wire is not None:
+        with contextlib.suppress(OSError):
+            isolation["no processes"] = limits.forbid_processes()
+        from mrc_control.workshop import player
+
+        return player.main(wire, scratch, isolation)
+    if not isolation["namespaces"]:
+        with contextlib.suppress(OSError):
+            limits.keep_others_out()
+    from mrc_control.workshop import perform
+
+    return perform.main(scratch, isolation, wire)
 
 
 def _wait(child: int) -> NoReturn:

@@ -42,10 +42,8 @@ class Order(Model):
 
 
 class Job(Model):
-    """All runs of a check, in order. `learner`: the folder with the files that were edited; `out`: where facts go."""
+    """All runs of a check, in order. `edit`: the learner's files."""
 
-    learner: str
-    out: str
     edit: list[str]
     orders: list[Order]
 

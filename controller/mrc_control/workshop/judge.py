@@ -117,16 +117,17 @@ def check(
     except _Refused as refused:
         return Report(exercise.name, [refused.line])
     progress("running")
-    with confine.scratch_folder() as scratch:
-        for name, text in sources.items():
-            (scratch / "learner" / name).write_text(text)
-        job = Job(learner="learner", out="out", edit=exercise.content.edit, orders=orders)
-        outcome = confine.run(job, scratch, exercise.content.limits, [shipped("workshop"), *hide])
+    with confine.scratch_folders() as scratch:
+        scratch.write(sources)
+        job = Job(edit=exercise.content.edit, orders=orders)
+        plays = any(run.policies for run in exercise.content.runs)
+        hidden = [shipped("workshop"), exercise.folder, *hide]
+        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays)
         progress("judging")
-        lines, score = _judge(exercise, sources, orders, outcome, scratch / "out")
+        lines, score = _judge(exercise, sources, orders, outcome, scratch.out)
         report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation)
         if keep_in is not None:
-            files = keep.keep(report.document(), exercise, lines, scratch / "out", keep_in)
+            files = keep.keep(report.document(), exercise, lines, scratch.out, keep_in)
             report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation, files)
     return report
 
@@ -246,7 +247,9 @@ def _experiment(run: RunSpec, sources: dict[str, str]) -> tuple[dict[str, Any] |
             theirs = experiments.parse(Experiment, sources[run.experiment], run.experiment, experiments.EXAMPLE)
         except ExperimentError as error:
             raise _Refused(f"{run.experiment} is an experiment", str(error).splitlines()[0]) from error
-        document = {**theirs.model_dump(exclude_none=True), "transport": run.transport}
+        # What else is in it (another lab, classes from anywhere) is not the learner's to choose.
+        told = theirs.model_dump(exclude_none=True)
+        document |= {key: told[key] for key in ("title", "workload", "schedule", "expect") if key in told}
     else:
         assert run.workload is not None
         document["workload"] = run.workload.model_dump()

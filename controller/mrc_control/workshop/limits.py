@@ -27,11 +27,16 @@ MAX_PROCESSES = 256
 _libc = ctypes.CDLL(None, use_errno=True)
 
 #: Numbers of system calls by machine: audit architecture, clone, clone3, and those that nothing here needs once the
-#: program is compiled: fork, vfork, execve, execveat, ptrace, kill, tkill, unshare, setns, mount, umount2, bpf,
-#: io_uring_setup, userfaultfd, perf_event_open, keyctl, process_vm_writev.
+#: program is compiled: fork, vfork, execve, execveat, ptrace, unshare, setns, mount, umount2, bpf, io_uring_setup,
+#: userfaultfd, perf_event_open, keyctl; then those that reach other processes: kill, tkill, tgkill, rt_sigqueueinfo,
+#: rt_tgsigqueueinfo, pidfd_send_signal, process_vm_readv, process_vm_writev, pidfd_open, pidfd_getfd.
+_X86 = (57, 58, 59, 322, 101, 272, 308, 165, 166, 321, 425, 323, 298, 250)
+_X86 += (62, 200, 234, 129, 297, 424, 310, 311, 434, 438)
+_ARM = (221, 281, 117, 97, 268, 40, 39, 280, 425, 282, 241, 219)
+_ARM += (129, 130, 131, 138, 240, 424, 270, 271, 434, 438)
 _CALLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
-    "x86_64": (0xC000003E, 56, 435, (57, 58, 59, 322, 101, 62, 200, 272, 308, 165, 166, 321, 425, 323, 298, 250, 311)),
-    "aarch64": (0xC00000B7, 220, 435, (221, 281, 117, 129, 130, 97, 268, 40, 39, 280, 425, 282, 241, 219, 271)),
+    "x86_64": (0xC000003E, 56, 435, _X86),
+    "aarch64": (0xC00000B7, 220, 435, _ARM),
 }
 
 
@@ -65,6 +70,15 @@ def limit_processes() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
+
+
+def keep_others_out() -> None:
+    """Other processes of this user can neither trace this one nor open its memory.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "keeping others out")
 
 
 def make_read_only(writable: str) -> None:

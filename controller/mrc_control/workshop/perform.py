@@ -1,7 +1,7 @@
 """Performs a job inside a confined process: every run of it on the virtual clock, and writes down what was recorded.
 
-Nothing is judged here. P4 programs are compiled first; then the process may start no other, and only then a learner's
-Python is imported, by the labs that name it.
+Nothing is judged here. P4 programs are compiled first; then the process may start no other. A learner's Python is never
+in this process: what the labs name of it is played by another one (`standins`, `player`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-import random
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,6 +27,9 @@ from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.session.virtual import VirtualSession
 from mrc_control.workshop import inject, limits
 from mrc_control.workshop.job import FACTS, JOB, Facts, Job, Order, RunFacts
+from mrc_control.workshop.standins import Players
+from mrc_control.workshop.wire import Wire
+from mrc_host import policy
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.labfile import LabError, parse_lab
@@ -45,24 +47,37 @@ MAX_EVENTS = 2000
 LEARNER, OUT = "learner", "out"
 
 
-def main(scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
-    """Performs the job in a folder; 0 when the facts are written, whatever they are."""
+def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -> int:
+    """Performs the job in a folder; 0 when the facts are written, whatever they are.
+
+    Args:
+        wire: to the process that plays the learner's classes; None: the labs name none.
+    """
     job = Job.model_validate_json((scratch / JOB).read_text())
     learner, out = scratch / LEARNER, scratch / OUT
     problems = _compile(job, learner)
     with contextlib.suppress(OSError):
         isolation["no processes"] = limits.forbid_processes()
-    facts = Facts(
-        runs=[
-            _facts(order, "program", problems[order.program])
-            if order.program in problems
-            else _perform(order, learner, out, number)
-            for number, order in enumerate(job.orders)
-        ],
-        isolation=isolation,
-    )
+    players = None if wire is None else Players(wire, learner, job.edit)
+    if players is not None:
+        theirs = players.greeted()
+        isolation = {what: had and bool(theirs.get(what)) for what, had in isolation.items()}
+    with policy.supplied(_nobody if players is None else players):
+        facts = Facts(
+            runs=[
+                _facts(order, "program", problems[order.program])
+                if order.program in problems
+                else _perform(order, learner, out, number, players)
+                for number, order in enumerate(job.orders)
+            ],
+            isolation=isolation,
+        )
     write_whole(out / FACTS, facts.model_dump_json())
     return 0
+
+
+def _nobody(reference: str, kind: str) -> Callable[..., Any]:
+    raise ConfigError(f"policies.{kind}: {reference}: the exercise takes no classes")
 
 
 def _facts(order: Order, stage: str = "", problem: str = "", **more: Any) -> RunFacts:
@@ -84,11 +99,12 @@ def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
     return problems
 
 
-def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int) -> RunFacts:
+def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int, players: Players | None) -> RunFacts:
     folder = out / f"{number:02d}-{order.name}"
     folder.mkdir()
-    random.seed(order.seed)  # of a learner who takes Python's own generator
     try:
+        if players is not None:
+            players.begin(order.lab)
         topology = parse_lab(order.lab, order.name, learner)
         if order.inject is not None:
             return _inject(order, topology, folder)

@@ -1,0 +1,69 @@
+"""Messages between the process that simulates and the one that has a learner's Python: JSON behind its length.
+
+Neither unpickles anything of the other's. Who reads bounds what may come, for the other end may be hostile.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+MAX_MESSAGE = 16 << 20
+_LENGTH = struct.Struct("!I")
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_decode = json.JSONDecoder().decode
+
+
+class WireError(Exception):
+    """The other end is gone, or sent what is no message."""
+
+
+class Wire:
+    """One end of a connected stream socket."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._socket = ours
+        self._buffer = bytearray()
+
+    def send(self, message: list[Any]) -> None:
+        """Raises WireError if nobody is there."""
+        data = _encode(message).encode()
+        try:
+            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        except OSError as error:
+            raise WireError(f"the other end is gone: {error.strerror}") from None
+
+    def receive(self) -> list[Any]:
+        """The next message, waiting for it.
+
+        Raises:
+            WireError: there will be none, or it is none.
+        """
+        buffer = self._buffer
+        need = _LENGTH.size
+        length = -1
+        while True:
+            if length < 0 and len(buffer) >= need:
+                (length,) = _LENGTH.unpack_from(buffer)
+                if length > MAX_MESSAGE:
+                    raise WireError(f"a message of {length} bytes")
+                need += length
+            if len(buffer) >= need:
+                break
+            try:
+                data = self._socket.recv(1 << 18)
+            except OSError as error:
+                raise WireError(f"the other end is gone: {error.strerror}") from None
+            if not data:
+                raise WireError("the other end is gone")
+            buffer += data
+        try:
+            message = _decode(buffer[_LENGTH.size : need].decode())
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"no message: {type(error).__name__}") from None
+        del buffer[:need]
+        if not isinstance(message, list) or not message:
+            raise WireError("no message: no list")
+        return message
