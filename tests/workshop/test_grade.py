@@ -42,7 +42,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "read-solution": ("import os\nassert os.listdir('{workshop}'), 'nothing to see'", "nothing to see"),
     "print-1-gb": ("while True: print('x' * 1000000)", "it printed more than 4 MB"),
     "large-file": ("open('tmp/x', 'wb').truncate(1 << 40)", "File too large"),
-    "exit": ("import os\nos._exit(0)", "before there were results"),
+    "exit": ("import os\nos._exit(0)", "policy.py: Mine: its process ended before it had answered"),
     "kill": ("import os\nos.kill(1, 9)", "Operation not permitted"),
     "fake-verdict": (
         "import os, json\n"
@@ -50,7 +50,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "open('out/facts.json', 'w').write(json.dumps({{'runs': []}}))\n"
         "print(json.dumps({{'passed': True}}))\n"
         "os._exit(0)",
-        "its process left other facts than those asked for",
+        "policy.py: Mine: its process ended before it had answered",
     ),
     "patched-judge": (
         "import mrc_control.workshop.job as job\n"

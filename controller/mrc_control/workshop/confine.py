@@ -199,6 +199,12 @@ class _Process:
         return code
 
 
+def _needed(folder: pathlib.Path) -> bool:
+    """Whether Python or our own code is in a folder, so that nobody can do without it."""
+    ours = [sys.prefix, sys.base_prefix, *sys.path]
+    return any(pathlib.Path(each).absolute().is_relative_to(folder.absolute()) for each in ours if each)
+
+
 class _Ended(Exception):
     """A process that took more than it may, and what."""
 
@@ -224,7 +230,7 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
         for folder, pipe in zip(folders, pipes, strict=True):
             order = Confinement(
                 scratch=str(folder),
-                hide=[str(each) for each in (scratch.hide, *hide)],
+                hide=[str(each) for each in (scratch.hide, *hide) if not _needed(each)],
                 cpu_s=allowed.cpu_s,
                 memory_bytes=allowed.memory_mb << 20,
                 owner=owner,

@@ -18,7 +18,7 @@ import yaml
 
 from mrc_control.paths.clustermapper import Finding, Views
 from mrc_control.workshop.mirrors import INPUTS
-from mrc_control.workshop.wire import Wire, WireError
+from mrc_control.workshop.wire import Gone, Wire, WireError
 from mrc_host.policy import (
     KINDS,
     CcConfig,
@@ -102,9 +102,9 @@ class Players:
                 if not 0 < bits <= MAX_DRAWN_BITS:
                     raise PolicyError(f"{where}: draws {bits} random bits at a time")
                 self._wire.send([rng.getrandbits(bits)])
-        except WireError:
-            raise PolicyError(f"{where}: its process ended in the middle of the run, before it had answered") from None
-        except (TypeError, ValueError, IndexError) as error:
+        except Gone:
+            raise PolicyError(f"{where}: its process ended before it had answered, in the middle of the run") from None
+        except (WireError, TypeError, ValueError, IndexError) as error:
             raise PolicyError(f"{where}: its process answered with nonsense: {error}"[:MAX_TEXT]) from None
         if word == "ok":
             return rest

@@ -17,7 +17,11 @@ _decode = json.JSONDecoder().decode
 
 
 class WireError(Exception):
-    """The other end is gone, or sent what is no message."""
+    """The other end sent what is no message."""
+
+
+class Gone(WireError):
+    """There is no other end any more."""
 
 
 class Wire:
@@ -28,12 +32,12 @@ class Wire:
         self._buffer = bytearray()
 
     def send(self, message: list[Any]) -> None:
-        """Raises WireError if nobody is there."""
+        """Raises Gone if nobody is there."""
         data = _encode(message).encode()
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
         except OSError as error:
-            raise WireError(f"the other end is gone: {error.strerror}") from None
+            raise Gone(str(error.strerror)) from None
 
     def receive(self) -> list[Any]:
         """The next message, waiting for it.
@@ -55,9 +59,9 @@ class Wire:
             try:
                 data = self._socket.recv(1 << 18)
             except OSError as error:
-                raise WireError(f"the other end is gone: {error.strerror}") from None
+                raise Gone(str(error.strerror)) from None
             if not data:
-                raise WireError("the other end is gone")
+                raise Gone("it was closed")
             buffer += data
         try:
             message = _decode(buffer[_LENGTH.size : need].decode())
