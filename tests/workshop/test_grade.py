@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "read-others": ("print(open('{others}/polite/policy.py').read())", CLOSED),
     "read-solution": ("import os\nassert os.listdir('{workshop}'), 'nothing to see'", "nothing to see"),
     "print-1-gb": ("while True: print('x' * 1000000)", "it printed more than 4 MB"),
-    "large-file": ("open('tmp/x', 'wb').truncate(1 << 40)", "File too large"),
+    "large-file": ("open('x', 'wb').truncate(1 << 40)", "File too large"),
     "exit": ("import os\nos._exit(0)", "policy.py: Mine: its process ended before it had answered"),
     "kill": ("import os\nos.kill(1, 9)", "Operation not permitted"),
     "fake-verdict": (
@@ -164,3 +165,35 @@ def test_a_class_without_submissions(tmp_path: pathlib.Path) -> None:
         list(grade.find(tmp_path, None))
     with pytest.raises(WorkshopError, match="cannot be read"):
         list(grade.find(tmp_path / "nowhere", None))
+
+
+def test_what_holds_no_exercise_has_a_grade_and_a_reason(tmp_path: pathlib.Path) -> None:
+    """Nothing of these is run: files that are links or devices, folders that are links, and folders without any."""
+    place, output = tmp_path / "class", tmp_path / "grades.csv"
+    (tmp_path / "elsewhere" / "01-usid").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "01-usid" / "usid.p4").write_text("secret\n")
+    (place / "empty").mkdir(parents=True)
+    (place / "linked").symlink_to(tmp_path / "elsewhere")
+    (place / "inside").mkdir()
+    (place / "inside" / "01-usid").symlink_to(tmp_path / "elsewhere" / "01-usid")
+    for name, target in (("file", tmp_path / "elsewhere" / "01-usid" / "usid.p4"), ("device", "/dev/zero")):
+        (place / name / "01-usid").mkdir(parents=True)
+        (place / name / "01-usid" / "usid.p4").symlink_to(target)
+        (place / name / ".mrclab-exercise").symlink_to("/dev/zero")
+    (place / "pipe" / "01-usid").mkdir(parents=True)
+    os.mkfifo(place / "pipe" / "01-usid" / "usid.p4")
+    os.mkfifo(place / "pipe" / ".mrclab-exercise")
+    for _ in range(2):
+        made = {each.submission: each for each in grade.grade(place, output, jobs=1)}
+        assert made == {each.submission: each for each in grade.read(output)}
+        assert sorted(made) == ["device", "empty", "file", "inside", "linked", "pipe"]
+        assert not any(each.passed for each in made.values())
+        for name, reason in (
+            ("linked", "it is a link, and links are not followed"),
+            ("empty", "no folder of an exercise in it"),
+            ("inside", "no folder of an exercise in it"),
+            ("file", "usid.p4: is no plain file"),
+            ("device", "usid.p4: is no plain file"),
+            ("pipe", "usid.p4: is no plain file"),
+        ):
+            assert reason in made[name].reason, made[name]

@@ -29,6 +29,7 @@ from mrc_control.lab.namespaces import Owner, owner_for_root
 from mrc_control.workshop.confined import Confinement
 from mrc_control.workshop.exercise import Limits, WorkshopError
 from mrc_control.workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
+from mrc_topo.shipped import shipped
 from p4lite.folders import FolderError, make_private
 from p4lite.switch.native import build
 
@@ -42,6 +43,7 @@ GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
 #: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
 SAME = {"PYTHONHASHSEED": "0"}
+SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/dev", "/sys", "/run")
 #: gRPC has something to say about every fork, even one that the kernel refuses.
 QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 
@@ -86,20 +88,20 @@ def scratch_folders() -> Iterator[Scratch]:
     Raises:
         WorkshopError: the place for them is not ours.
     """
-    owner = owner_for_root()
     try:
         base = make_private(pathlib.Path(tempfile.gettempdir()) / f"mrclab-workshop-{os.geteuid()}")
     except FolderError as error:
         raise WorkshopError(f"{error}; or choose another place with TMPDIR") from error
-    with tempfile.TemporaryDirectory(dir=base) as name:
-        folder = pathlib.Path(name)
+    folder = pathlib.Path(tempfile.mkdtemp(dir=base))
+    try:
         for part in ("perform/tmp", "perform/out", "perform/learner", "play/tmp", "play/learner"):
             (folder / part).mkdir(mode=0o700, parents=True)
         shutil.copytree(_warm_cache(), folder / "perform" / "cache")
         (folder / "perform" / "cache").chmod(0o700)
         yield Scratch(folder / "perform", folder / "play", base)
-        if owner is not None:
-            give(folder, Owner(os.geteuid(), os.getegid()))
+    finally:
+        # rm(1) also takes away folders that are deeper than Python's calls or names may be.
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)
 
 
 def give(folder: pathlib.Path, owner: Owner) -> None:
@@ -199,10 +201,24 @@ class _Process:
         return code
 
 
-def _needed(folder: pathlib.Path) -> bool:
-    """Whether Python or our own code is in a folder, so that nobody can do without it."""
-    ours = [sys.prefix, sys.base_prefix, *sys.path]
-    return any(pathlib.Path(each).absolute().is_relative_to(folder.absolute()) for each in ours if each)
+def _private() -> list[pathlib.Path]:
+    """Where there may be what is no learner's business: the home, others' temporary files, a checkout with its past."""
+    checkout = shipped("workshop").parent
+    places = [pathlib.Path.home(), pathlib.Path(tempfile.gettempdir())]
+    return [*places, checkout] if (checkout / "pyproject.toml").is_file() else places
+
+
+def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
+    """What must be covered so that nothing is seen of these folders but what Python, our code and the system need."""
+    needed = [pathlib.Path(each).resolve() for each in (sys.prefix, sys.base_prefix, *sys.path, *SYSTEM) if each]
+    waiting = [folder.resolve() for folder in folders]
+    while waiting:
+        path = waiting.pop()
+        if not any(each.is_relative_to(path) for each in needed):
+            yield path
+        elif path not in needed:
+            with contextlib.suppress(OSError):
+                waiting += [each for each in path.iterdir() if not each.is_symlink()]
 
 
 class _Ended(Exception):
@@ -230,7 +246,9 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
         for folder, pipe in zip(folders, pipes, strict=True):
             order = Confinement(
                 scratch=str(folder),
-                hide=[str(each) for each in (scratch.hide, *hide) if not _needed(each)],
+                hide=[
+                    str(each) for each in _covered(scratch.hide, *hide, *(_private() if folder is scratch.play else ()))
+                ],
                 cpu_s=allowed.cpu_s,
                 memory_bytes=allowed.memory_mb << 20,
                 owner=owner,
@@ -313,11 +331,15 @@ def _attend(running: Sequence[_Process], until: float) -> None:
 
 
 def _size(folder: pathlib.Path) -> int:
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
+    """What is used of the disk; every entry counts for a block at least."""
+    total, waiting = 0, [str(folder)]
+    while waiting and total <= MAX_SCRATCH_BYTES:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
     return total
 
 

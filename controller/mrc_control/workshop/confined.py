@@ -28,7 +28,8 @@ SCRATCH = "/run/scratch"
 
 @dataclass(frozen=True)
 class Confinement:
-    """`scratch`: the one folder that can be written to, with the job in it; `hide`: folders that must not be seen;
+    """`scratch`: the one folder that can be written to, with the job or the learner's files in it (of who `plays`: what
+    is written to its `tmp` is in memory, and the rest cannot be); `hide`: files and folders that must not be seen;
     `cpu_s` and `memory_bytes`: what the process may take; `owner` and `trees` as in `namespaces.isolate`; `plays`: it
     has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1."""
 
@@ -74,15 +75,16 @@ def main() -> NoReturn:
         child = os.fork()
         if child:
             namespaces.reap(child)
-        isolation["read-only files"] = _close_files(scratch, order.hide)
+        isolation["read-only files"] = _close_files(order, scratch)
         with contextlib.suppress(OSError):
             limits.drop_rights()
             isolation["no rights"] = True
     limits.set_limits(order.cpu_s, order.memory_bytes)
     if isolation["namespaces"]:
         limits.limit_processes()
-    os.chdir(scratch)
-    os.environ |= {"HOME": scratch, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{scratch}/cache"}
+    home = f"{scratch}/tmp" if order.plays else scratch
+    os.chdir(home)
+    os.environ |= {"HOME": home, "TMPDIR": f"{scratch}/tmp", "MRCLAB_CACHE": f"{home}/cache"}
     os.environ["XDG_RUNTIME_DIR"] = f"{scratch}/tmp"
     # Whatever threads are left, of ours or the learner's, nobody waits for them.
     code = 1
@@ -123,12 +125,14 @@ def _wait(child: int) -> NoReturn:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _close_files(scratch: str, hide: list[str]) -> bool:
+def _close_files(order: Confinement, scratch: str) -> bool:
     try:
-        limits.make_read_only(scratch)
-        for folder in hide:
-            if os.path.isdir(folder):
-                limits.cover(folder)
+        if order.plays:
+            limits.make_notes(f"{scratch}/tmp")
+        limits.make_read_only(f"{scratch}/tmp" if order.plays else scratch)
+        for path in order.hide:
+            if os.path.exists(path):
+                limits.cover(path)
     except OSError as error:
         print(f"not isolated: {error}", file=sys.stderr, flush=True)
         return False

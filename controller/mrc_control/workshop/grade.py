@@ -7,6 +7,7 @@ seeds is not done again, so that a run that was interrupted goes on where it was
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -66,24 +67,40 @@ def find(folder: pathlib.Path, only: Exercise | None) -> Iterator[tuple[str, Exe
     known = {path.name: exercises.load(path) for path in exercises.known().values()}
     if only is not None:
         known = {only.name: only}
-    found = False
-    try:
-        names = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
-    except OSError as error:
-        raise WorkshopError(f"{folder}: cannot be read: {error.strerror}") from error
-    for name in names:
-        if name.startswith("."):
-            continue
-        for one, place in _of(folder / name, known, only):
-            found = True
-            yield name, one, place
+    found = names(folder)
     if not found:
         raise WorkshopError(f"{folder}: no submissions; each is a sub-folder with folders of exercises in it")
+    for name in found:
+        with contextlib.suppress(OSError):  # `_nothing` tells of it
+            for one, place in _of(folder / name, known, only):
+                yield name, one, place
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    """The submissions in a folder. Raises WorkshopError if it cannot be read."""
+    try:
+        return sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError as error:
+        raise WorkshopError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def _nothing(folder: pathlib.Path, name: str, only: Exercise | None) -> Grade:
+    """The row of a submission in which there is no exercise."""
+    place = folder / name
+    if place.is_symlink():
+        reason = "it is a link, and links are not followed; copy the folder itself to here"
+    elif not os.access(place, os.R_OK | os.X_OK):
+        reason = "the folder cannot be read; `chmod u+rx` it"
+    else:
+        reason = "no folder of an exercise in it: by its name, as 01-usid, or with the marker that `start` leaves"
+    return Grade(cell(name), "" if only is None else only.name, False, 0.0, 0, 0, None, reason, "", 0.0, "")
 
 
 def _of(
     place: pathlib.Path, known: dict[str, Exercise], only: Exercise | None
 ) -> Iterator[tuple[Exercise, pathlib.Path]]:
+    if place.is_symlink():
+        return
     mark = learner.exercise_of(place)
     if mark in known:
         yield known[mark], place
@@ -192,7 +209,9 @@ def grade(
     before = {(each.submission, each.exercise, each.digest): each for each in read(output)}
     tasks = [_Task(cell(name), one, place, _digest(one, place, seeds)) for name, one, place in find(folder, only)]
     keys = {(task.submission, task.exercise.name) for task in tasks}
-    done = [each for key, each in before.items() if key[:2] not in keys]
+    submitted = {name for name, _ in keys}
+    done = [each for key, each in before.items() if key[:2] not in keys and each.digest]
+    done += [_nothing(folder, name, only) for name in names(folder) if cell(name) not in submitted]
     waiting = []
     for task in tasks:
         known = before.get((task.submission, task.exercise.name, task.digest))

@@ -85,7 +85,7 @@ def make(
         WriteError: grades cannot be kept.
     """
     made = grading.grade(folder, grades, only=exercise, seeds=seeds, jobs=jobs, progress=progress)
-    here = {grading.cell(name) for name, _, _ in grading.find(folder, exercise)}
+    here = {grading.cell(name) for name in grading.names(folder)}
     return rank([each for each in made if each.exercise == exercise.name and each.submission in here])
 
 

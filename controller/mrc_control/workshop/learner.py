@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mrc_control.workshop import exercise as exercises
 from mrc_control.workshop.exercise import Exercise, WorkshopError
-from mrc_topo.document import Model
+from mrc_topo.document import DocumentError, Model, read_text
 from p4lite.files import write_whole
 
 MARKER = ".mrclab-exercise"
@@ -114,9 +114,11 @@ def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
 
 def exercise_of(folder: pathlib.Path) -> str | None:
     """The name of the exercise that a folder is of; None if it has no marker."""
+    marker = folder / MARKER
     try:
-        return (folder / MARKER).read_text()[:100].strip() or None
-    except (OSError, UnicodeDecodeError):
+        # A stranger's may be a link or a device.
+        return None if marker.is_symlink() else read_text(marker, MARKER)[:100].strip() or None
+    except (OSError, DocumentError):
         return None
 
 

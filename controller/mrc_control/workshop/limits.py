@@ -14,7 +14,7 @@ import struct
 SYS_MOUNT_SETATTR = 442  # the same on all architectures
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
-MS_NOSUID, MS_NODEV = 2, 4
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 38, 22, 4, 24
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
@@ -23,6 +23,8 @@ CLONE_THREAD = 0x00010000
 MAX_FILE_BYTES = 512 << 20
 MAX_OPEN_FILES = 1024
 MAX_PROCESSES = 256
+#: Of the folder that a learner's Python can write to: it is in memory, and goes with its process.
+MAX_NOTES_BYTES, MAX_NOTES = 64 << 20, 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -99,14 +101,29 @@ def _attributes(path: bytes, flags: int, set_: int, clear: int) -> None:
     _check(result, f"making {path.decode()} read-only")
 
 
-def cover(folder: str) -> None:
-    """An empty, read-only folder in the place of one that nothing in here may see.
+def cover(path: str) -> None:
+    """An empty, read-only folder, or no file, in the place of one that nothing in here may see.
 
     Raises:
         LimitError: the kernel refuses.
     """
-    result = _libc.mount(b"none", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV | 1), b"size=4k")
-    _check(result, f"covering {folder}")
+    if os.path.isdir(path):
+        flags, size = ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_RDONLY), b"size=4k"
+        result = _libc.mount(b"none", os.fsencode(path), b"tmpfs", flags, size)
+    else:
+        result = _libc.mount(b"/dev/null", os.fsencode(path), None, ctypes.c_ulong(MS_BIND), None)
+    _check(result, f"covering {path}")
+
+
+def make_notes(folder: str) -> None:
+    """A folder in memory, with little room, in the place of one.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    options = f"size={MAX_NOTES_BYTES},nr_inodes={MAX_NOTES},mode=0700".encode()
+    flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
+    _check(_libc.mount(b"none", os.fsencode(folder), b"tmpfs", flags, options), f"making room in {folder}")
 
 
 class _Header(ctypes.Structure):
