@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.workshop import exercise, inject, judge, keep, learner, trace, verify
+from mrc_control.workshop.drawn import Drawn
 from mrc_control.workshop.exercise import WorkshopError
+from mrc_control.workshop.job import Job
 from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.trace import Seen
 from mrc_topo.labfile import load_lab
@@ -212,3 +214,56 @@ def test_verbs_and_their_exit_codes(tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_the_template_is_an_exercise(folder: pathlib.Path) -> None:
     assert [trial.text() for trial in verify.trials(exercise.load(folder)) if not trial.holds] == []
+
+
+def test_of_a_learners_experiment_only_workload_schedule_and_expectation_count(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot name another lab, or classes from anywhere, which the simulation would import."""
+    one = exercise.find("10")
+    shutil.copytree(one.solution, tmp_path / "mine")
+    path = tmp_path / "mine" / "lossy.yaml"
+    path.write_text(path.read_text() + "policies: {ev: evil.py:Evil}\nswitch: bmv2\ntransport: roce\n")
+    jobs: list[Job] = []
+
+    def stopped(job: Job, *given: Any) -> Any:
+        jobs.append(job)
+        raise WorkshopError("enough")
+
+    monkeypatch.setattr(judge.confine, "run", stopped)
+    with pytest.raises(WorkshopError, match="enough"):
+        judge.check(one, tmp_path / "mine")
+    theirs = [each.experiment for each in jobs[0].orders if each.name.endswith("-lossy")]
+    assert len(theirs) == 4
+    for each in theirs:
+        assert each is not None
+        assert each["schedule"][0]["fail"] == "p0-t0.0--p0-t1.0"
+        assert not {"policies", "switch", "lab", "compiler", "clock"} & set(each)
+    assert [each["transport"] for each in theirs if each] == ["mrc", "roce"] * 2
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed: int) -> None:
+    lab = shipped("workshop") / "09-localisation" / "hidden.yaml"
+    topology = load_lab(str(lab))
+    steps = Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    assert steps == Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
+    assert [each["at"] for each in steps] == [0.5 + number / 2 for number in range(10)]
+    fails, restores = [each["fail"] for each in steps[::2]], [each["restore"] for each in steps[1::2]]
+    assert fails == restores
+    for name in fails:
+        topology.element(name)
+    assert not {"h0:0", "h1:0", "p0-t0.0"} & set(fails)
+    kinds = [
+        (":" in name and "host") or ("--" in name and "link") or ("-t1" in name and "t1") or "t0" for name in fails
+    ]
+    assert len(set(kinds[:4])) == 4
+
+
+def test_seeds_draw_other_failures() -> None:
+    topology = load_lab(str(shipped("workshop") / "09-localisation" / "hidden.yaml"))
+    drawn = {str(Drawn(count=2).steps(topology, ["h0", "h1"], seed)) for seed in range(20)}
+    assert len(drawn) > 15
+    path = shipped("workshop") / "10-loss-and-pfc" / "path.yaml"
+    with pytest.raises(ValueError, match="has no t1 that can be drawn"):
+        Drawn(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from mrc_control.workshop.player import Player
 from mrc_control.workshop.standins import Players
 from mrc_control.workshop.wire import Wire
 from mrc_host import policy
+from mrc_host.policy import EvInput, EvUniverse, NsccConfig, PolicyError, Rtt, Scoreboard
+from mrc_host.proto.config import EvConfig, EvMode
+from mrc_host.proto.limits import ConfigError
 from mrc_topo.labfile import parse_lab
 
 LAB: dict[str, Any] = {
@@ -148,3 +152,132 @@ def test_the_same_run_as_in_ones_own_process(names: dict[str, str], tmp_path: pa
     assert apart["progress"] == alone["progress"]
     assert apart == alone
     assert '"ASSUMED_BAD"' in json.dumps(alone["events"])
+
+
+# --- who does not play by the rules ----------------------------------------------------------------------------------
+
+
+class Crooked:
+    """The other end of a wire, which answers what it is told to."""
+
+    def __init__(self, *answers: object) -> None:
+        ours, self._theirs = socket.socketpair()
+        self.players = Players(Wire(ours), pathlib.Path("/learner"), ["mine.py"])
+        for each in answers:
+            data = each if isinstance(each, bytes) else json.dumps(each).encode()
+            self._theirs.sendall(len(data).to_bytes(4, "big") + data if not isinstance(each, bytes) else each)
+
+    def close(self) -> None:
+        self._theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"\xff" * 8, "a message of 4294967295 bytes"),
+        (b"\0\0\0\2hm", "no message: JSONDecodeError"),
+        (b"\0\0\0\2{}", "no message: no list"),
+        (["draw", 1 << 30], "draws 1073741824 random bits at a time"),
+        (["draw"], "answered with nonsense"),
+        (["policy", "x" * 9999], "x" * 4000),
+        (["something"], "nothing"),
+    ],
+    ids=["length", "json", "object", "draw", "short", "long", "word"],
+)
+def test_an_answer_that_is_none_ends_the_run(answer: object, told: str) -> None:
+    other = Crooked(answer)
+    with pytest.raises(PolicyError) as raised:
+        other.players.ask(["call"], "mine.py: Mine.choose", random.Random(1))
+    assert told in str(raised.value)
+    assert len(str(raised.value)) <= 4100
+    other.close()
+
+
+def test_who_is_gone_ends_the_run() -> None:
+    other = Crooked()
+    other.close()
+    with pytest.raises(PolicyError, match=r"mine.py: Mine.infer: its process ended before it had answered"):
+        other.players.ask(["call"], "mine.py: Mine.infer")
+
+
+@pytest.mark.parametrize("file", ["/learner/other.py", "/elsewhere/mine.py", "/learner/more/mine.py"])
+def test_classes_come_from_the_files_to_edit_only(file: str) -> None:
+    other = Crooked(["ok", 0])
+    with pytest.raises(ConfigError, match=r"is in none of the files to edit: mine\.py"):
+        other.players(f"{file}:Mine", "ev")
+    other.close()
+
+
+UNIVERSE = EvUniverse(EvConfig(mode=EvMode.EXPLICIT, values=((1, 2, 3), (4, 5, 6)), active=4), 2, random.Random(1))
+TOLD: dict[str, Any] = {
+    "state": "00" * 6,
+    "order": [[0, 1], [3, 4]],
+    "backup": [[2], [5]],
+    "ready": None,
+    "cursor": [0, 0],
+    "streak": [],
+    "losses": [],
+    "numbers": [3, 1, 2, 2],
+}
+
+
+@pytest.mark.parametrize(
+    ("result", "told", "says"),
+    [
+        (0, {"state": "04" + "00" * 5}, "left states that are not GOOD, SKIP, ASSUMED_BAD or DENIED"),
+        (0, {"state": "00"}, "left states"),
+        (0, {"order": [[0, 99], [3]]}, "left '99' where a number below 6 belongs"),
+        (0, {"order": [[0]]}, "where a set of EVs for each of 2 planes belongs"),
+        (0, {"cursor": ["a", 0]}, "left 'a' where a number"),
+        (0, {"cursor": [-1, 0]}, "left '-1' where a number"),
+        (0, {"streak": [[0, 1.5]]}, "left '1.5' where a number"),
+        (0, {"numbers": [1]}, "where 4 numbers belong"),
+        (0, {"moves": [[0, 0, 2, 5, 1]]}, "told of a change of EV 0 to 2, and left it in 0"),
+        (0, {"moves": [[0, 2, 0, 7, 1]]}, "told of a change of EV 0 from 2 to 0 that did not take place"),
+        (0, {"moves": [[0, 0, 2, 99, 1]]}, "that did not take place"),
+        (3, {}, "returned EV 3 of plane 1 for a packet on plane 0"),
+        (17, {}, "returned EV 17, which is not in the profile"),
+        (0, {"state": "03" + "00" * 5}, "returned EV 0, which is DENIED"),
+        ("0", {}, "returned '0', not the index of an EV"),
+        (0, "nothing", "Mine.choose: "),
+    ],
+)
+def test_evs_that_cannot_be_are_refused(result: object, told: object, says: str) -> None:
+    other = Crooked(["ok", 0], ["ok", 1, TOLD], ["ok", result, told])
+    seen: list[tuple[object, ...]] = []
+    evs = other.players("/learner/mine.py:Mine", "ev")(UNIVERSE, random.Random(1), lambda *each: seen.append(each))
+    with pytest.raises(PolicyError) as raised:
+        evs.choose(0)
+    assert says in str(raised.value)
+    assert seen == []
+    other.close()
+
+
+def test_changes_of_evs_that_took_place_are_told() -> None:
+    moves = [[0, 0, 1, 0, 0], [0, 1, 2, 5, 1]]
+    other = Crooked(["ok", 0], ["ok", 1, TOLD], ["ok", True, {"state": "02" + "00" * 5, "moves": moves}])
+    seen: list[tuple[object, ...]] = []
+    evs = other.players("/learner/mine.py:Mine", "ev")(UNIVERSE, random.Random(1), lambda *each: seen.append(each))
+    assert evs.apply(0, EvInput.LOSS) is True
+    assert [each[:3] for each in seen] == [(0, 0, 1), (0, 1, 2)]
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "told", [[float("nan"), 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ["9", 1, 1, 1, 1, 1], [1, 2], None]
+)
+def test_windows_that_cannot_be_are_refused(told: object) -> None:
+    other = Crooked(["ok", 0], ["ok", 1, [9000.0, 1e6, 1000, 0, 0, 1100]], ["ok", None, told])
+    window = other.players("/learner/mine.py:Mine", "congestion")(NsccConfig(), 1100)
+    with pytest.raises(PolicyError, match=r"mine.py: Mine.on_loss: "):
+        window.on_loss(5, 1100)
+    other.close()
+
+
+@pytest.mark.parametrize("lost", [[7], ["x"], [[]], 5])
+def test_losses_of_what_is_not_in_flight_are_refused(lost: object) -> None:
+    other = Crooked(["ok", 0], ["ok", 1, None], ["ok", lost, None])
+    detector = other.players("/learner/mine.py:Mine", "loss")(Scoreboard(0, 1000, 3), Rtt(), True, True)
+    with pytest.raises(PolicyError, match=r"mine.py: Mine.infer: named something lost that is not in flight"):
+        detector.infer([], None, 1000, 5)
+    other.close()

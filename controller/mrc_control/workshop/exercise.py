@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import ProfileSpec, Step, Workload, read
+from mrc_control.workshop.drawn import Drawn
 from mrc_control.workshop.kinds import catalogue
 from mrc_topo.document import NAME, Model, printable
 from mrc_topo.shipped import shipped
@@ -49,6 +50,7 @@ class RunSpec(Model):
     of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
     `capture`: whose switch ports are recorded, with `snaplen` bytes of each packet. `hidden`: only with hidden seeds,
     and not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and `expect` count.
+    `drawn`: failures beside those of `schedule`, which the seed draws.
     """
 
     name: Name
@@ -63,6 +65,7 @@ class RunSpec(Model):
     experiment: str | None = None
     profiles: list[ProfileSpec] = []
     schedule: list[Step] = []
+    drawn: Drawn | None = None
     expect: Expectation = Expectation()
     capture: Ports = "none"
     snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160
@@ -74,6 +77,8 @@ class RunSpec(Model):
             raise ValueError("a run has exactly one of workload, experiment and inject")
         if self.inject is not None and self.capture != "none":
             raise ValueError("a run with inject records every port; leave capture out")
+        if self.drawn is not None and self.workload is None:
+            raise ValueError("drawn failures need a workload of the exercise's own")
         return self
 
 

@@ -14,7 +14,7 @@ import yaml
 from mrc_control.runs import experiment as experiments
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.workshop import confine, keep
-from mrc_control.workshop.exercise import CheckSpec, Exercise, RunSpec, WorkshopError
+from mrc_control.workshop.exercise import FILE, CheckSpec, Exercise, RunSpec, WorkshopError
 from mrc_control.workshop.job import Job, Order, Run
 from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.kinds.registry import Finding
@@ -23,6 +23,7 @@ from mrc_topo.document import DocumentError, read_text
 from mrc_topo.labfile import LabError, lab_path, parse_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
+from mrc_topo.topology import Topology
 
 
 class SubmissionError(WorkshopError):
@@ -173,7 +174,10 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
     orders = []
     for number, (run, seed, hidden) in enumerate(wanted):
         lab = _lab(exercise, run, sources, seed)
-        experiment, transport = _experiment(run, sources)
+        try:
+            experiment, transport = _experiment(run, sources, lab)
+        except ValueError as error:
+            raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
         orders.append(
             Order(
                 name=run.name,
@@ -230,8 +234,8 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
     return document
 
 
-def _experiment(run: RunSpec, sources: dict[str, str]) -> tuple[dict[str, Any] | None, str]:
-    """The experiment that a run is, and its transport; the learner's own where the exercise says so."""
+def _experiment(run: RunSpec, sources: dict[str, str], lab: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The experiment that a run on a lab is, and its transport; the learner's own where the exercise says so."""
     if run.inject is not None:
         return None, run.transport
     document: dict[str, Any] = {
@@ -253,6 +257,10 @@ def _experiment(run: RunSpec, sources: dict[str, str]) -> tuple[dict[str, Any] |
     else:
         assert run.workload is not None
         document["workload"] = run.workload.model_dump()
+    if run.drawn is not None and run.workload is not None:
+        topology = Topology(Lab.model_validate(lab))
+        document["schedule"] += run.drawn.steps(topology, run.workload.hosts, int(lab["seed"]))
+        document["schedule"].sort(key=lambda step: float(step["at"]))
     Experiment.model_validate(document)
     return document, str(document["transport"])
 
