@@ -272,6 +272,17 @@ def test_a_policy_says_which_planes_carry_data(policy: type | None, ports: tuple
     assert s.counters.lost_port_down > 0
 
 
+def test_a_policy_holds_for_a_profile_that_is_chosen_later() -> None:
+    policy = guarded(OnlyOurs, "ev")
+    core = story(policies=Policies(ev=policy)).connection.source.core
+    qp = core.create_qp(core.create_cq())
+    before = qp.evs
+    core.set_profiles(qp, ev=EvConfig(count=64, active=8))
+    assert qp.evs is not before
+    assert len(qp.evs.universe.values) == 64
+    assert type(qp.evs) is policy
+
+
 def test_port_status_is_repeated_until_answered() -> None:
     s = story(2)
     s.bench.post(s.connection, MTU)

@@ -165,7 +165,7 @@ class QueuePair:
 
     def take_universe(self, universe: EvUniverse, ev_config: EvConfig) -> None:
         """Use another EV profile, before there is a peer."""
-        self.association.evs = EvSet(universe, self.context.rng, self._on_ev)
+        self.association.evs = (self.context.config.policies.ev or EvSet)(universe, self.context.rng, self._on_ev)
         self.association.ev_config = ev_config
 
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
