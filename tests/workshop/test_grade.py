@@ -39,6 +39,11 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 5)", "unreachable"),
     "write-home": ("open('{home}/touched', 'w')", CLOSED),
     "delete": ("import shutil\nshutil.rmtree('{home}')", CLOSED),
+    "read-home": ("raise RuntimeError(open('{home}/precious').read())", CLOSED[1:]),
+    "fill-disk": (
+        "with open('x', 'wb') as file:\n    while True: file.write(bytes(1 << 20))",
+        "No space left on device",
+    ),
     "read-others": ("print(open('{others}/polite/policy.py').read())", CLOSED),
     "read-solution": ("import os\nassert os.listdir('{workshop}'), 'nothing to see'", "nothing to see"),
     "print-1-gb": ("while True: print('x' * 1000000)", "it printed more than 4 MB"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import pwd
 import select
 import shutil
 import signal
@@ -203,8 +204,10 @@ class _Process:
 
 def _private() -> list[pathlib.Path]:
     """Where there may be what is no learner's business: the home, others' temporary files, a checkout with its past."""
+    places = [pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
+    with contextlib.suppress(KeyError):
+        places.append(pathlib.Path(pwd.getpwuid(os.geteuid()).pw_dir))
     checkout = shipped("workshop").parent
-    places = [pathlib.Path.home(), pathlib.Path(tempfile.gettempdir())]
     return [*places, checkout] if (checkout / "pyproject.toml").is_file() else places
 
 
