@@ -263,6 +263,18 @@ def test_changes_of_evs_that_took_place_are_told() -> None:
     other.close()
 
 
+def test_the_cause_of_a_change_is_what_took_place() -> None:
+    """Not what a policy says it was: a mark that it calls a loss, or a turn that it calls an answered probe."""
+    bad, good = {"state": "02" + "00" * 5, "moves": [[0, 0, 2, 5, 1]]}, {"state": "00" * 6, "moves": [[0, 2, 0, 7, 1]]}
+    other = Crooked(["ok", 0], ["ok", 1, TOLD], ["ok", True, bad], ["ok", 0, good])
+    seen: list[tuple[object, ...]] = []
+    evs = other.players("/learner/mine.py:Mine", "ev")(UNIVERSE, random.Random(1), lambda *each: seen.append(each))
+    evs.apply(0, EvInput.SKIP_ONCE)
+    evs.choose(0)
+    assert [each[3] for each in seen] == [EvInput.SKIP_ONCE, EvInput.TURN]
+    other.close()
+
+
 @pytest.mark.parametrize(
     "told", [[float("nan"), 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ["9", 1, 1, 1, 1, 1], [1, 2], None]
 )

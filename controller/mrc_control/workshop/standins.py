@@ -40,6 +40,8 @@ MAX_DRAWN_BITS = 4096
 MAX_TEXT = 4000
 #: Of a profile: what a policy can see of it. Values and fields are told as the EVs that they make.
 SETTINGS = ("fmt", "count", "active", "resolver", "values", "fields", "format_widths", "mode")
+#: What an answer to a probe can be the cause of.
+ANSWERED = (EvInput.REVIVED, EvInput.REVIVED_SKIP, EvInput.ALWAYS_SKIP)
 Observer = Callable[[int, int, int, EvInput, int], None]
 
 
@@ -181,14 +183,18 @@ class Evs(EvSet):
         self._number, told = players.ask(message, f"{where}.__init__", rng)
         self._take("__init__", told)
 
-    def _call(self, method: str, *given: Any) -> Any:
+    def _call(self, method: str, *given: Any, causes: Sequence[EvInput] = ()) -> Any:
         message = ["call", self._number, method, given, self.cursor]
         result, told = self._players.ask(message, f"{self._where}.{method}", self._rng)
-        self._take(method, told)
+        self._take(method, told, causes)
         return result
 
-    def _take(self, method: str, told: Any) -> None:
-        """Takes over what changed there, and tells the observer of the changes of states."""
+    def _take(self, method: str, told: Any, causes: Sequence[EvInput] = ()) -> None:
+        """Takes over what changed there, and tells the observer of the changes of states.
+
+        Args:
+            causes: what can have been the cause; of another one that is told, the first is the true one.
+        """
         count, planes = len(self.universe.values), len(self.universe.by_plane)
         before = bytes(self.state)
         try:
@@ -217,23 +223,24 @@ class Evs(EvSet):
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as error:
             raise PolicyError(f"{self._where}.{method}: {error}"[:MAX_TEXT]) from None
         for ev, old, new, item, losses in moves:
-            self.observer(ev, old, new, INPUTS[item], losses)
+            cause = INPUTS[item]
+            self.observer(ev, old, new, causes[0] if causes and cause not in causes else cause, losses)
 
     def choose(self, plane: int, avoid: int = -1) -> int:
         """See `EvSet`."""
-        ev = self._call("choose", plane, avoid)
+        ev = self._call("choose", plane, avoid, causes=(EvInput.TURN,))
         _checked("ev", "choose", self._where, self, (plane, avoid), ev)
         return int(ev)
 
     def apply(self, ev: int, item: EvInput) -> bool:
         """See `EvSet`."""
-        changed = self._call("apply", ev, INPUTS.index(item))
+        changed = self._call("apply", ev, INPUTS.index(item), causes=(item,))
         _checked("ev", "apply", self._where, self, (), changed)
         return bool(changed)
 
     def probe_answered(self, ev: int, mark: int) -> bool:
         """See `EvSet`."""
-        changed = self._call("probe_answered", ev, mark)
+        changed = self._call("probe_answered", ev, mark, causes=ANSWERED)
         _checked("ev", "probe_answered", self._where, self, (), changed)
         return bool(changed)
 

@@ -171,9 +171,9 @@ def _dead_path(params: DeadPath, run: Run) -> Finding:
         and each.delivered is None
         and each.ev in crossing[_pair(each.seen)[:32]]
     ]
-    congested = _given_up_for_congestion(run, crossing)
-    if congested is not None:
-        return congested
+    wrong = _given_up_for_congestion(run, crossing) or _back_without_a_probe(run, crossing)
+    if wrong is not None:
+        return wrong
     if len(late) > params.at_most:
         one = late[0]
         mistake = (
@@ -236,6 +236,21 @@ def _given_up_for_congestion(run: Run, crossing: defaultdict[bytes, set[int]]) -
                 )
                 evidence = tuple(_ev_events(run, crossing))
                 return Finding(False, "an EV given up for congestion", mistake, evidence, (), run)
+    return None
+
+
+def _back_without_a_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
+    causes = (EvInput.REVIVED.value, EvInput.REVIVED_SKIP.value, EvInput.ALLOW.value)
+    for host, events in sorted(run.facts.events.items()):
+        for event in events:
+            back = event.get("old") == "ASSUMED_BAD" and event.get("new") in ("GOOD", "SKIP")
+            if event.get("kind") == "ev" and back and event.get("cause") not in causes:
+                mistake = (
+                    f"{host} used EV {int(event['ev']):08x} again without an answered probe ('{event['cause']}'): to "
+                    "try a path with data loses the data; probes cost nothing"
+                )
+                evidence = tuple(_ev_events(run, crossing))
+                return Finding(False, "an EV back without a probe", mistake, evidence, (), run)
     return None
 
 
