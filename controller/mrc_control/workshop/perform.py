@@ -112,6 +112,8 @@ def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int
     except (ProgramError, P4RuntimeError) as error:
         return _facts(order, "program", _shown(error, learner))
     except (LabError, ExperimentError, ValidationError) as error:
+        if isinstance(error.__cause__, ConfigError):  # a class that cannot be loaded
+            return _facts(order, "python", _shown(error.__cause__, learner))
         return _facts(order, "lab", _shown(error, learner))
     except (HostError, UnsettledError) as error:
         return _facts(order, "run", str(error))
