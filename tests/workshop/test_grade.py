@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -202,3 +203,33 @@ def test_what_holds_no_exercise_has_a_grade_and_a_reason(tmp_path: pathlib.Path)
             ("pipe", "usid.p4: is no plain file"),
         ):
             assert reason in made[name].reason, made[name]
+
+
+@needs_namespaces
+def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "policy.py").write_text(POLITE + "print('hello')\n")
+    check = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from mrc_control import cli; cli.main()",
+        "workshop",
+        "check",
+        str(one.folder),
+    ]
+    # The owner of a user namespace may forbid those below it.
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", script, "sh", *check, str(tmp_path / "mine"), "--json"],
+        env={**os.environ, "MRCLAB_WORKSHOP": str(tmp_path / "progress.json")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["passed"]) == (0, True), report
+    assert report["isolation"] == {
+        "namespaces": False, "read-only files": False, "no rights": False, "no processes": True
+    }  # fmt: skip
+    assert set(report["output"].splitlines()) == {"hello"}

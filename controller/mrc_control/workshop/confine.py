@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from mrc_control.lab import lifecycle
 from mrc_control.lab.namespaces import Owner, owner_for_root
-from mrc_control.workshop.confined import Confinement
+from mrc_control.workshop.confined import NOT_ISOLATED, Confinement
 from mrc_control.workshop.exercise import Limits, WorkshopError
 from mrc_control.workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
 from mrc_topo.shipped import shipped
@@ -276,7 +276,9 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
     if owner is not None:
         for folder in folders:
             give(folder, Owner(os.geteuid(), os.getegid()))
-    output = "".join(process.output for process in reversed(running))
+    # `isolation` says it, too; the learner can do nothing about it.
+    told = "".join(process.output for process in reversed(running)).splitlines(keepends=True)
+    output = "".join(each for each in told if not each.startswith(NOT_ISOLATED))
     for process, code in zip(reversed(running), codes, strict=True):
         reason = reason or ("" if process.ended else _limit(code, allowed))
     facts = _read(scratch.out / FACTS)

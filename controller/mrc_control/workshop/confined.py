@@ -24,6 +24,7 @@ from mrc_control.lab.namespaces import NamespaceError, Owner
 from mrc_control.workshop import limits
 
 SCRATCH = "/run/scratch"
+NOT_ISOLATED = "not isolated: "
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def main() -> NoReturn:
         namespaces.isolate(order.owner, {SCRATCH: order.scratch}, order.trees)
         isolation["namespaces"], scratch = True, SCRATCH
     except (NamespaceError, OSError) as error:
-        print(f"not isolated: {error}", file=sys.stderr, flush=True)
+        print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
     child = os.fork()
     if child:
         _wait(child)
@@ -134,7 +135,7 @@ def _close_files(order: Confinement, scratch: str) -> bool:
             if os.path.exists(path):
                 limits.cover(path)
     except OSError as error:
-        print(f"not isolated: {error}", file=sys.stderr, flush=True)
+        print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
         return False
     return True
 
