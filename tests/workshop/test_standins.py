@@ -25,7 +25,7 @@ from mrc_control.workshop.player import Player
 from mrc_control.workshop.standins import Players
 from mrc_control.workshop.wire import Wire
 from mrc_host import policy
-from mrc_host.policy import EvInput, EvUniverse, NsccConfig, PolicyError, Rtt, Scoreboard
+from mrc_host.policy import EvInput, EvSet, EvUniverse, NsccConfig, PolicyError, Rtt, Scoreboard
 from mrc_host.proto.config import EvConfig, EvMode
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.labfile import parse_lab
@@ -152,6 +152,61 @@ def test_the_same_run_as_in_ones_own_process(names: dict[str, str], tmp_path: pa
     assert apart["progress"] == alone["progress"]
     assert apart == alone
     assert '"ASSUMED_BAD"' in json.dumps(alone["events"])
+
+
+def shape(evs: EvSet) -> object:
+    return (
+        [list(each) for each in (*evs.order, *evs.backup, *evs.ready)],
+        list(evs.state),
+        list(evs.cursor),
+        list(evs.streak.items()),
+        list(evs.losses.items()),
+        (evs.usable, evs.floor, evs.probes_to_revive, evs.target),
+        list(evs.universe.values),
+    )
+
+
+@pytest.mark.parametrize("name", ["Same", "Turns"])
+def test_evs_are_the_same_whatever_happens_to_them(name: str, tmp_path: pathlib.Path) -> None:
+    """All that an endpoint does to them, in any order: here and there the same results, states, order and events."""
+    (tmp_path / "mine.py").write_text(MINE.replace("SEED", "1"))
+    here = policy.load(f"{tmp_path}/mine.py:{name}", "ev")
+    with played(tmp_path, yaml.safe_dump(LAB)):
+        there = policy.load(f"{tmp_path}/mine.py:{name}", "ev")
+        for seed in range(25):
+            rng = random.Random(seed)
+            config = EvConfig(mode=EvMode.AUTO, count=16, active=8, ev_min_active=3, rescan_rounds=2)
+            both, told = [], ([], [])
+            for make, events in zip((here, there), told, strict=True):
+                universe = EvUniverse(config, 2, random.Random(7))
+                both.append(make(universe, random.Random(seed), lambda *each, events=events: events.append(each)))
+            for step in range(60):
+                ev, plane = rng.randrange(16), rng.randrange(2)
+                what = rng.choice(["choose"] * 4 + ["apply"] * 6 + ["probe", "usable", "reset", "retune", "fast"])
+                item, mark = rng.choice(list(EvInput)), rng.randrange(4)
+                mask, value, avoid = rng.randrange(4), 1000 * seed + step, rng.choice((-1, ev))
+                outcome = []
+                for evs in both:
+                    result: object = None
+                    if what == "choose":
+                        result = evs.choose(plane, avoid)
+                    elif what == "apply":
+                        result = evs.apply(ev, item)
+                    elif what == "probe":
+                        result = evs.probe_answered(ev, mark)
+                    elif what == "usable":
+                        evs.set_usable(evs.usable_planes(3, mask))
+                    elif what == "reset":
+                        evs.universe.replace(evs.universe.values[ev], value)
+                        evs.reset(ev)
+                    elif what == "retune":
+                        evs.retune(EvConfig(ev_min_active=1 + mark, probes_to_revive=1 + mask))
+                    elif evs.ready[plane]:  # what a requestor does without asking
+                        evs.cursor[plane] = min(evs.cursor[plane], len(evs.order[plane]) - 1) + 1
+                    outcome.append((result, shape(evs)))
+                assert outcome[0] == outcome[1], (seed, step, what)
+            assert told[0] == told[1]
+            assert len(told[0]) > 3
 
 
 # --- who does not play by the rules ----------------------------------------------------------------------------------

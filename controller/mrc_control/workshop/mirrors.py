@@ -88,16 +88,15 @@ class EvMirror:
         policy.cursor[:] = state
         self._last["cursor"] = list(state)
         if method == "apply":
-            result = policy.apply(given[0], INPUTS[given[1]])
+            given = [given[0], INPUTS[given[1]]]
         elif method == "retune":
-            result = policy.retune(EvConfig(mode=EvMode.EXPLICIT, values=[[0]], **given[0]))
+            given = [EvConfig(mode=EvMode.EXPLICIT, values=[[0]], **given[0])]
         elif method == "reset":
             ev, value = given
             if policy.universe.values[ev] != value:
                 policy.universe.replace(policy.universe.values[ev], value)
-            result = policy.reset(ev)
-        else:
-            result = getattr(policy, method)(*given)
+            given = [ev]
+        result = getattr(policy, method)(*given)
         return result, self.told()
 
     def told(self) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Players:
         (number,) = self.ask(["load", kind, path.name, name], where)
         if kind == "localiser":
             return lambda: Finder(self, number, where)
-        make = {"congestion": Window, "ev": Evs, "loss": Detector}[kind]
+        kinds: dict[str, Callable[..., Any]] = {"congestion": Window, "ev": Evs, "loss": Detector}
+        make = kinds[kind]
         return lambda *given: make(self, number, where, *given)
 
     def ask(self, message: list[Any], where: str, rng: random.Random | None = None) -> list[Any]:
