@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,16 @@ def test_folders_of_a_learner(folder: pathlib.Path, tmp_path: pathlib.Path) -> N
     (tmp_path / "state.json").write_text("[1]")
     with pytest.raises(WorkshopError, match="cannot be read"):
         learner.Progress(tmp_path / "state.json")
+
+
+@pytest.mark.parametrize("number", exercise.known())
+def test_links_of_the_readme_lead_somewhere_from_the_learners_folder(number: int, tmp_path: pathlib.Path) -> None:
+    one = exercise.find(str(number))
+    learner.lay_out(one, tmp_path / "a" / "mine", one.starter)
+    text = (tmp_path / "a" / "mine" / "README.md").read_text()
+    links = re.findall(r"\]\(([^)#\s]+)", text)
+    assert links
+    assert [link for link in links if not (tmp_path / "a" / "mine" / link).exists()] == []
 
 
 def test_every_kind_says_what_it_is() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -20,6 +21,8 @@ from mrc_topo.document import DocumentError, Model, read_text
 from p4lite.files import write_whole
 
 MARKER = ".mrclab-exercise"
+#: A link that leads out of an exercise's folder.
+RELATIVE = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
 
 class Standing(Model):
@@ -86,12 +89,25 @@ def lay_out(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, read
         for name in names:
             shutil.copyfile(source / name, folder / name)
         if readme:
-            shutil.copyfile(exercise.folder / exercises.README, folder / exercises.README)
+            (folder / exercises.README).write_text(_readme(exercise, folder))
             names.append(exercises.README)
         (folder / MARKER).write_text(f"{exercise.name}\n")
     except OSError as error:
         raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
     return names
+
+
+def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
+    """Its README, whose links to what is here lead there from a learner's folder, too."""
+
+    def led(found: re.Match[str]) -> str:
+        path, mark, place = found.group(1).partition("#")
+        target = exercise.folder / path
+        if not target.exists():
+            return found.group()
+        return f"]({os.path.relpath(target.resolve(), folder.resolve())}{mark}{place})"
+
+    return RELATIVE.sub(led, (exercise.folder / exercises.README).read_text(encoding="utf-8"))
 
 
 def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
