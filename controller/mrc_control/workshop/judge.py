@@ -259,7 +259,8 @@ def _experiment(run: RunSpec, sources: dict[str, str], lab: dict[str, Any]) -> t
         document["workload"] = run.workload.model_dump()
     if run.drawn is not None and run.workload is not None:
         topology = Topology(Lab.model_validate(lab))
-        document["schedule"] += run.drawn.steps(topology, run.workload.hosts, int(lab["seed"]))
+        hosts = run.workload.hosts or [host.name for host in topology.hosts]
+        document["schedule"] += run.drawn.steps(topology, hosts, int(lab["seed"]))
         document["schedule"].sort(key=lambda step: float(step["at"]))
     Experiment.model_validate(document)
     return document, str(document["transport"])

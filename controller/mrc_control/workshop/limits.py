@@ -32,9 +32,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 #: program is compiled: fork, vfork, execve, execveat, ptrace, unshare, setns, mount, umount2, bpf, io_uring_setup,
 #: userfaultfd, perf_event_open, keyctl; then those that reach other processes: kill, tkill, tgkill, rt_sigqueueinfo,
 #: rt_tgsigqueueinfo, pidfd_send_signal, process_vm_readv, process_vm_writev, pidfd_open, pidfd_getfd.
-_X86 = (57, 58, 59, 322, 101, 272, 308, 165, 166, 321, 425, 323, 298, 250)
+_X86: tuple[int, ...] = (57, 58, 59, 322, 101, 272, 308, 165, 166, 321, 425, 323, 298, 250)
 _X86 += (62, 200, 234, 129, 297, 424, 310, 311, 434, 438)
-_ARM = (221, 281, 117, 97, 268, 40, 39, 280, 425, 282, 241, 219)
+_ARM: tuple[int, ...] = (221, 281, 117, 97, 268, 40, 39, 280, 425, 282, 241, 219)
 _ARM += (129, 130, 131, 138, 240, 424, 270, 271, 434, 438)
 _CALLS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "x86_64": (0xC000003E, 56, 435, _X86),
