@@ -92,7 +92,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"p4lite switch( -i .*)?", "serves until it is ended; -i needs root", "tests/switch/test_switch_cli.py"),
     (r"tshark .*", "needs a capture", "tests/hosts/tools/test_tools.py"),
     (r"python3 -m http\.server .*", "serves until it is ended", ""),
-    (r"vagrant .*", "needs a machine that runs virtual machines", ""),
+    (r"(MRCLAB_VM_WEB=\d+ )?vagrant .*", "needs a machine that runs virtual machines", ""),
 ]
 
 MINE = ROOT / "topologies/labs/tiny.yaml"
@@ -216,7 +216,7 @@ def test_something_runs_and_every_reason_is_needed() -> None:
 
 
 def test_variables_of_the_documentation_exist() -> None:
-    sources = [ROOT / "Makefile", ROOT / "tests/conftest.py"]
+    sources = [ROOT / "Makefile", ROOT / "Vagrantfile", ROOT / "tests/conftest.py"]
     for folder in ("p4", "topologies", "controller", "hosts", "tests", "vagrant", "benchmarks"):
         sources += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".sh", ".c")]
     known = set(re.findall(r"(?:MRCLAB|P4LITE|SOAK)_[A-Z0-9_]+", "".join(path.read_text() for path in sources)))
