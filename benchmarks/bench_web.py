@@ -150,7 +150,7 @@ def lab_cost() -> None:
 
 
 def busy_state(number: int, layout: Any) -> State:
-    """A state in which every link, switch and host differs from the one before; another switch is off."""
+    """A state in which every link, switch and host differs from the one before; each second another switch is off."""
     load = [(number * 37 + at * 11) % 100 for at in range(len(layout["links"]))]
     planes = range(layout["planes"])
     return {
@@ -173,7 +173,7 @@ def busy_state(number: int, layout: Any) -> State:
         ],
         "switches": [
             {
-                "state": "stopped" if number % len(layout["switches"]) == at else "running",
+                "state": "stopped" if number // 10 % len(layout["switches"]) == at else "running",
                 "queue_bytes": (number * 977 + at * 100) % 90_000,
                 "marked": number // 3,
                 "trimmed": number // 9,
@@ -195,7 +195,7 @@ def busy_state(number: int, layout: Any) -> State:
         "goodput_bps": 10**8 + number * 10_000,
         "broken": [],
         "denied": [],
-        "found": {layout["links"][number % len(layout["links"])]["name"]: "dead"},
+        "found": {layout["links"][number // 10 % len(layout["links"])]["name"]: "dead"},
         "captures": [],
         "job": None,
         "fidelity": {"valid": True, "reasons": []},
