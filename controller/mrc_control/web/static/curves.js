@@ -67,7 +67,7 @@ export class Curves {
       ],
       axes: [
         { ...axis, values: (plot, ticks) => ticks.map((each) => `${each} s`) },
-        { ...axis, size: 72, values: (plot, ticks) => ticks.map((each) => rate(each)) },
+        { ...axis, size: 84, values: (plot, ticks) => ticks.map((each) => rate(each)) },
       ],
       hooks: { draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.tell(plot)] },
     }, this.data(), this.container);

@@ -54,8 +54,8 @@ export class ElementPanel {
     if (!kind) {
       this.place.replaceChildren(
         el("h2", {}, "Nothing selected"),
-        el("p", { class: "hint" }, "Click a link, a switch or a host, or go there with the arrow keys in the picture. "
-          + "Then break it: b breaks, r restores."),
+        el("p", { class: "hint" }, "Click a link, a switch or a host, or go there with the arrow keys in the picture."
+          + (this.can("fail") ? " Then break it: b breaks, r restores." : "")),
         ...this.everything(),
       );
       return;
