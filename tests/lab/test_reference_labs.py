@@ -16,6 +16,7 @@ import pytest
 from mrc_control.cli.status import lab_status
 from mrc_control.faults.action import Action, FailureError
 from mrc_control.lab import forwarders, lifecycle
+from mrc_control.lab.hostclient import HostClient
 from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.results import analysis, verdict
 from mrc_control.results.expectation import Evidence, Expectation
@@ -204,7 +205,7 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
     victim = "p0-t1.0"
     try:
         # The wires still count its packets, but nobody forwards them.
-        threading.Timer(3.0, kill, (name, victim)).start()
+        threading.Thread(target=kill_when_data_flows, args=(name, victim)).start()
         stream = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=60.0)
         experiment = Experiment(name="t", title="t", lab=lab, clock="real", workload=stream, expect=PASSED)
         outcome = execute(experiment, live=False)
@@ -222,6 +223,18 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
             execute(experiment, live=False)
     finally:
         lifecycle.down(name)
+
+
+def kill_when_data_flows(name: str, role: str) -> None:
+    """Kills a process of a lab once a host has sent something, however long the run takes to begin."""
+    host = HostClient("h0", RunDir(name).folder.socket("h0"))
+    deadline = time.monotonic() + 10 * WAIT_S
+    while time.monotonic() < deadline:
+        if any(each["requestor"]["payload_bytes_sent"] for each in host.request("statistics")["qps"]):
+            break
+        time.sleep(0.1)
+    host.close()
+    kill(name, role)
 
 
 def kill(name: str, role: str, number: int = signal.SIGKILL) -> None:
