@@ -92,7 +92,7 @@ DESCRIPTION = {
         "credits",
         "mac",
     ),
-    "tunnel": ("local", "peer", "key_file", "end", "peer_end"),
+    "tunnel": ("local", "peer", "key_file", "end", "peer_end", "socket"),
     "link": ("a", "b", "settings", "back"),
 }
 
@@ -335,6 +335,7 @@ class _Builder:
             key=read_key(self.base / text(given.get("key_file"), f"{place}.key_file"), f"{place}.key_file"),
             end=integer(given.get("end"), f"{place}.end", 0, (1 << 32) - 1),
             peer_end=integer(given.get("peer_end"), f"{place}.peer_end", 0, (1 << 32) - 1),
+            descriptor=None if given.get("socket") is None else integer(given["socket"], f"{place}.socket", 3),
         )
 
     @staticmethod

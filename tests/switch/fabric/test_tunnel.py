@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.fabric.port import Port, tunnel_end
+from p4lite.switch.fabric.port import Port, tunnel_end, tunnel_socket
 from p4lite.switch.fabric.values import FabricError, LinkSettings, QueueLimits, TunnelSettings, TunnelStats
 from p4lite.switch.server import FabricServer, ServerError
 from p4lite.switch.targetapi import codec
@@ -396,3 +396,42 @@ def test_a_description_has_tunnels_with_their_key_in_a_private_file(tmp_path: pa
         write_key(tmp_path, content, mode)
         with pytest.raises(ServerError, match=reason):
             FabricServer.from_description(described(tmp_path), tmp_path)
+
+
+def test_a_socket_that_another_has_opened_is_taken(tmp_path: pathlib.Path) -> None:
+    write_key(tmp_path)
+    peer = Peer()
+    ends = {"local": text(peer.theirs), "peer": text(peer.socket.getsockname())}
+    opened = tunnel_socket(ends["local"], ends["peer"])
+    server = FabricServer.from_description(described(tmp_path, **ends, socket=opened.fileno()), tmp_path)
+    opened.detach()  # it is the port's now
+    server.fabric.start()
+    peer.socket.send(sealed(bytes(60), 2, 0))
+    stats = server.fabric.switches[1].ports[1].tunnel_stats
+    until(lambda: (found := stats()) is not None and found.received == 1)
+    server.stop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as again:
+        again.bind(peer.theirs)
+
+
+def test_a_descriptor_that_is_no_such_socket_is_refused(tmp_path: pathlib.Path) -> None:
+    write_key(tmp_path)
+    peer = Peer()
+    ends = {"local": text(peer.theirs), "peer": text(peer.socket.getsockname())}
+    with (
+        tunnel_socket(ends["local"], ends["peer"]) as opened,
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream,
+        (tmp_path / "key").open() as file,
+    ):
+        for descriptor, change, reason in (
+            (opened.fileno(), {"peer": "127.0.0.1:9"}, "is not a socket from"),
+            (opened.fileno(), {"local": "127.0.0.1:9"}, "is not a socket from"),
+            (opened.fileno(), {"local": "[::1]:9", "peer": "[::1]:10"}, "no UDP socket of the family"),
+            (stream.fileno(), {}, "no UDP socket"),
+            (file.fileno(), {}, "Socket operation on non-socket"),
+            (1000, {}, "Bad file descriptor"),
+            (-1, {}, r"tunnel.socket: expected an integer from 3"),
+        ):
+            with pytest.raises(ServerError, match=reason):
+                FabricServer.from_description(described(tmp_path, **{**ends, **change}, socket=descriptor), tmp_path)
+        assert opened.getsockname() == peer.theirs, "whoever opened it still has it"

@@ -95,6 +95,28 @@ def tunnel_socket(local: str, peer: str) -> socket.socket:
     return made
 
 
+def given_socket(descriptor: int, local: str, peer: str) -> socket.socket:
+    """The socket of a descriptor, which must be one that `tunnel_socket` opened for these two addresses.
+
+    Raises:
+        ValueError: it is not.
+        OSError: there is none of that number.
+    """
+    (family, ours), (_, theirs) = tunnel_end(local), tunnel_end(peer)
+    found = socket.socket(fileno=descriptor)
+    try:
+        if found.family != family or found.type != socket.SOCK_DGRAM:
+            raise ValueError(f"descriptor {descriptor} is no UDP socket of the family of {local}")
+        if found.getsockname()[:2] != ours or found.getpeername()[:2] != theirs:
+            raise ValueError(f"descriptor {descriptor} is not a socket from {local} to {peer}")
+        found.setblocking(False)
+        found.set_inheritable(False)
+    except (OSError, ValueError):
+        found.detach()
+        raise
+    return found
+
+
 def lag(c: Any) -> Lag:
     """A `struct pf_lag`."""
     return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
@@ -180,7 +202,10 @@ class Port:
         settings.check()
         place = f"{self.name}: tunnel from {settings.local} to {settings.peer}"
         try:
-            bound = tunnel_socket(settings.local, settings.peer)
+            if settings.descriptor is None:
+                bound = tunnel_socket(settings.local, settings.peer)
+            else:
+                bound = given_socket(settings.descriptor, settings.local, settings.peer)
         except ValueError as error:
             raise FabricError(f"{self.name}: tunnel: {error}") from None
         except OSError as error:

@@ -272,6 +272,8 @@ class TunnelSettings:
     `local` and `peer` are numeric addresses with a port (`10.0.0.1:7000`, `[fd00::1]:7000`); only what comes from
     `peer` is read at all. `key` (16 bytes) is the lab's secret: each datagram has a tag of it. `end` and `peer_end`
     number the two ends in the lab, so that no datagram passes for one of another link, or of the other direction.
+    `descriptor`: a socket between the two (`port.tunnel_socket`) that whoever started this process has opened, where
+    this process is in another network namespace; it is the port's from then on.
     """
 
     local: str
@@ -279,6 +281,7 @@ class TunnelSettings:
     key: bytes = field(repr=False)
     end: int
     peer_end: int
+    descriptor: int | None = None
 
     def check(self) -> None:
         """Raises FabricError for a value out of range."""
