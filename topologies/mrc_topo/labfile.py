@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from mrc_topo import document
 from mrc_topo.document import DocumentError, printable
+from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
@@ -65,7 +66,9 @@ def parse_lab(text: str, name: str = "<lab>", folder: Path | None = None) -> Top
     except DocumentError as error:
         raise LabError(error.problems) from error
     try:
-        return Topology(_placed(Lab.model_validate(read.data), folder))
+        topology = Topology(_placed(Lab.model_validate(read.data), folder))
+        Placement(topology)
+        return topology
     except ValidationError as error:
         raise LabError(read.explain(Lab, error, "lab")) from error
     except TopologyError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from enum import Enum
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mrc_topo import addressing
-from mrc_topo.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, Model
+from mrc_topo.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, SSH_NAME, Model, printable
 from mrc_topo.modes import MAX_ADAPTIVE, RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 
@@ -41,6 +42,17 @@ PolicyClass = Annotated[str, Field(max_length=4096, pattern=POLICY_CLASS)]
 #: More than this on one machine is a mistake in the file, not a laboratory; the real clock takes less.
 MAX_HOSTS = 2048
 MAX_SWITCHES = 256
+
+
+def _one_machine(text: str) -> str:
+    """A numeric address of one machine."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError(f"'{printable(text)}' is no IP address; give a number such as 10.0.0.1, and no name") from None
+    if found.is_unspecified or found.is_multicast or "%" in text:
+        raise ValueError(f"{text} is no address of one machine")
+    return str(found)
 
 
 class EvMode(Enum):
@@ -278,6 +290,18 @@ class PoliciesSpec(Model):
         return {kind: str(given) for kind, given in self if given is not None}
 
 
+class MachineSpec(Model):
+    """A machine that carries a part of a lab (docs/machines.md). Without `ssh` it is the one on which `mrclab up` is
+    typed. `address`, and UDP ports from `port_base` on, are where tunnels to the other machines end; `hosts` and
+    `switches` are names, patterns as of a shell (`p0-*`), or a range of hosts (`h0..h7`)."""
+
+    ssh: Annotated[str, Field(max_length=255, pattern=SSH_NAME)] | None = None
+    address: Annotated[str, Field(max_length=64), AfterValidator(_one_machine)]
+    port_base: Annotated[int, Field(ge=1024, le=65535)] = 47000
+    hosts: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
+    switches: list[Annotated[str, Field(min_length=1, max_length=64)]] = []
+
+
 class Override(Model):
     """What differs on one link, both directions. Loss and corruption are there from the start of a run."""
 
@@ -290,7 +314,8 @@ class Override(Model):
 
 class Lab(Model):
     """A whole laboratory. `clock`, `switch` and `compiler` are what is used when nothing else is asked for; `program`
-    is what all switches run in the place of `fabric.p4` (docs/extending.md)."""
+    is what all switches run in the place of `fabric.p4` (docs/extending.md); `machines`: which carry what of it on the
+    real clock (docs/machines.md), this one all if left out."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -318,6 +343,7 @@ class Lab(Model):
     compiler: Compiler = "p4lite"
     program: ProgramFile | None = None
     policies: PoliciesSpec = PoliciesSpec()
+    machines: dict[str, MachineSpec] = {}
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def carrying(self, transport: str) -> Lab:
