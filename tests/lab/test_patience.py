@@ -59,7 +59,13 @@ class Slow:
 
     def read(self) -> Any:
         return SimpleNamespace(
-            first=Process.of("lab", os.getpid()), roles=self.roles, phase=self.phase, ending=False, error="", deaths=[]
+            first=Process.of("lab", os.getpid()),
+            roles=self.roles,
+            phase=self.phase,
+            ending=False,
+            error="",
+            deaths=[],
+            machines={},
         )
 
     def frozen(self) -> list[Frozen]:
@@ -75,7 +81,7 @@ def never_dead(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lab_that_works_is_waited_for(work: Work) -> None:
     run = Slow()
     work.after = (5, lambda: setattr(run, "phase", "up"))
-    lifecycle._wait_up(run, lambda text: None)  # type: ignore[arg-type]
+    lifecycle.await_up(run, lambda text: None)  # type: ignore[arg-type]
     assert work.asked == [os.getpid()] * 5
 
 
@@ -84,7 +90,7 @@ def test_a_lab_that_works_is_waited_for(work: Work) -> None:
 def test_a_lab_that_hangs_or_never_ends_its_work_is_not(work: Work, share: float, frozen: bool, asked: int) -> None:
     work.share = share
     with pytest.raises(LabDied, match=r"did not come up in \d+ s") as caught:
-        lifecycle._wait_up(Slow(frozen=frozen), lambda text: None)  # type: ignore[arg-type]
+        lifecycle.await_up(Slow(frozen=frozen), lambda text: None)  # type: ignore[arg-type]
     assert ("h1" in str(caught.value)) is frozen
     assert len(work.asked) == asked
     assert asked < Patience.PERIODS or "in 1 s" in str(caught.value)
@@ -99,7 +105,7 @@ def test_what_the_processes_of_a_lab_that_hangs_have_said_is_told(work: Work, tm
     for role in ("labd", "a", "b", "c", "d"):
         run.folder.log(role).write_text(f"first\nlast of {role}\x1b\n")
     with pytest.raises(LabDied, match=r" s; b: last of b; c: last of c; d: last of d$"):
-        lifecycle._wait_up(run, lambda text: None)  # type: ignore[arg-type]
+        lifecycle.await_up(run, lambda text: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("after", "share", "asked"), [(3, 0.5, 3), (0, 0.1, 1), (0, 0.5, 8)])

@@ -21,6 +21,7 @@ from mrc_control.cli import (
     fail,
     figures,
     p4sh,
+    part,
     perf,
     restore,
     run,
@@ -59,6 +60,8 @@ app.add_typer(workshop.app, name="workshop")
 app.add_typer(sweep.app, name="sweep")
 for module in VERBS:
     app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
+# Nobody types it.
+app.command("part", hidden=True)(part.verb)
 
 
 def _version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ from mrc_control.cli.common import LabOption as Lab
 from mrc_control.cli.common import on_lab
 from mrc_control.cli.common import seconds as waited
 from mrc_control.lab.following import Following, place_of
+from mrc_control.lab.inside import check_here
 
 COPY_INTERVAL_S = 0.2
 
@@ -27,6 +28,7 @@ def verb(
     """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
     waited("--seconds", seconds)
     with on_lab(lab) as session:
+        check_here(session.state)
         device, switch_port = place_of(session.topology, port)
         with Following(session.run.folder, output) as following:
             session.target.capture(device, switch_port, following.name)

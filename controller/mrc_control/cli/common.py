@@ -19,6 +19,7 @@ from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.lab.p4rt import P4RuntimeError
 from mrc_control.lab.program import OwnProgramError, ProgramError
 from mrc_control.lab.rundir import LabDied, RunError, all_runs
+from mrc_control.machines.session import session_of
 from mrc_control.paths.denylist import DenylistError
 from mrc_control.results.resultdir import FolderError
 from mrc_control.runs.endings import LOST, is_silence
@@ -119,7 +120,7 @@ def on_lab(name: str | None) -> Iterator[RealSession]:
         RunError: there is no such lab.
         HostError: something of it does not answer.
     """
-    session = RealSession(the_lab(name))
+    session = session_of(the_lab(name))
     try:
         yield session
     except LOST as error:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection
 from typing import Annotated, Any
 
-import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from mrc_control.cli.common import LabName, on_lab
 from mrc_control.lab.hostclient import HostError
-from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.lab.rundir import all_runs
+from mrc_control.machines.session import SpreadSession
 from mrc_control.paths import clustermapper, localiser
 from mrc_control.session.real import RealSession
 
@@ -80,23 +79,15 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "grpc_addresses": list(session.state.switches.values()) or list(session.state.fabric),
         "switches": switches,
         "hosts": hosts,
-        "agents": agents(session.run),
+        "agents": session.agents(),
         "hosts_alive": sum(host["alive"] for host in hosts),
         "broken": session.failures.broken,
         "unsettled": session.failures.unsettled,
         "denied": sorted(session.denied),
         "health": _health(session, frozen),
         "harm": session.harm(),
+        "machines": session.machines() if isinstance(session, SpreadSession) else [],
     }
-
-
-def agents(run: RunDir) -> list[dict[str, Any]]:
-    """The agents' processes: the hosts that each carries, and its memory with all rings, in bytes."""
-    found = []
-    for process, hosts in run.agents().items():
-        with contextlib.suppress(psutil.Error):
-            found.append({"hosts": hosts, "memory_bytes": psutil.Process(process.pid).memory_info().rss})
-    return found
 
 
 def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str]]:
@@ -111,6 +102,24 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
         {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}
         for name in sorted(set(truth) | set(seen))
     ]
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    """What is known of a machine that carries a part, in a line."""
+    where = f" (ssh {machine['ssh']})" if machine["ssh"] else ""
+    parts = f"{len(machine['hosts'])} hosts, {len(machine['switches'])} switches"
+    if machine["lost"]:
+        return f"[red]{machine['lost']}[/]"
+    clock = machine["clock"]
+    known = "its clock is not known"
+    if clock is not None:
+        known = f"its clock is within {(abs(clock['off_ns']) + clock['uncertainty_ns']) / 1e6:.2f} ms of ours"
+    ends = machine["tunnels"].values()
+    lost, received = (sum(end[key] for end in ends) for key in ("lost", "received"))
+    return (
+        f"machine [bold]{machine['name']}[/]{where}: {parts}; {len(ends)} tunnels, "
+        f"{received} datagrams, {lost} lost; {known}"
+    )
 
 
 def _show(document: dict[str, Any]) -> None:
@@ -137,6 +146,8 @@ def _show(document: dict[str, Any]) -> None:
     for agent in document["agents"]:
         each = agent["memory_bytes"] / len(agent["hosts"])
         console.print(f"one process carries {', '.join(agent['hosts'])}: {each / 1e6:.0f} MB for each host")
+    for machine in document["machines"]:
+        console.print(machine_line(machine))
     health = document["health"]
     table = Table(title="links: as the hosts see them, beside the truth")
     for column in ("element", "hosts say", "truth"):

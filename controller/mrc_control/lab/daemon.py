@@ -10,6 +10,7 @@ PID namespace, ends with it, and the kernel then ends all others.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -35,12 +36,14 @@ from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.hostnet import HostNet, HostNetError
 from mrc_control.lab.kernel import KernelSwitches
 from mrc_control.lab.p4rt import Device, P4RuntimeError
+from mrc_control.lab.part import Part
 from mrc_control.lab.process import Patience, frozen
 from mrc_control.lab.program import FabricProgram, ProgramError, fabric_program, fill, primary
 from mrc_control.lab.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_control.lab.rundir import RunError
 from mrc_control.lab.scheduling import AGENT_NICE, raise_session
 from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
 
@@ -106,7 +109,14 @@ class Daemon:
         self.folder = folder
         self.topology = topology = topology.carrying(transport)
         self.transport = transport
-        self.net = HostNet(topology, veth=links == "veth")
+        #: Of a lab on several machines, what is here.
+        self.part = Part.load(folder.path)
+        self.placement = Placement(topology)
+        self.hosts, self.switches = list(topology.hosts), list(topology.switches)
+        if self.part is not None:
+            self.hosts = self.placement.hosts(self.part.machine)
+            self.switches = self.placement.switches(self.part.machine)
+        self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts)
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         #: What holds the hosts' namespaces; Mininet's.
         self.shells: dict[str, subprocess.Popen[bytes]] = {}
@@ -154,13 +164,13 @@ class Daemon:
                 self._start_fabric(switch.name, [switch])
                 fabric[switch.name] = [switch.device_id]
         else:
-            self._start_fabric("fabric", None)
-            fabric["fabric"] = [switch.device_id for switch in self.topology.switches]
+            self._start_fabric("fabric", self.switches)
+            fabric["fabric"] = [switch.device_id for switch in self.switches]
         for role, devices in servers.items():
             self.push(program, self.folder.address(role), devices)
         self._start_agents()
         self.record.fabric = fabric
-        self.record.hosts = {host.name: self.net.pid(host.name) for host in self.topology.hosts}
+        self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
         self.bury()
         if self.record.deaths:
             # What died after it had answered: a lab without it is not up.
@@ -262,16 +272,20 @@ class Daemon:
         lines = self.folder.log(role).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def _start_fabric(self, role: str, switches: list[Switch] | None) -> None:
-        """Starts a process with these switches (all when None), which listens on the role's socket."""
+    def _start_fabric(self, role: str, switches: list[Switch]) -> None:
+        """Starts a process with these switches, which listens on the role's socket."""
         wires = {place: pair[0] for place, pair in self.net.behind.items()}
         address, interfaces = self.folder.address(role), self.net.interfaces
         plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
+        inherited: tuple[int, ...] = ()
+        if self.part is not None:
+            plan = dataclasses.replace(plan, **self.part.wiring(self.placement, interfaces))
+            inherited = tuple(self.part.sockets.values())
         description = self.folder.path / f"{role}.fabric.json"
         write_whole(description, json.dumps(describe.fabric_description(self.topology, plan, switches)))
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=inherited)
         self._keep(process, role)
         words = first_line(process).split()
         if len(words) != 2 or words[0] != "ready":
@@ -286,11 +300,11 @@ class Daemon:
             self.devices.append(device)
 
     def _start_agents(self) -> None:
-        for host in self.topology.hosts:
+        for host in self.hosts:
             config = describe.host_config(self.topology, host, "real", self.transport)
             config["netns"] = f"/proc/{self.net.pid(host.name)}/ns/net"
             write_whole(self.folder.config(host.name), json.dumps(config))
-        for names in describe.agent_groups(self.topology):
+        for names in describe.agent_groups(self.topology, self.hosts):
             agent = describe.agent_command(self.folder, names)
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
             with self._log(names[0]) as log:
@@ -298,7 +312,7 @@ class Daemon:
             for name in names[1:]:
                 os.link(self.folder.log(names[0]), self.folder.log(name))
             self._keep(process, *names)
-        for host in self.topology.hosts:
+        for host in self.hosts:
             client = HostClient(host.name, self.folder.socket(host.name))
             try:
                 client.connect(wait_s=math.inf, check=self._check_answers(host.name))
@@ -307,7 +321,8 @@ class Daemon:
             client.close()
 
     def wait(self) -> None:
-        """Until SIGTERM or SIGINT, or until the run directory is gone: nobody could find the lab to end it then.
+        """Until SIGTERM or SIGINT, or until the run directory is gone, or of a part whoever commands it: nobody could
+        find the lab to end it then.
 
         A child that dies is left dead: an experiment must see that.
         """
@@ -318,6 +333,9 @@ class Daemon:
                 time.sleep(WATCH_S)
             else:
                 self.commands.serve(WATCH_S)
+            if self.part is not None and self.part.cut_off():
+                self.record.deaths.append(Death.now("labd", "has ended: nobody commands this part of a lab any more"))
+                self.ended = True
 
     def stop(self) -> None:
         """Lets everything end by itself that has files to finish; the rest ends with the namespace."""

@@ -23,6 +23,9 @@ WORDS = 300
 FEW = 3
 #: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
 SHELL = ".shell"
+#: Before the name of a machine that carries a part of a lab: all of that part. Processes of a part have the machine's
+#: name before their own (`m1.fabric`), hosts and their shells have not.
+MACHINE = "machine."
 
 
 def named(role: str) -> str:
@@ -30,7 +33,10 @@ def named(role: str) -> str:
     parts = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}
     if role.endswith(SHELL):
         return f"the shell that holds the namespace of {role.removesuffix(SHELL)}"
-    return parts.get(role, role)
+    if role.startswith(MACHINE):
+        return f"machine {role.removeprefix(MACHINE)}"
+    machine, _, part = role.rpartition(".")
+    return f"{parts[part]} on machine {machine}" if machine and part in parts else parts.get(role, role)
 
 
 @dataclass(frozen=True)

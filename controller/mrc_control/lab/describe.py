@@ -35,6 +35,8 @@ PROBE_INTERVAL_NS = 100_000_000
 PER_HOST = "`agents: {processes: per-host}`"
 #: The number of the port behind port 1, where another forwards than the fabric.
 BEHIND = 1000
+#: The device that only carries frames between host interfaces and tunnels to their T0s; no switch of a lab has its id.
+RELAY = 60_000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
 V = TypeVar("V")
@@ -47,7 +49,8 @@ class FabricPlan:
     In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
     its thread, for which the links of all switches wait, may go before the hosts' processes. `behind` has the
     interfaces to what forwards in the fabric's place: then it is the links only, and every port is a wire to the one
-    behind it.
+    behind it. `tunnels`: ports whose links lead to another machine, as the fabric process is told of them; `relays`:
+    interfaces of hosts whose T0 is on another machine, each with its tunnel there.
     """
 
     grpc_address: str
@@ -55,6 +58,8 @@ class FabricPlan:
     interfaces: dict[tuple[str, int], str]
     realtime: bool = False
     behind: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    tunnels: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    relays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
@@ -63,9 +68,12 @@ def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "mrc_host.agent", *places]
 
 
-def agent_groups(topology: Topology) -> list[list[str]]:
-    """Which hosts share an agent's process. Neighbours do not if they need not: they often work at the same time."""
-    names = [host.name for host in topology.hosts]
+def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> list[list[str]]:
+    """Which hosts (all if None) share an agent's process here. Neighbours do not if they need not: they often work at
+    the same time."""
+    names = [host.name for host in (topology.hosts if hosts is None else hosts)]
+    if not names:
+        return []
     count = topology.lab.agents.groups(len(names), len(os.sched_getaffinity(0)))
     return [names[first::count] for first in range(count)]
 
@@ -176,14 +184,17 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
                 mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
                 port |= {key: control, "mac": mac}
         interface = plan.interfaces.get((switch.name, number))
+        tunnel = plan.tunnels.get((switch.name, number))
         settings = _settings(link, lab.link_overhead)
         if link.is_host_link:
             port |= {"to_host": settings, "to_switch": settings}
-        elif interface is not None:
+        elif interface is not None or tunnel is not None:
             # The switch at the other end shapes the other direction.
             port["to_host"] = settings
         if interface is not None:
             port["interface"] = interface
+        if tunnel is not None:
+            port["tunnel"] = dict(tunnel)
         ports.append(port)
     described: dict[str, Any] = {"device_id": switch.device_id, "name": switch.name}
     described |= {"priority_queues": rules.PRIORITY_QUEUES, "ports": ports}
@@ -197,18 +208,33 @@ def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) ->
     return described
 
 
+def _relays(plan: FabricPlan) -> list[dict[str, Any]]:
+    """What carries frames of hosts to T0s on other machines and back; the links' rates and delays are kept there."""
+    if not plan.relays:
+        return []
+    full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
+    ports: list[dict[str, Any]] = []
+    for interface, tunnel in plan.relays.items():
+        ports.append({"port": len(ports) + 1, "interface": interface, "queue": full})
+        ports.append({"port": len(ports) + 1, "tunnel": dict(tunnel), "queue": full})
+    patches = [[first, first + 1] for first in range(1, len(ports), 2)]
+    return [{"device_id": RELAY, "name": "relay", "ports": ports, "patches": patches}]
+
+
 def fabric_description(
     topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
 ) -> dict[str, Any]:
     """The description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
 
-    It carries all switches with the links between them in memory, or, with `switches`, only those, whose ports
-    are all interfaces.
+    It carries all switches, or only `switches`, with the links between them in memory; their other links are
+    interfaces or tunnels.
     """
     lab = topology.lab
+    switches = topology.switches if switches is None else switches
+    here = {each.name for each in switches}
     links = []
     for link in topology.links.values():
-        if switches is None and not link.is_host_link:
+        if not link.is_host_link and {link.low.node, link.high.node} <= here:
             ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
             links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
     # On the virtual clock the fabric is this process's own, which writes captures itself.
@@ -220,7 +246,7 @@ def fabric_description(
         "round_us": ROUND_US,
         "grpc_server_addr": plan.grpc_address,
         "seed": lab.seed & 0x7FFFFFFF,
-        "switches": [_switch_description(topology, plan, each) for each in switches or topology.switches],
+        "switches": [*(_switch_description(topology, plan, each) for each in switches), *_relays(plan)],
         "links": links,
     }
 

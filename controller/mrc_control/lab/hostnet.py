@@ -48,10 +48,10 @@ def check_installed() -> None:
             raise HostNetError(f"{what} is missing; {INSTALL}")
 
 
-def switch_interfaces(topology: Topology) -> dict[tuple[str, int], str]:
-    """The fabric's end of every host link, by (T0 name, port)."""
+def switch_interfaces(topology: Topology, hosts: Sequence[Host] | None = None) -> dict[tuple[str, int], str]:
+    """The fabric's end of every host link, by (T0 name, port); `hosts`: only of theirs."""
     names = {}
-    for host in topology.hosts:
+    for host in topology.hosts if hosts is None else hosts:
         for port in host.ports:
             switch = topology.switch(port.t0)
             names[port.t0, port.t0_port] = addressing.switch_interface(port.plane, Tier.T0, switch.index, port.t0_port)
@@ -80,13 +80,15 @@ def behind_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, st
 
 class HostNet:
     """Namespaces and links of a topology; `veth` makes the fabric's links veth pairs, too. Where not p4lite forwards,
-    there is a veth pair between each port of the fabric and that of the switch behind it."""
+    there is a veth pair between each port of the fabric and that of the switch behind it. `hosts`: those that are here
+    (None: all)."""
 
-    def __init__(self, topology: Topology, *, veth: bool = False) -> None:
+    def __init__(self, topology: Topology, *, veth: bool = False, hosts: Sequence[Host] | None = None) -> None:
         self.topology = topology
+        self.hosts = topology.hosts if hosts is None else tuple(hosts)
         self.veth = veth
         self.behind = {} if topology.lab.switch == "p4lite" else behind_interfaces(topology)
-        self.interfaces = switch_interfaces(topology)
+        self.interfaces = switch_interfaces(topology, self.hosts)
         if veth:
             self.interfaces |= fabric_interfaces(topology)
         self._net: Any = None
@@ -121,7 +123,7 @@ class HostNet:
         self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
         root = Node("fabric", inNamespace=False)
         self._net.nameToNode["fabric"] = root
-        for host in self.topology.hosts:
+        for host in self.hosts:
             node = self._net.addHost(host.name, ip=None)
             for port in host.ports:
                 self._net.addLink(
@@ -140,7 +142,7 @@ class HostNet:
         self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
         # The far ends first: a port without carrier takes no addresses.
         self._configure_root()
-        for host in self.topology.hosts:
+        for host in self.hosts:
             self._configure_host(host)
 
     @property
@@ -201,7 +203,7 @@ class HostNet:
 
     def shells(self) -> dict[str, subprocess.Popen[bytes]]:
         """The process that holds each host's namespace, by host."""
-        return {host.name: self._net.get(host.name).shell for host in self.topology.hosts}
+        return {host.name: self._net.get(host.name).shell for host in self.hosts}
 
     def command(self, host: str) -> list[str]:
         """The words to put before a command that shall run in the host."""

@@ -11,7 +11,7 @@ from typing import Any
 from mrc_control.lab import namespaces
 from mrc_control.lab.death import SHELL
 from mrc_control.lab.record import LAB_FOLDER, LabFolder, State
-from mrc_control.lab.rundir import RunError
+from mrc_control.lab.rundir import PARTS, RunError
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 
 
@@ -26,6 +26,7 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
     """
     if state.first is None or not state.first.alive():
         raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
+    check_here(state, host)
     if host is not None:
         if host not in state.hosts:
             raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
@@ -36,6 +37,21 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
         device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
         words = ["mnexec", "-a", str(state.hosts[host]["pid"]), "env", device, *words]
     return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
+
+
+def check_here(state: State, host: str | None = None) -> None:
+    """Checks that a lab is on this machine alone: what is done inside of it is done here.
+
+    Raises:
+        RunError: it is on several; names that of the host.
+    """
+    if state.machines:
+        machine = next((name for name, hosts in state.machines.items() if host in hosts), "MACHINE")
+        what = f"lab '{state.name}' is on several machines" if host is None else f"host {host} is on machine {machine}"
+        raise RunError(
+            f"{what}: this is done there, with MRCLAB_RUN set to the folder {PARTS}/{machine} in that of the run "
+            "directories (docs/machines.md)"
+        )
 
 
 def run(

@@ -30,12 +30,13 @@ SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 @dataclass(frozen=True)
 class Order:
-    """What to start: `owner` and `trees` as in `namespaces.isolate`, `binds` below /run."""
+    """What to start: `owner`, `trees` and `clock_ahead_ns` as in `namespaces.isolate`, `binds` below /run."""
 
     command: list[str]
     binds: dict[str, str] = field(default_factory=dict)
     trees: list[str] = field(default_factory=list)
     owner: Owner | None = None
+    clock_ahead_ns: int = 0
 
     def line(self) -> str:
         """As one line of JSON."""
@@ -95,7 +96,7 @@ def _launch() -> int:
     os.umask(UMASK)
     os.chdir("/")
     try:
-        namespaces.isolate(order.owner, order.binds, order.trees)
+        namespaces.isolate(order.owner, order.binds, order.trees, order.clock_ahead_ns)
     except (NamespaceError, OSError) as error:
         _say(f"error {error}")
         return 1

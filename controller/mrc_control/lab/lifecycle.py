@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mrc_control.lab import forwarders, policies, scheduling
@@ -18,10 +18,11 @@ from mrc_control.lab.death import FEW, WORDS, several
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
 from mrc_control.lab.namespaces import NamespaceError, Owner, owner_for_root, user_name
+from mrc_control.lab.part import Part
 from mrc_control.lab.process import KILL_AFTER_S, Patience, Process, end_process, wait_dead
 from mrc_control.lab.program import FabricProgram, program_of
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
-from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_runs, base, check_ours, is_locked, locked
+from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_parts, all_runs, base, check_ours, is_locked, locked
 from mrc_control.lab.wanted import WantedLab
 from mrc_topo.labfile import builtin_labs
 from mrc_topo.topology import Topology
@@ -118,8 +119,16 @@ def up(
     return bring_up(wanted, progress, links)
 
 
-def bring_up(wanted: WantedLab, progress: Progress = _quiet, links: str = "memory") -> tuple[str, Topology]:
-    """Brings a lab up that was checked (`WantedLab.check`); see `up`.
+def bring_up(
+    wanted: WantedLab,
+    progress: Progress = _quiet,
+    links: str = "memory",
+    *,
+    part: Part | None = None,
+    key: str = "",
+) -> tuple[str, Topology]:
+    """Brings a lab up that was checked (`WantedLab.check`); see `up`. Of one that is on several machines it takes a
+    `part`, and the `key` of the tunnels to the others (hexadecimal digits): `mrc_control.machines`.
 
     Raises:
         ProgramError: p4c refuses the program, or it is the lab's own and cannot be used.
@@ -128,6 +137,8 @@ def bring_up(wanted: WantedLab, progress: Progress = _quiet, links: str = "memor
         NamespaceError: this machine gives no namespaces.
     """
     topology = wanted.topology
+    if topology.lab.machines and part is None:
+        raise RunError(f"lab '{topology.lab.name}' is on several machines, and only a part of it can be here")
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
@@ -136,38 +147,52 @@ def bring_up(wanted: WantedLab, progress: Progress = _quiet, links: str = "memor
     program = program_of(topology) if lab_runs_another else None
     owner = owner_for_root()
     run = RunDir(topology.lab.name)
-    with contextlib.ExitStack() as stack:
-        with _base_lock():
-            if run.exists() and is_dead(run):
-                progress(f"removing what the last run of {run.name} left")
-                run.remove()
-            for role in [host.name for host in topology.hosts] + [switch.name for switch in topology.switches]:
-                run.check_socket(role)
-            run.create(*((owner.uid, owner.gid) if owner is not None else ()))
-            stack.enter_context(locked(run.path / "starting"))
-        try:
-            if program is not None:
-                program.save(run.program_file)
-            _start(run, wanted, links, owner)
-        except FileNotFoundError:
-            if run.exists():
-                raise
-            raise LabDied(f"lab '{run.name}' did not start: it was ended and removed before") from None
-        except BaseException:
-            _give_up(run)
-            raise
+    roles = [host.name for host in topology.hosts] + [switch.name for switch in topology.switches]
+    with claimed(run, roles, progress, owner):
+        if program is not None:
+            program.save(run.program_file)
+        _start(run, wanted, links, owner, part, key)
     # From here on the lab comes up by itself, even if we are killed.
     try:
-        _wait_up(run, progress)
+        await_up(run, progress)
     except BaseException:
-        _give_up(run)
+        give_up(run)
         raise
     if owner is not None:
         scheduling.grant(run)
     return run.name, topology
 
 
-def _give_up(run: RunDir) -> None:
+@contextlib.contextmanager
+def claimed(run: RunDir, roles: Sequence[str], progress: Progress, owner: Owner | None = None) -> Iterator[None]:
+    """A run directory that is ours while the lab in it is started, with room for the sockets of `roles`; it goes if
+    that fails. What a dead lab of that name left is removed before.
+
+    Raises:
+        RunError: the name is in use, or a socket would have too long a path.
+        LabDied: it was removed meanwhile.
+    """
+    with contextlib.ExitStack() as stack:
+        with _base_lock():
+            if run.exists() and is_dead(run):
+                progress(f"removing what the last run of {run.name} left")
+                run.remove()
+            for role in roles:
+                run.check_socket(role)
+            run.create(*((owner.uid, owner.gid) if owner is not None else ()))
+            stack.enter_context(locked(run.path / "starting"))
+        try:
+            yield
+        except FileNotFoundError:
+            if run.exists():
+                raise
+            raise LabDied(f"lab '{run.name}' did not start: it was ended and removed before") from None
+        except BaseException:
+            give_up(run)
+            raise
+
+
+def give_up(run: RunDir) -> None:
     """Ends what did not come up, unless somebody else has."""
     with contextlib.suppress(RunError):
         down(run.name)
@@ -218,7 +243,9 @@ def _environment(owner: Owner | None) -> dict[str, str]:
     return {**kept, "HOME": LAB_FOLDER, "MRCLAB_CACHE": CACHE}
 
 
-def _start(run: RunDir, wanted: WantedLab, links: str, owner: Owner | None) -> None:
+def _start(
+    run: RunDir, wanted: WantedLab, links: str, owner: Owner | None, part: Part | None = None, key: str = ""
+) -> None:
     """Launches the daemon in namespaces and lets it go once it is recorded."""
     source, lab, transport = lab_path(wanted.lab), wanted.topology.lab, wanted.transport
     inside = run.folder.path / run.lab_file.name
@@ -239,6 +266,8 @@ def _start(run: RunDir, wanted: WantedLab, links: str, owner: Owner | None) -> N
     state.uid, state.gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
     if owner is not None:
         os.chown(inside, owner.uid, owner.gid)
+    if part is not None:
+        part.save(run.folder.path, key, *((owner.uid, owner.gid) if owner is not None else ()))
     run.write(state)
     order = Order(
         command=[
@@ -248,6 +277,7 @@ def _start(run: RunDir, wanted: WantedLab, links: str, owner: Owner | None) -> N
         binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
         trees=[] if owner is None else trees(*(each.resolve().parent for each in bmv2)),
         owner=owner,
+        clock_ahead_ns=0 if part is None else part.clock_ahead_ns,
     )
     with run.log_file.open("wb") as log:
         launcher = subprocess.Popen(
@@ -257,6 +287,7 @@ def _start(run: RunDir, wanted: WantedLab, links: str, owner: Owner | None) -> N
             stderr=log,
             env=_environment(owner),
             start_new_session=True,
+            pass_fds=() if part is None else part.descriptors,
         )
     assert launcher.stdin is not None
     assert launcher.stdout is not None
@@ -303,11 +334,19 @@ def _last_words(run: RunDir, state: State) -> str:
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])
 
 
-def _wait_up(run: RunDir, progress: Progress) -> None:
+def await_up(run: RunDir, progress: Progress) -> None:
+    """Waits until a lab that was started is up.
+
+    Raises:
+        LabDied: it is not going to be.
+        RunError: it takes too long.
+    """
     seen = 0
-    first = run.read().first
+    state = run.read()
+    first = state.first
     assert first is not None
-    patience = Patience(first.pid, UP_S)
+    # What other machines do for it is not seen here; their keeper sees whether they do something.
+    patience = Patience(first.pid, UP_S * (Patience.PERIODS if state.machines else 1))
     while True:
         dead = is_dead(run)
         try:
@@ -382,6 +421,11 @@ def cleanup(progress: Progress = _quiet) -> dict[str, list[str]]:
         with _base_lock():
             if run.exists() and is_dead(run):
                 removed[run.name] = run.remove()
+    # Parts that are up are their keeper's to end, on whatever machine that is.
+    for part in all_parts():
+        with _base_lock():
+            if part.exists() and is_dead(part):
+                removed[f"{part.name} (machine {part.path.parent.name})"] = part.remove()
     return removed
 
 

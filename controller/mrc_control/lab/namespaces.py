@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
+CLONE_NEWTIME = 0x00000080
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -318,7 +319,25 @@ def _map(uid: int, gid: int) -> None:
         raise NamespaceError(explain("mapping the user", error.errno or 0)) from error
 
 
-def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] = ()) -> None:
+def has_time_namespaces() -> bool:
+    """Whether this machine's kernel can give processes another monotonic clock."""
+    return os.path.exists("/proc/self/ns/time_for_children") and os.path.exists("/proc/self/timens_offsets")
+
+
+def _set_clock(ahead_ns: int) -> None:
+    """The children's monotonic clock: ahead of ours by so much, which is negative if it is behind. Offsets count from
+    the machine's own clock, and ours may have one."""
+    path = pathlib.Path("/proc/self/timens_offsets")
+    try:
+        _check(_libc.unshare(CLONE_NEWTIME), "unshare")
+        words = next(line.split() for line in path.read_text().splitlines() if line.startswith("monotonic"))
+        seconds, rest = divmod(int(words[1]) * 10**9 + int(words[2]) + ahead_ns, 10**9)
+        path.write_text(f"monotonic {seconds} {rest}\n")
+    except OSError as error:
+        raise NamespaceError(f"the clock of another machine cannot be had here: {path}: {error.strerror}") from error
+
+
+def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] = (), clock_ahead_ns: int = 0) -> None:
     """Puts this process (with one thread) into user, network and mount namespaces of its own, and its children into a
     PID namespace; the next one forked is its first process and calls `first_process`.
 
@@ -326,6 +345,8 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
         owner: whom root becomes; None: we stay who we are. Inside it is root, over nothing that is outside.
         binds: folders that are seen below the new, empty /run.
         trees: folders that the owner must be able to read.
+        clock_ahead_ns: by how much the children's monotonic clock goes before this machine's; not 0: they are in a
+            time namespace, too.
 
     Raises:
         NamespaceError: with the setting that forbids it and the ways out.
@@ -336,6 +357,8 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
         _check(_libc.unshare(everything), "unshare")
         _map(uid, gid)
         _furnish(binds, None)
+        if clock_ahead_ns:
+            _set_clock(clock_ahead_ns)
         return
     _check(_libc.unshare(CLONE_NEWNS), "unshare")
     _leave_chroot()
@@ -344,6 +367,8 @@ def isolate(owner: Owner | None, binds: Mapping[str, str], trees: Sequence[str] 
     _become(owner)
     _check(_libc.unshare(everything), "unshare")
     _map(owner.uid, owner.gid)
+    if clock_ahead_ns:
+        _set_clock(clock_ahead_ns)
 
 
 def first_process() -> None:

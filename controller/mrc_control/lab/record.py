@@ -68,6 +68,25 @@ class Record:
     deaths: list[Death] = field(default_factory=list)
     frozen: dict[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def parse(cls, document: Any) -> Record:
+        """Of JSON that is not trusted.
+
+        Raises:
+            ValueError, TypeError, AttributeError, KeyError: it is none.
+        """
+        record = cls(**document)
+        if not all(ROLE.match(role) for role in _names(record)):
+            raise ValueError("a name that is none")
+        record.switches = {role: int(device) for role, device in record.switches.items()}
+        record.held = {role: str(state) for role, state in record.held.items()}
+        record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
+        record.roles = {role: int(pid) for role, pid in record.roles.items()}
+        record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
+        record.frozen = {role: float(since) for role, since in record.frozen.items()}
+        record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
+        return record
+
 
 class LabFolder:
     """The folder that a lab can write to, as seen from either side."""
@@ -103,19 +122,9 @@ class LabFolder:
         """
         document = json.loads(read_untrusted(self.record_file))
         try:
-            record = Record(**document)
-            if not all(ROLE.match(role) for role in _names(record)):
-                raise ValueError("a name that is none")
-            record.switches = {role: int(device) for role, device in record.switches.items()}
-            record.held = {role: str(state) for role, state in record.held.items()}
-            record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
-            record.roles = {role: int(pid) for role, pid in record.roles.items()}
-            record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
-            record.frozen = {role: float(since) for role, since in record.frozen.items()}
-            record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
+            return Record.parse(document)
         except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"{self.record_file}: {error}") from error
-        return record
 
     def last_word(self) -> Death | None:
         """How the daemon died, where the lab's first process could still tell."""
@@ -144,7 +153,8 @@ class State:
     """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
 
     `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
-    as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own.
+    as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own;
+    `machines`: if it is on several, the hosts that each carries.
     """
 
     name: str
@@ -159,6 +169,7 @@ class State:
     broken: dict[str, Any] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
     since: float = 0.0
+    machines: dict[str, list[str]] = field(default_factory=dict)
     ending: bool = False
     phase: str = "starting"
     error: str = ""

@@ -31,6 +31,8 @@ from mrc_control.lab.record import INSIDE, PROGRAM, LabFolder, State
 from p4lite.files import write_whole
 from p4lite.folders import FolderError, check_private
 
+#: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
+PARTS = ".parts"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
 #: Linux has room for so many bytes of a unix socket's path (and a NUL).
@@ -82,19 +84,19 @@ def check_ours(path: pathlib.Path) -> bool:
 
 
 class RunDir:
-    """The run directory of one lab.
+    """The run directory of one lab; `folder`: where it is, if not in `base()`.
 
     Raises:
         RunError: a name that cannot be one of a directory, or a directory that is not safely ours.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, folder: pathlib.Path | None = None) -> None:
         if not NAME.match(name):
             raise RunError(
                 f"'{name}' is no lab name: small letters, digits, - and _, at most 31, a letter or digit first"
             )
         self.name = name
-        self.path = base() / name
+        self.path = (base() if folder is None else folder) / name
         self.state_file = self.path / "state.json"
         self.lab_file = self.path / f"{name}.yaml"
         self.log_file = self.path / "labd.log"
@@ -286,12 +288,21 @@ def is_locked(path: pathlib.Path) -> bool:
     return False
 
 
-def all_runs() -> list[RunDir]:
-    """Every lab that has a run directory.
+def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
+    """Every lab that has a run directory in `folder` (None: `base()`).
 
     Raises:
         RunError: the folder they are in is not safely ours.
     """
-    if not check_ours(base()):
+    where = base() if folder is None else folder
+    if not check_ours(where):
         return []
-    return [RunDir(each.name) for each in sorted(base().iterdir()) if NAME.match(each.name) and not each.is_symlink()]
+    names = sorted(each.name for each in where.iterdir() if NAME.match(each.name) and not each.is_symlink())
+    return [RunDir(name, folder) for name in names]
+
+
+def all_parts() -> list[RunDir]:
+    """Every part of a lab that is kept elsewhere. Errors as `all_runs`."""
+    if not check_ours(base()) or not check_ours(base() / PARTS):
+        return []
+    return [run for each in sorted((base() / PARTS).iterdir()) if each.is_dir() for run in all_runs(each)]

@@ -351,18 +351,36 @@ def _fidelity(document: Mapping[str, Any]) -> str:
         text = "Simulated time: the fabric's and the hosts' clocks wait for the machine, so nothing can be late."
         return f"<p>{text} {_software([fidelity])}</p>"
     rows = []
-    fabric = fidelity.get("fabric", {})
-    if fabric:
+    machines = fidelity.get("machines", {})
+    fabrics = {f"fabric on {name}": row["fabric"] for name, row in machines.items() if "fabric" in row}
+    for name, fabric in (fabrics or {"fabric": fidelity.get("fabric")}).items():
+        if not fabric:
+            continue
         loop = fabric["loop"]
         share = f"{fabric['cpu_share']:.0%}"
-        rows.append(["fabric", *(f"{loop[key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")), share, ""])
+        rows.append(
+            [html.escape(name), *(f"{loop[key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")), share, ""]
+        )
     for name, host in fidelity.get("hosts", {}).items():
         lag = [f"{host['loop_lag'][key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")]
         others = [each for each in host.get("process", ()) if each != name]
         share = f"{host['cpu_share']:.0%}{', with ' * bool(others)}{', '.join(others)}"
         rows.append([html.escape(name), *lag, html.escape(share), str(host["rx_ring_drops"])])
     head = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
-    return f"{look.table(head, rows)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
+    return f"{look.table(head, rows)}{_machines(machines)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
+
+
+def _machines(machines: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of a lab on several machines, their clocks and what went between them."""
+    rows = []
+    for name, row in machines.items():
+        clock = row["clock"]
+        known = ["-", "-"] if clock is None else [f"{clock[key] / 1e6:.3f}" for key in ("off_ns", "uncertainty_ns")]
+        ends = row["tunnels"].values()
+        counts = (sum(end[key] for end in ends) for key in ("sent", "received", "lost", "late", "refused", "repeated"))
+        rows.append([html.escape(name), *known, str(len(ends)), *map(str, counts)])
+    head = ["machine", "clock ahead, ms", "known within, ms", "tunnels", "datagrams sent", "received", "lost", "late"]
+    return look.table([*head, "refused", "repeated"], rows) if rows else ""
 
 
 def _software(measured: Iterable[Mapping[str, Any]]) -> str:

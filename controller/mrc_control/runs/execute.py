@@ -19,6 +19,8 @@ from mrc_control.lab.hostclient import HostControl, HostError
 from mrc_control.lab.process import Process
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
 from mrc_control.lab.wanted import WantedLab
+from mrc_control.machines import lifecycle as machines
+from mrc_control.machines.session import session_of
 from mrc_control.paths import clustermapper, localiser
 from mrc_control.paths.clustermapper import Localiser
 from mrc_control.results import resultdir, verdict
@@ -33,7 +35,6 @@ from mrc_control.runs.interruption import Interrupted, interruptible
 from mrc_control.runs.runner import Observer, Run, Watcher
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session.base import Session
-from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import PoliciesSpec
@@ -114,14 +115,14 @@ def session_on(
     run = RunDir(topology.lab.name)
     ours = not run.exists() or lifecycle.is_dead(run)
     if ours:
-        lifecycle.bring_up(wanted, progress)
+        machines.bring_up(wanted, progress)
     else:
         check_usable(run, transport=transport, switch=wanted.switch, compiler=wanted.compiler)
         if not own.same(topology, load_lab(run.lab_file)):
             raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
     first = None
     try:
-        session = RealSession(topology.lab.name, fresh=ours)
+        session = session_of(topology.lab.name, fresh=ours)
         first = session.first
         _tell_lacking(lab, session)
         try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, TargetClient
+from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState, TunnelStats
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, TargetClient, TargetError
 
 Direction = Literal["both", "outgoing", "incoming"]
 
@@ -29,21 +30,39 @@ class FabricSet:
     def info(self) -> FabricInfo:
         """All switches; the clock is that of the first process."""
         parts = [client.info() for client in self.clients]
-        switches = {device: switch for part in parts for device, switch in part.switches.items()}
+        switches = {
+            device: each for part in parts for device, each in part.switches.items() if device in self._by_device
+        }
         events = sum(part.events for part in parts)
         lost = sum(part.notifications_lost for part in parts)
         return FabricInfo(parts[0].now_ns, events, lost, dict(sorted(switches.items())))
 
     def stats(self) -> dict[int, DeviceStats]:
         """Statistics of all switches."""
-        return {device: stats for client in self.clients for device, stats in client.stats().items()}
+        found = {device: stats for client in self.clients for device, stats in client.stats().items()}
+        return {device: stats for device, stats in found.items() if device in self._by_device}
+
+    def port_tunnels(self) -> dict[str, dict[tuple[int, int], TunnelStats]]:
+        """Of ports that are tunnels to other machines, by address and (device id, port); those of devices that are no
+        switches, too."""
+        found: dict[str, dict[tuple[int, int], TunnelStats]] = {}
+        for client in self.clients:
+            with contextlib.suppress(TargetError):  # of one that is dead there is nothing
+                found[client.address] = {
+                    (device, number): port.tunnel
+                    for device, stats in client.stats().items()
+                    for number, port in stats.ports.items()
+                    if port.tunnel is not None
+                }
+        return found
 
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
     ) -> dict[int, DeviceSample]:
         """Samples of all switches."""
         parts = [client.samples(priority, reasons, counters) for client in self.clients]
-        return {device: sample for part in parts for device, sample in part.items()}
+        found = {device: sample for part in parts for device, sample in part.items()}
+        return {device: sample for device, sample in found.items() if device in self._by_device}
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
         """Cells of a counter of a switch's program."""

@@ -213,6 +213,14 @@ class RealSession(Session):
             each.signal(number)
         return bool(found)
 
+    def agents(self) -> list[dict[str, Any]]:
+        """The agents' processes: the hosts that each carries, and its memory with all rings, in bytes."""
+        found = []
+        for process, hosts in self.run.agents().items():
+            with contextlib.suppress(psutil.Error):
+                found.append({"hosts": hosts, "memory_bytes": psutil.Process(process.pid).memory_info().rss})
+        return found
+
     @contextlib.contextmanager
     def changing_denied(self) -> Iterator[None]:
         with self.run.change() as state:

@@ -9,6 +9,8 @@ import re
 import tempfile
 
 from mrc_control.lab.following import Following, place_of
+from mrc_control.lab.inside import check_here
+from mrc_control.lab.rundir import RunError
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_control.session.virtual import VirtualSession
@@ -53,6 +55,10 @@ class Captures:
         path = pathlib.Path(self._folder.name) / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
         number = next(self._numbers)
         if isinstance(session, RealSession):
+            try:
+                check_here(session.state)
+            except RunError as error:
+                raise CommandError(str(error)) from error
             following = Following(session.run.folder, path, number)
             session.target.capture(*place, following.name)
             self._going[port] = following

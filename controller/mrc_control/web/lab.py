@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from mrc_control.lab.rundir import RunDir, RunError
+from mrc_control.machines.session import session_of
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.recording import Recording
 from mrc_control.runs import execute
@@ -88,7 +89,7 @@ class LabView:
         while True:
             interrupted()
             try:
-                session = RealSession(self.name)
+                session = session_of(self.name)
             except RunError as error:
                 self._lost(str(error))
                 continue

@@ -1,0 +1,95 @@
+"""A part of a lab that is on several machines: what the daemon of such a part is told beside the lab file."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import select
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mrc_topo.placement import Placement, TunnelEnd
+from p4lite.files import write_whole
+
+PART = "part.json"
+KEY = "tunnel.key"
+
+
+@dataclass(frozen=True)
+class Part:
+    """`sockets`: descriptors of the tunnels' sockets by the links that they carry, opened in the machine's own network
+    namespace; `lifeline`: the reading end of a pipe that ends when whoever commands the part is gone;
+    `clock_ahead_ns`: by how much the lab's monotonic clock goes before this machine's."""
+
+    machine: str
+    sockets: Mapping[str, int]
+    lifeline: int
+    clock_ahead_ns: int = 0
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All that the daemon inherits."""
+        return (*self.sockets.values(), self.lifeline)
+
+    def save(self, folder: pathlib.Path, key: str, uid: int = -1, gid: int = -1) -> None:
+        """Leaves it, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
+        for name, text in ((PART, json.dumps(asdict(self))), (KEY, key)):
+            write_whole(folder / name, text)
+            os.chmod(folder / name, 0o600)
+            if uid >= 0:
+                os.chown(folder / name, uid, gid)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> Part | None:
+        """The part that is in this folder; None: a lab that is on one machine."""
+        try:
+            part = cls(**json.loads((folder / PART).read_text()))
+        except FileNotFoundError:
+            return None
+        for each in part.descriptors:
+            os.set_inheritable(each, False)
+        return part
+
+    def cut_off(self) -> bool:
+        """Whether nobody is there any more who could command it."""
+        return bool(select.select([self.lifeline], [], [], 0)[0])
+
+    def wiring(self, placement: Placement, interfaces: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+        """What of a `FabricPlan` follows from the placement: `interfaces`, `tunnels` and `relays`. The interfaces given
+        are those of the hosts that are here, by (T0 name, port)."""
+        here = {switch.name for switch in placement.switches(self.machine)}
+        local = {place: name for place, name in interfaces.items() if place[0] in here}
+        tunnels: dict[tuple[str, int], Mapping[str, Any]] = {}
+        relays: dict[str, Mapping[str, Any]] = {}
+        relayed_here = relayed(placement, self.machine)
+        for link, end in placement.ends(self.machine).items():
+            ends = placement.topology.links[link]
+            if link in relayed_here:
+                relays[interfaces[ends.high.node, ends.high.port]] = self._tunnel(link, end)
+            else:
+                place = next(each for each in (ends.low, ends.high) if each.node in here)
+                tunnels[place.node, place.port] = self._tunnel(link, end)
+        return {"interfaces": local, "tunnels": tunnels, "relays": relays}
+
+    def _tunnel(self, link: str, end: TunnelEnd) -> dict[str, Any]:
+        """As the fabric process is told."""
+        return {
+            "local": end.local,
+            "peer": end.peer,
+            "end": end.end,
+            "peer_end": end.peer_end,
+            "key_file": KEY,
+            "socket": self.sockets[link],
+        }
+
+
+def relayed(placement: Placement, machine: str) -> list[str]:
+    """Links of hosts that are on a machine to T0s that are on others, in the order of the relay's ports."""
+    links = placement.topology.links
+    return [
+        name
+        for name in placement.ends(machine)
+        if links[name].is_host_link and placement.machine_of[links[name].low.node] == machine
+    ]

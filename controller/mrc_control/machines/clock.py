@@ -1,0 +1,49 @@
+"""The monotonic clock of another machine, measured by questions and answers, as NTP does it.
+
+An answer bears the other machine's time; it was read at some moment between question and answer. So the clock is that
+much ahead of ours as in the middle, and not further off than half the time that the exchange took. The quickest of the
+last exchanges counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+#: Exchanges that are remembered: about a minute's.
+KEPT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`ahead_ns`: by how much the other clock goes before ours, within `uncertainty_ns` in either direction."""
+
+    ahead_ns: int
+    uncertainty_ns: int
+    rtt_ns: int
+
+    @classmethod
+    def of(cls, sent_ns: int, theirs_ns: int, received_ns: int) -> Reading:
+        """Of one exchange; `theirs_ns` is the other machine's time, the others are ours."""
+        took = received_ns - sent_ns
+        return cls(theirs_ns - sent_ns - took // 2, took - took // 2, took)
+
+
+class Clock:
+    """The clock of one machine."""
+
+    def __init__(self) -> None:
+        self._readings: deque[Reading] = deque(maxlen=KEPT)
+        #: All that there ever were.
+        self.count = 0
+
+    def add(self, reading: Reading) -> None:
+        """Of an exchange just now."""
+        self._readings.append(reading)
+        self.count += 1
+
+    @property
+    def best(self) -> Reading | None:
+        """The quickest of those that are remembered; None: none is."""
+        # Others add meanwhile.
+        return min(list(self._readings), key=lambda each: each.rtt_ns, default=None)

@@ -1,0 +1,152 @@
+"""What a lab's keeper makes of machines that are silent, old, or speak nonsense: an error that names them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from mrc_control.lab.record import Record
+from mrc_control.lab.rundir import RunDir, RunError
+from mrc_control.machines import keeper
+from mrc_control.machines.clock import Reading
+from mrc_control.machines.keeper import Keeper, MachineError, Order, Post
+from mrc_control.machines.stream import GREETING, HEAD, MESSAGE
+
+WAIT_S = 20.0
+NEVER: Callable[[], bool] = bool
+LAB = {
+    "name": "two",
+    "planes": 1,
+    "t0_per_plane": 2,
+    "t1_per_plane": 1,
+    "hosts": 2,
+    "hosts_per_t0": 1,
+    "machines": {
+        "m1": {"ssh": "x", "address": "10.0.0.1", "hosts": ["h0"], "switches": ["p0-t0.0", "p0-t1.0"]},
+        "m2": {"ssh": "y", "address": "10.0.0.2", "hosts": ["h1"], "switches": ["p0-t0.1"]},
+    },
+}
+
+
+def speaking(folder: pathlib.Path, *messages: dict[str, Any]) -> list[str]:
+    """A command that greets, says this, and then waits to be told to end."""
+    path = folder / f"said{len(list(folder.iterdir()))}"
+    frames = [HEAD.pack(MESSAGE, 0, len(text)) + text for text in (json.dumps(each).encode() for each in messages)]
+    path.write_bytes(b"motd\n" + GREETING + b"".join(frames))
+    return ["sh", "-c", 'cat "$0"; exec cat >/dev/null', str(path)]
+
+
+@pytest.fixture
+def posts() -> Iterator[Callable[[list[str]], Post]]:
+    made: list[Post] = []
+
+    def start(command: list[str]) -> Post:
+        made.append(Post("m1", command))
+        return made[-1]
+
+    yield start
+    for post in made:
+        post.end(0.0)
+
+
+def lost(post: Post) -> str:
+    deadline = time.monotonic() + WAIT_S
+    while post.lost is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert post.lost.role == "machine.m1"
+    return post.lost.text()
+
+
+def test_a_silent_machine_is_lost(
+    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = posts(speaking(tmp_path, {"said": "progress", "text": "x"}))
+    post.check()
+    assert post.lost is None
+    monkeypatch.setattr(keeper, "SILENCE_S", 0.0)
+    with pytest.raises(MachineError, match="is lost: no word from it for 0 s"):
+        post.answer("here", WAIT_S, NEVER)
+    assert "machine m1 is lost" in lost(post)
+    assert post.process.wait(WAIT_S) < 0
+
+
+def test_what_leads_to_no_part_says_what_it_said(posts: Callable[[list[str]], Post]) -> None:
+    assert "it is no part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
+    died = lost(posts(["sh", "-c", "echo 'no such host' >&2; exit 255"]))
+    assert "`sh ...`, which leads there, ended by itself with exit code 255" in died
+    assert died.count("no such host") == 1
+
+
+RECORDS: list[Any] = [None, {"phase": 1, "roles": {"../x": 1}}, {"fabric": {"fabric": "x"}}, {"more": 1}]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_that_is_none_loses_the_machine(
+    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, record: Any
+) -> None:
+    post = posts(speaking(tmp_path, {"said": "record", "record": record, "alive": True}))
+    assert "a message of it cannot be understood" in lost(post)
+    assert post.record == Record()
+
+
+def test_a_refusal_is_the_answer(posts: Callable[[list[str]], Post], tmp_path: pathlib.Path) -> None:
+    post = posts(speaking(tmp_path, {"said": "here"}, {"said": "failed", "what": "prepare", "error": "no room"}))
+    assert post.answer("here", WAIT_S, NEVER) == {"said": "here"}
+    with pytest.raises(MachineError, match="no room"):
+        post.answer("prepare", WAIT_S, NEVER)
+
+
+def test_who_is_told_to_end_waits_no_longer(posts: Callable[[list[str]], Post]) -> None:
+    over = threading.Event()
+    threading.Timer(0.1, over.set).start()
+    with pytest.raises(keeper.Stopped):
+        posts(["sleep", "60"]).answer("here", WAIT_S, over.is_set)
+
+
+def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str]], Post]) -> None:
+    post = posts(["sleep", "60"])
+    for _ in range(keeper.PINGS):
+        post.clock.add(Reading(7_000_000_000, 400_000, 800_000))
+    with pytest.raises(MachineError, match=r"its monotonic clock is \+7.000 s from ours, .*CONFIG_TIME_NS"):
+        post.measure(NEVER)
+    post.facts = {"time_namespaces": True}
+    post.measure(NEVER)
+    assert post.ahead_ns == -7_000_000_000
+    assert post.document()["clock"] == {
+        "off_ns": 0,
+        "set_ns": -7_000_000_000,
+        "uncertainty_ns": 400_000,
+        "rtt_ns": 800_000,
+        "set_uncertainty_ns": 400_000,
+    }
+    near = posts(["sleep", "60"])
+    for _ in range(keeper.PINGS):
+        near.clock.add(Reading(900_000, 400_000, 800_000))
+    near.measure(NEVER)
+    assert near.ahead_ns == 0
+
+
+def test_every_machine_of_another_version_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    run = RunDir("two")
+    run.create()
+    run.lab_file.write_text(yaml.safe_dump(LAB))
+    monkeypatch.setattr(keeper, "END_S", 0.5)
+    old = {"said": "here", "version": "0.0.1"}
+    made = Keeper(run, Order({name: speaking(tmp_path, old) for name in ("m1", "m2")}, "mrc"))
+    try:
+        with pytest.raises(RunError) as caught:
+            made.start()
+    finally:
+        made.end()
+    for name in ("m1", "m2"):
+        assert f"machine {name}: there is mrclab 0.0.1, here " in str(caught.value)
+    assert all(post.process.returncode is not None for post in made.posts)

@@ -1,0 +1,109 @@
+"""What a lab on several machines cannot be is said before anything is started."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+
+from mrc_control.lab import inside, lifecycle
+from mrc_control.lab.record import State
+from mrc_control.lab.rundir import RunDir, RunError, all_parts, all_runs
+from mrc_control.lab.wanted import WantedLab
+from mrc_control.machines import lifecycle as machines
+from mrc_control.machines.keeper import MACHINES
+from mrc_control.session.virtual import VirtualSession
+
+LAB: dict[str, Any] = {
+    "name": "two",
+    "planes": 1,
+    "t0_per_plane": 2,
+    "t1_per_plane": 1,
+    "hosts": 2,
+    "hosts_per_t0": 1,
+    "path_mtu": 2048,
+    "ev": {"size": 8, "active": 4},
+    "machines": {
+        "m1": {"ssh": "x", "address": "10.0.0.1", "hosts": ["h0"], "switches": ["p0-t0.0", "p0-t1.0"]},
+        "m2": {"ssh": "y", "address": "10.0.0.2", "hosts": ["h1"], "switches": ["p0-t0.1"]},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+
+
+def wanted(folder: pathlib.Path, **changes: Any) -> WantedLab:
+    path = folder / "two.yaml"
+    path.write_text(yaml.safe_dump({**LAB, **changes}))
+    return WantedLab.of(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "links", "connect", "hint"),
+    [
+        ({"switch": "bmv2"}, "memory", None, "has `machines`: its switches are p4lite's, not bmv2's"),
+        ({"compiler": "p4c"}, "memory", None, "not p4lite's or p4c's"),
+        ({}, "veth", None, "leave --links out"),
+        ({"program": "own.p4"}, "memory", None, "leave `program` out"),
+        ({"policies": {"loss": "own.py:Loss"}}, "memory", None, "leave `policies` out"),
+        ({}, "memory", "ssh there", "has no {ssh}"),
+        ({"machines": {}}, "memory", "ssh {ssh}", "lab 'two' has no `machines`"),
+    ],
+)
+def test_what_cannot_be(
+    tmp_path: pathlib.Path, changes: dict[str, Any], links: str, connect: str | None, hint: str
+) -> None:
+    with pytest.raises(RunError) as caught:
+        machines.bring_up(wanted(tmp_path, **changes), links=links, connect=connect)
+    assert hint in str(caught.value)
+    assert not all_runs()
+
+
+def test_nothing_of_it_comes_up_whole_on_one_machine(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(RunError, match="lab 'two' is on several machines, and only a part of it can be here"):
+        lifecycle.bring_up(wanted(tmp_path))
+
+
+def test_in_simulated_time_all_is_one_process(tmp_path: pathlib.Path) -> None:
+    session = VirtualSession(wanted(tmp_path).topology, "mrc")
+    assert len(session.topology.links) == 4
+    session.close()
+
+
+def test_who_enters_a_host_is_told_where_it_is() -> None:
+    state = State("two", machines={"m1": ["h0"], "m2": ["h1"]})
+    with pytest.raises(RunError, match=r"host h1 is on machine m2: .*\.parts/m2"):
+        inside.check_here(state, "h1")
+    with pytest.raises(RunError, match=r"lab 'two' is on several machines: .*\.parts/MACHINE"):
+        inside.check_here(state)
+    inside.check_here(State("two"), "h1")
+
+
+def test_frames_that_travel_in_pieces_are_told_with_both_remedies(tmp_path: pathlib.Path) -> None:
+    lab = wanted(tmp_path)
+    run = RunDir("two")
+    run.create()
+    (run.folder.path / MACHINES).write_text(json.dumps({"m1": {"frame_bytes": 1440}, "m2": {"frame_bytes": 9000}}))
+    (said,) = machines.in_pieces("two", lab.topology)
+    # 2048 bytes and 166 of headers, as `schema.HEADER_BYTES` has them.
+    assert "from machine m1 full frames of 2214 bytes" in said
+    assert "takes 1440 in one; raise its MTU by 774, or set path_mtu to 1272" in said
+
+
+def test_parts_are_no_labs_of_this_machines_commands(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "run" / ".parts" / "m1"
+    for each in (folder.parent.parent, folder.parent, folder):
+        each.mkdir(mode=0o700)
+    part = RunDir("two", folder)
+    part.create()
+    part.write(State("two"))
+    assert not all_runs()
+    assert [each.path for each in all_parts()] == [part.path]
+    assert list(lifecycle.cleanup()) == ["two (machine m1)"]
+    assert not part.path.exists()

@@ -1,0 +1,282 @@
+"""One lab on two machines: two network namespaces with a cable between them stand for these, and their clocks differ.
+
+The tests of this file share one lab, in their order: the last ones kill what carries it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from mrc_control.results import resultdir
+from support.lab import users
+from support.namespaces import lab_processes, run
+
+pytestmark = pytest.mark.netns
+#: h1's port in plane 1 and links between switches in both planes are tunnels.
+LAB: dict[str, Any] = {
+    "name": "two",
+    "planes": 2,
+    "t0_per_plane": 2,
+    "t1_per_plane": 1,
+    "hosts": 2,
+    "hosts_per_t0": 1,
+    "path_mtu": 2048,
+    "links": {"host": {"rate": "2Mbps"}, "fabric": {"rate": "2Mbps"}},
+    "ev": {"size": 8, "active": 4, "min_active": 1},
+    "cc": {"base_rtt": "80ms"},
+}
+PARTS: dict[str, dict[str, Any]] = {
+    "one": {"hosts": ["h0"], "switches": ["p*-t0.0", "p0-t1.0", "p1-t0.1"]},
+    "two": {"hosts": ["h1"], "switches": ["p0-t0.1", "p1-t1.0"]},
+}
+CROSSING = "p1-t0.1--p1-t1.0"
+#: The second machine was started so long before the first.
+OLDER_S = 5000
+WAIT_S = 60.0
+
+
+@dataclasses.dataclass
+class World:
+    """Machine k is the namespace `prefix + k` with address 10.7.0.k; labs' run directories are in `folder`/run."""
+
+    folder: pathlib.Path
+    prefix: str
+    lab: pathlib.Path
+
+    def make(self) -> None:
+        for k in (1, 2):
+            run("ip", "netns", "add", f"{self.prefix}{k}")
+            run("ip", "-n", f"{self.prefix}{k}", "link", "set", "lo", "up")
+        cable = ["link", "add", "net0", "type", "veth", "peer", "name", "net0", "netns", f"{self.prefix}2"]
+        run("ip", "-n", f"{self.prefix}1", *cable)
+        for k in (1, 2):
+            run("ip", "-n", f"{self.prefix}{k}", "addr", "add", f"10.7.0.{k}/24", "dev", "net0")
+            self.cable(k, "up")
+        machines = {
+            name: {"ssh": f"{self.prefix}{k}", "address": f"10.7.0.{k}", **part}
+            for k, (name, part) in enumerate(PARTS.items(), 1)
+        }
+        self.lab.write_text(yaml.safe_dump({**LAB, "machines": machines}, sort_keys=False))
+        # What takes the place of ssh.
+        way = self.folder / "way"
+        mrclab = shlex.join(users.MRCLAB)
+        older = f"unshare --time --fork --monotonic {OLDER_S}"
+        way.write_text(
+            "#!/bin/sh\nname=$1\nshift\n"
+            f'[ "$name" = {self.prefix}2 ] && set -- {older} {mrclab} "$@" || set -- {mrclab} "$@"\n'
+            'exec ip netns exec "$name" "$@"\n'
+        )
+        way.chmod(0o755)
+        os.environ["MRCLAB_CONNECT"] = f"{way} {{ssh}}"
+
+    def cable(self, k: int, state: str) -> None:
+        run("ip", "-n", f"{self.prefix}{k}", "link", "set", "net0", state)
+
+    def remove(self) -> None:
+        for k in (1, 2):
+            run("ip", "netns", "del", f"{self.prefix}{k}", check=False)
+
+    def processes(self) -> list[psutil.Process]:
+        """Keepers and parts of labs in our folder that live."""
+        found = []
+        for each in psutil.process_iter():
+            try:
+                words, folder = each.cmdline(), each.environ().get("MRCLAB_RUN", "")
+                ours = words[-1:] == ["part"] or "mrc_control.machines.keeper" in words
+                if ours and folder.startswith(str(self.folder)):
+                    found.append(each)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def part(self, k: int) -> psutil.Process:
+        """The process of machine k's part."""
+        inode = os.stat(f"/run/netns/{self.prefix}{k}").st_ino
+        for each in self.processes():
+            words = each.cmdline()
+            if words[-1:] != ["part"] or "unshare" in words:
+                continue
+            if os.stat(f"/proc/{each.pid}/ns/net").st_ino == inode:
+                return each
+        raise AssertionError("there is none")
+
+    def left(self) -> list[str]:
+        """What is left after a moment: processes of labs, and those that keep them."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            found = [*map(str, self.processes()), *lab_processes(self.folder).values()]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
+
+
+def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("ma")
+    made = World(folder, f"ma{os.getpid() % 100000}m", folder / "two.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRCLAB_RUN", str(folder / "run"))
+        patch.setenv("MRCLAB_CONNECT", "")
+        patch.setenv("COLUMNS", "250")
+        patch.chdir(folder)
+        try:
+            made.make()
+            yield made
+            subprocess.run([*users.MRCLAB, "down", "two"], capture_output=True, check=False)
+        finally:
+            for each in made.processes():
+                each.kill()
+            made.remove()
+
+
+def experiment(world: World, name: str, **changes: Any) -> dict[str, Any]:
+    """Runs an experiment on the lab; its result, which must be as wanted."""
+    document: dict[str, Any] = {
+        "name": name,
+        "title": name,
+        "lab": str(world.lab),
+        "clock": "real",
+        "workload": {"name": "all_to_all", "params": {"block_bytes": 6000}, "duration": 2},
+        "expect": {"valid": False},
+    }
+    (world.folder / f"{name}.yaml").write_text(yaml.safe_dump({**document, **changes}))
+    mrclab("run", str(world.folder / f"{name}.yaml"), "-o", str(world.folder / name))
+    return resultdir.load(world.folder / name)
+
+
+def status() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(mrclab("status", "--json").stdout)
+    return document
+
+
+def datagrams(row: dict[str, Any], key: str) -> int:
+    return sum(end[key] for end in row["tunnels"].values())
+
+
+def test_a_machine_that_cannot_be_reached_is_named_and_nothing_is_left(world: World) -> None:
+    said = mrclab("up", str(world.lab), "--connect", "false {ssh}", code=1).stderr
+    assert "machine one: is lost: `false ...`, which leads there, ended by itself with exit code 1" in said
+    assert "machine two: is lost" in said
+    assert not world.left()
+    assert not (world.folder / "run" / "two").exists()
+
+
+def test_all_to_all_between_two_machines_is_verified(world: World) -> None:
+    said = mrclab("up", str(world.lab))
+    assert "lab two is up on 2 machines: 2 hosts, 6 switches" in said.stdout
+    assert "from machine one full frames" in said.stderr
+    assert "travel in pieces" in said.stderr
+    result = experiment(world, "plain")
+    assert result["ranks"] == ["h0", "h1"]
+    machines = result["fidelity"]["machines"]
+    assert list(machines) == ["one", "two"]
+    # The second machine's clock was so much ahead, and its part has ours.
+    assert abs(machines["two"]["clock"]["set_ns"] + OLDER_S * 10**9) < 10**10
+    assert abs(machines["one"]["clock"]["set_ns"]) < 10**10
+    for row in machines.values():
+        clock = row["clock"]
+        # The clocks run alike, so that what was measured then and now overlaps, however late this machine is.
+        assert abs(clock["off_ns"]) <= clock["uncertainty_ns"] + clock["set_uncertainty_ns"]
+        assert clock["uncertainty_ns"] > 0
+        assert sorted(row["tunnels"]) == ["h1:1", "p0-t0.1--p0-t1.0", "p1-t0.0--p1-t1.0", CROSSING]
+        assert datagrams(row, "received") > 0
+        assert datagrams(row, "refused") == 0
+    for host in ("h0", "h1"):
+        (times,) = result["samples"][host].take(["t_ns"])
+        assert len(times)
+        assert result["started_ns"] - 10**10 < times[0] < times[-1] < result["finished_ns"] + 10**10
+
+
+def test_a_link_between_machines_and_a_port_far_away_fail_and_recover(world: World) -> None:
+    lost = {"losses": 1, "evs_lost": 1, "dropped": 1}
+    schedule = [
+        {"at": 1, "fail": CROSSING, "evidence": lost},
+        {"at": 3, "restore": CROSSING},
+        {"at": 4, "fail": "h1:1", "kind": "port_down", "evidence": {"ports_down": 1}},
+        {"at": 5, "restore": "h1:1"},
+    ]
+    workload = {"name": "all_to_all", "params": {"block_bytes": 6000}, "duration": 8}
+    result = experiment(world, "broken", schedule=schedule, workload=workload)
+    assert not result["failures"]
+    assert len(result["happenings"]) == 4
+
+
+def test_what_the_network_between_loses_is_counted(world: World) -> None:
+    before = [datagrams(row, "lost") for row in status()["machines"]]
+    running = subprocess.Popen(
+        [*users.MRCLAB, "run", "all_to_all", "--set", "block_bytes=6000", "--duration", "5", "-o", "lossy"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    time.sleep(3.0)
+    received = [datagrams(row, "received") for row in status()["machines"]]
+    world.cable(1, "down")
+    time.sleep(0.5)
+    world.cable(1, "up")
+    said = running.communicate(timeout=200)[0]
+    assert running.returncode == 0, said
+    rows = status()["machines"]
+    assert all(datagrams(row, "received") > count for row, count in zip(rows, received, strict=True))
+    assert sum(datagrams(row, "lost") for row in rows) > sum(before)
+
+
+def test_what_cannot_be_done_here_is_refused_with_the_place(world: World) -> None:
+    said = mrclab("exec", "h1", "true", code=2).stderr
+    assert "host h1 is on machine two: this is done there, with MRCLAB_RUN set to the folder .parts/two" in said
+    assert "lab 'two' is on several machines" in mrclab("capture", "h0:0", code=2).stderr
+    os.environ["MRCLAB_RUN"] += "/.parts/two"
+    try:
+        assert "h1-p0" in mrclab("exec", "h1", "ip", "-br", "link").stdout
+    finally:
+        os.environ["MRCLAB_RUN"] = str(world.folder / "run")
+
+
+def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -> None:
+    running = subprocess.Popen(
+        [*users.MRCLAB, "run", "all_to_all", "--set", "block_bytes=6000", "--duration", "60", "-o", "killed"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    time.sleep(4.0)
+    world.part(1).send_signal(signal.SIGKILL)
+    said = running.communicate(timeout=200)[0]
+    assert running.returncode == 1, said
+    died = "machine one is lost: `way ...`, which leads there, was killed by SIGKILL"
+    verdict = json.loads((world.folder / "killed" / "verdict.json").read_text())
+    assert any(died in each["how"] or died in f"machine one {each['how']}" for each in verdict["deaths"]), verdict
+    assert died in mrclab("status", code=1).stderr
+
+
+def test_the_parts_end_with_a_keeper_that_is_killed(world: World) -> None:
+    (keeper,) = [each for each in world.processes() if "mrc_control.machines.keeper" in each.cmdline()]
+    keeper.kill()
+    assert not world.left()
+    assert "lab 'two' has died" in mrclab("status", code=2).stderr
+    said = mrclab("cleanup").stdout
+    assert "lab two: removed" in said
+    assert "lab two (machine one): removed" in said
+    assert not list((world.folder / "run").glob("two")) + list((world.folder / "run").glob(".parts/*/two"))
+
+
+def test_a_run_brings_the_lab_up_and_down_again(world: World) -> None:
+    mrclab("run", "all_to_all", "--lab", str(world.lab), "--clock", "real", "--duration", "1", "-o", "alone")
+    assert not world.left()
+    assert not list((world.folder / "run").glob("two")) + list((world.folder / "run").glob(".parts/*/two"))
