@@ -13,7 +13,7 @@ import textwrap
 import pytest
 import yaml
 
-from mrc_control.workshop import exercise, grade, judge
+from mrc_control.workshop import confine, exercise, grade, judge
 from mrc_control.workshop.exercise import Exercise, WorkshopError
 from mrc_topo.shipped import shipped
 
@@ -233,3 +233,24 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
         "namespaces": False, "read-only files": False, "no rights": False, "no processes": True
     }  # fmt: skip
     assert set(report["output"].splitlines()) == {"hello"}
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "cpu_s", "waits"),
+    [(181, 18.0, True), (181, 0.9, True), (181, 0.1, False), (181, 0.0, False), (901, 18.0, False)],
+    ids=["alone", "loaded machine", "sleeper", "dead", "too long"],
+)
+def test_wall_time_is_for_sleepers_and_not_for_who_waits_for_a_core(spent_s: float, cpu_s: float, waits: bool) -> None:
+    assert confine.waits_for_a_core(spent_s, 18, cpu_s, 180) is waits
+
+
+@needs_namespaces
+def test_who_sleeps_is_ended_though_the_machine_is_free(one: Exercise, tmp_path: pathlib.Path) -> None:
+    sleepy = exercise.load(one.folder)
+    limits = sleepy.content.limits.model_copy(update={"wall_s": 10})
+    sleepy.content = sleepy.content.model_copy(update={"limits": limits})
+    (tmp_path / "policy.py").write_text("import time\ntime.sleep(3600)\n")
+    report = judge.check(sleepy, tmp_path, quick=True)
+    assert (report.passed, report.lines[0].passed) == (False, False)
+    assert "ran for 10 s without an end" in report.reason
+    assert report.spent_s < 3600

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import psutil
 from pydantic import ValidationError
 
 from mrc_control.lab import lifecycle
@@ -39,6 +40,8 @@ KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
 #: All of the scratch folder; beyond it the run is ended.
 MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
+#: Who got so much of a core when his time was over is waited for, up to so many times of it.
+LEAST_SHARE, MOST_WAITING = 0.03, 5
 #: For the learner's process to end, when there is no more to play.
 GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
@@ -187,6 +190,11 @@ class _Process:
             raise _Ended(f"it printed more than {MAX_OUTPUT >> 20} MB")
         return bool(data)
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
+
     def gone(self) -> bool:
         """Whether it has ended."""
         return self._process.poll() is not None
@@ -262,7 +270,7 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
             running.append(_Process(order, pipe))
             if pipe is not None:
                 pipe.close()  # so that each sees the other's end
-        _attend(running, begin + allowed.wall_s)
+        _attend(running, begin, allowed.wall_s)
     except _Ended as ended:
         reason = str(ended)
     except TimeoutError:
@@ -301,21 +309,51 @@ def _limit(code: int, allowed: Limits) -> str:
     return ""
 
 
-def _attend(running: Sequence[_Process], until: float) -> None:
+def waits_for_a_core(spent_s: float, lately_s: float, cpu_s: float, wall_s: float) -> bool:
+    """Whether who has used up his wall time did so because the machine had others to serve: lately, too, he computed,
+    in what was left to him, and he is not beyond `MOST_WAITING` times of it."""
+    return cpu_s >= LEAST_SHARE * lately_s and spent_s < MOST_WAITING * wall_s
+
+
+def _cpu_s(running: Sequence[_Process]) -> float:
+    """CPU time of processes and of what they started, s."""
+    total = 0.0
+    for each in running:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(each.pid)
+            for one in (process, *process.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = one.cpu_times()
+                    total += times.user + times.system
+    return total
+
+
+def _attend(running: Sequence[_Process], begin: float, wall_s: float) -> None:
     """Reads what is printed until the first process ends, and then a while for the others.
 
+    Args:
+        begin: of the run (`time.monotonic`), which may take `wall_s`.
+
     Raises:
-        TimeoutError: it does not, by `until` (`time.monotonic`).
+        TimeoutError: it does not end.
         _Ended: one of them takes more than it may.
     """
     first = running[0]
+    until = begin + wall_s
+    lately: tuple[float, float] | None = None  # a while before that: when, and CPU time until then
     printing = list(running)
     looked = time.monotonic()
     over: float | None = None
     while printing:
         now = time.monotonic()
-        if now > until:
-            raise TimeoutError
+        if lately is None and now > until - wall_s / 10:
+            lately = now, _cpu_s(running)
+        if now > until and lately is not None:
+            then, used = lately
+            lately = now, _cpu_s(running)
+            if not waits_for_a_core(now - begin, now - then, lately[1] - used, wall_s):
+                raise TimeoutError
+            until = now + wall_s / 10
         if over is None and first.gone():
             over = now + GRACE_S
         if over is not None and now > over:
