@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -114,6 +114,37 @@ def looked_at(name: str) -> Iterator[list[int]]:
             view.view.close()
 
 
+def answer_cost(session: RealSession, run: RunDir) -> None:
+    """CPU time of each kind of question: what the lab takes to answer, beside what it takes anyway, and what asking takes.
+
+    Their ratio is `sampler.ANSWERS`. CPU time hardly depends on what else the machine does.
+    """
+    names = session.counter_names()
+    counted = [names[each] for each in ("marked", "trimmed") if each in names]
+    hosts = list(session.hosts.values())
+    questions: dict[str, tuple[int, Callable[[], object]]] = {
+        "all hosts": (100, lambda: [host.request("view", since=1 << 40, probes=False) for host in hosts]),
+        "all hosts and their probes": (
+            50,
+            lambda: [host.request("view", since=1 << 40, probes=True) for host in hosts],
+        ),
+        "all ports": (150, session.samples),
+        "all ports, marks and trims": (100, lambda: session.samples(counted)),
+        "a pair": (50, lambda: hosts[0].request("pair", peer=list(session.hosts)[1])),
+        "fidelity": (10, session.fidelity),
+    }
+    for name, (many, ask) in questions.items():
+        before, began = cpu_s(run), time.monotonic()
+        time.sleep(2)
+        idle = (cpu_s(run) - before) / (time.monotonic() - began)
+        before, began, own = cpu_s(run), time.monotonic(), time.thread_time()
+        for _ in range(many):
+            ask()
+        own = (time.thread_time() - own) / many
+        lab = (cpu_s(run) - before - idle * (time.monotonic() - began)) / many
+        print(f"web: {name}: the lab {lab * 1e3:.2f} ms, asking {own * 1e3:.2f} ms, ratio {lab / own:.1f}")
+
+
 def lab_cost() -> None:
     """Agents and fabric with and without a view."""
     problem = lifecycle.problem()
@@ -125,6 +156,7 @@ def lab_cost() -> None:
         name, _ = lifecycle.up(LAB, "mrc", lambda text: None)
         try:
             session = RealSession(name)
+            answer_cost(session, RunDir(name))
             seconds = 2 * RUNS * (SECONDS + 5) + 30
             spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 1 << 20}, duration_s=seconds)
             job = Run(session, spec)
