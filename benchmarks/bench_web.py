@@ -115,7 +115,8 @@ def looked_at(name: str) -> Iterator[list[int]]:
 
 
 def answer_cost(session: RealSession, run: RunDir) -> None:
-    """CPU time of each kind of question: what the lab takes to answer, beside what it takes anyway, and what asking takes.
+    """CPU time of each kind of question: what the lab takes to answer, without what it takes anyway, and what asking
+    takes.
 
     Their ratio is `sampler.ANSWERS`. CPU time hardly depends on what else the machine does.
     """

@@ -23,7 +23,7 @@ class Clock:
 def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     clock = Clock()
     budget = Budget(0.1, 0.02, lambda: clock.wall, lambda: clock.cpu)
-    for cost, wait in ((0.0, 0.1), (0.001, 0.1), (0.004, 0.004 * ANSWERS / 0.02)):
+    for cost, wait in ((0.0, 0.1), (0.0005, 0.1), (0.004, 0.004 * ANSWERS / 0.02)):
         assert budget.due()
         budget.begin()
         clock.cpu += cost

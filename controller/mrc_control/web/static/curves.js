@@ -59,7 +59,7 @@ export class Curves {
       height: this.container.clientHeight || 170,
       legend: { show: false },
       cursor: { drag: { x: false, y: false } },
-      scales: { x: { time: false }, y: { range: (plot, low, high) => [0, Math.max(high * 1.05, 1)] } },
+      scales: { x: { time: false }, y: { range: (plot, low, high) => [0, Math.max(high * 1.25, 1)] } },
       series: [
         { label: "time" },
         { label: "goodput", stroke: colour("--ink"), width: 2.5, points: { show: false } },
