@@ -16,6 +16,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -169,7 +170,7 @@ def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Ite
         # A cluster of which half is there could not be closed, so whoever interrupts waits until it is whole.
         with uninterrupted():
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
-            stack.enter_context(dask.config.set(quiet))
+            stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
             made = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
@@ -194,6 +195,8 @@ def _deaf_loop() -> Iterator[Any]:
     tells all of them, but it is for the command, which then ends them."""
     from distributed.utils import LoopRunner
 
+    # Whoever starts Python's tracker of shared memory hears of Ctrl-C from then on, so it must be there before.
+    resource_tracker.ensure_running()
     runner = LoopRunner()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
