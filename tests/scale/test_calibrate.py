@@ -104,3 +104,13 @@ def test_the_command_prints_errors_and_aims_and_keeps_them(
         kept = json.loads((tmp_path / "out" / caveat.FILE).read_text())
         assert (kept["goodput"], kept["scenarios"], len(kept["rows"])) == (0.02, 2, 3)
     assert "lost packets by 80%, where links are overloaded 40%" in caveat.caveat()
+
+
+def test_what_runs_quote_was_measured_by_this_calibration() -> None:
+    """`mrc_scale/calibrated.json` is the file that the command writes, of all its scenarios."""
+    errors = caveat.measured()
+    assert errors is not None
+    assert errors["scenarios"] == len(calibrate.SCENARIOS)
+    assert {row["scenario"] for row in errors["rows"]} == {each.name for each in calibrate.SCENARIOS}
+    assert abs(errors["nic_share"] - calibrate.in_use()) <= 0.02
+    assert max(row["error"] for row in errors["rows"] if row["kind"] == "goodput") == errors["goodput"]
