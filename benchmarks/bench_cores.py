@@ -1,0 +1,69 @@
+"""What `mrclab run --cores 2` gains: the experiment lossy-link with one and with two cores in turn, a process each.
+
+`hosts` is the CPU of the thread in which the hosts are: no run is shorter than that, however many cores are free. Wall
+time says something on a machine with two free cores only. Results must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+EXPERIMENT, SECONDS, TURNS = "lossy-link", 1.5, 2
+
+
+def measure(cores: int) -> dict[str, Any]:
+    """One run in this process; what is measured is while simulated time goes on."""
+    from mrc_control.results.recording import Recording
+    from mrc_control.runs.execute import run_on
+    from mrc_control.runs.experiment import load_experiment
+    from mrc_control.session.base import closing
+    from mrc_control.session.virtual import VirtualSession
+    from mrc_topo.labfile import load_lab
+
+    experiment = load_experiment(EXPERIMENT)
+    workload = experiment.workload.model_copy(update={"duration": SECONDS})
+    spent = {"wall": 0.0, "cpu": 0.0, "hosts": 0.0}
+    clocks = (time.monotonic, time.process_time, time.thread_time)
+
+    class Timed(VirtualSession):
+        def advance(self, seconds: float) -> None:
+            began = [clock() for clock in clocks]
+            super().advance(seconds)
+            for name, clock, before in zip(spent, clocks, began, strict=True):
+                spent[name] += clock() - before
+
+    session = Timed(load_lab(experiment.lab), experiment.transport, cores)
+    with closing(session), Recording() as recording:
+        result = run_on(session, experiment.model_copy(update={"workload": workload}), None, recording)
+        document = result.document()
+    return {**spent, "results": json.dumps([document["progress"], document["statistics"]], sort_keys=True, default=str)}
+
+
+def child(cores: int) -> dict[str, Any]:
+    """One run in a process of its own."""
+    code = f"import json; from benchmarks.bench_cores import measure; print(json.dumps(measure({cores})))"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def run() -> None:
+    """Print a line per run, and what follows."""
+    hosts: dict[int, list[float]] = {1: [], 2: []}
+    results = set()
+    for _ in range(TURNS):
+        for cores in hosts:
+            found = child(cores)
+            hosts[cores].append(found["hosts"])
+            results.add(found["results"])
+            numbers = ", ".join(f"{name} {found[name]:.2f} s" for name in ("wall", "cpu", "hosts"))
+            print(f"{cores} cores: {numbers}; load {os.getloadavg()[0]:.1f}")
+    equal = "equal" if len(results) == 1 else "NOT EQUAL"
+    print(f"results {equal}; at most {min(hosts[1]) / min(hosts[2]):.2f} times as fast with two free cores")
