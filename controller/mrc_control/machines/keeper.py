@@ -339,6 +339,8 @@ class Keeper:
         for post in self.posts:
             for role in [*post.record.hosts, *(f"{post.name}.{each}" for each in [*post.record.fabric, VERBS])]:
                 self._listen(post, role)
+        # Who sees that the lab is up finds this, too.
+        self.note()
         self.record.phase = "up"
         self.write()
 
@@ -489,7 +491,6 @@ def main(argv: list[str]) -> int:
     code = 0
     try:
         keeper.start()
-        keeper.note()
         keeper.wait()
     except Stopped:
         pass
