@@ -1,6 +1,6 @@
 """Who does not solve an exercise, but tries to be graded as if: by the simulation's truth, forged facts, lies.
 
-Each of these passed where a learner's Python shared its process with the simulation, but for `unwatched` and `noise`.
+`truth` had full marks where a learner's Python shared its process with the simulation.
 """
 
 from __future__ import annotations
