@@ -34,6 +34,7 @@ STATUS = {
     "unsettled",
     "denied",
     "health",
+    "machines",
     "harm",
 }
 LINK = "p0-t0.0--p0-t1.0"

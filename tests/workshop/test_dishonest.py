@@ -121,7 +121,7 @@ CHEATS: dict[str, tuple[str, str]] = {
         import os, stat
         class Finder:
             def locate(self, topology, views):
-                for number in range(3, 64):
+                for number in range(3, 4096):
                     try:
                         if stat.S_ISSOCK(os.fstat(number).st_mode):
                             os.write(number, b"\\xff" * 64)
