@@ -18,6 +18,8 @@ from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 TIMEOUT_S = 20.0
+#: A program may have to be compiled first, which takes an emulated machine minutes.
+PIPELINE_S = 600.0
 BATCH = 500
 
 #: A match value: exact/optional an integer; LPM (value, prefix length); ternary (value, mask); range (low, high).
@@ -200,7 +202,7 @@ class Device:
         request.config.p4info.CopyFrom(self.p4info)
         request.config.p4_device_config = bmv2_json
         try:
-            self.stub.SetForwardingPipelineConfig(request, timeout=60)
+            self.stub.SetForwardingPipelineConfig(request, timeout=PIPELINE_S)
         except grpc.RpcError as error:
             raise self._error("set pipeline", error) from error
 
