@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from typing import Any
+
+from benchmarks.child import measured
 
 EXPERIMENT, SECONDS, TURNS = "lossy-link", 1.5, 2
 
@@ -44,23 +44,13 @@ def measure(cores: int) -> dict[str, Any]:
     return {**spent, "results": json.dumps([document["progress"], document["statistics"]], sort_keys=True, default=str)}
 
 
-def child(cores: int) -> dict[str, Any]:
-    """One run in a process of its own."""
-    code = f"import json; from benchmarks.bench_cores import measure; print(json.dumps(measure({cores})))"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def run() -> None:
     """Print a line per run, and what follows."""
     hosts: dict[int, list[float]] = {1: [], 2: []}
     results = set()
     for _ in range(TURNS):
         for cores in hosts:
-            found = child(cores)
+            found = measured("bench_cores", cores)
             hosts[cores].append(found["hosts"])
             results.add(found["results"])
             numbers = ", ".join(f"{name} {found[name]:.2f} s" for name in ("wall", "cpu", "hosts"))

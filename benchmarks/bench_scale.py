@@ -5,12 +5,10 @@ The fabric grows with its NICs as `mrclab topo plan` has it, with the same plane
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from typing import Any
+
+from benchmarks.child import measured
 
 #: NICs, and the radix that connects so many in two tiers.
 SIZES = ((8_192, 128), (32_768, 256), (131_072, 512))
@@ -43,23 +41,13 @@ def measure(nics: int, radix: int) -> dict[str, Any]:
     }
 
 
-def child(nics: int, radix: int) -> dict[str, Any]:
-    """One run in a process of its own."""
-    code = f"import json; from benchmarks.bench_scale import measure; print(json.dumps(measure({nics}, {radix})))"
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def run() -> None:
     """Print the table; the first, smallest run also compiles what is not compiled yet and is done again."""
-    child(*SIZES[0])
+    measured("bench_scale", *SIZES[0])
     columns = ("CPU s", "µs CPU/NIC", "with report s", "wall s", "memory MB", "steps")
     print(f"{'NICs':>10}" + "".join(f"{column:>15}" for column in columns))
     for nics, radix in SIZES:
-        found = child(nics, radix)
+        found = measured("bench_scale", nics, radix)
         cells = (
             f"{found['cpu']:.1f}",
             f"{1e6 * found['cpu'] / nics:.0f}",

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from benchmarks.child import measured
 
 EXPERIMENT = "lossy-link"
 TURNS = 2
@@ -95,21 +94,6 @@ class Driven:
         return getattr(self._driver, name)
 
 
-def child(pure: bool) -> dict[str, Any]:
-    """One run in a process of its own."""
-    environment = os.environ | {"MRCLAB_PURE": "1" if pure else "0"}
-    command = [
-        sys.executable,
-        "-c",
-        "import json; from benchmarks.bench_virtual import *; print(json.dumps(measure()))",
-    ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def run() -> None:
     """Print the table."""
     from mrc_host import native
@@ -118,7 +102,7 @@ def run() -> None:
     runs: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     for _ in range(TURNS):
         for kind, pure in kinds.items():
-            runs[kind].append(child(pure))
+            runs[kind].append(measured("bench_virtual", MRCLAB_PURE="1" if pure else "0"))
     best = {kind: min(found, key=lambda each: float(each["clock"])) for kind, found in runs.items()}
     print(f"{EXPERIMENT}, CPU, best of {TURNS} runs in turn")
     columns = ("data packets", "µs/packet", "hosts", "fabric", "calls to it", "simulated s / CPU s", "whole s")

@@ -50,7 +50,7 @@ ENVIRONMENT = (
 Progress = Callable[[str], None]
 
 
-def _quiet(text: str) -> None:
+def quiet(text: str) -> None:
     """Nobody listens."""
 
 
@@ -98,7 +98,7 @@ def problem() -> str | None:
 def up(
     lab: str,
     transport: str = "mrc",
-    progress: Progress = _quiet,
+    progress: Progress = quiet,
     links: str = "memory",
     switch: str | None = None,
     compiler: str | None = None,
@@ -121,7 +121,7 @@ def up(
 
 def bring_up(
     wanted: WantedLab,
-    progress: Progress = _quiet,
+    progress: Progress = quiet,
     links: str = "memory",
     *,
     part: Part | None = None,
@@ -407,7 +407,7 @@ def listing() -> list[dict[str, Any]]:
     return rows
 
 
-def cleanup(progress: Progress = _quiet) -> dict[str, list[str]]:
+def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
     """Removes every lab that nothing holds any more, and what is left of it; returns that by name.
 
     A lab that somebody is ending is waited for, and one that is starting or up is left alone; `progress` hears of each.

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 from mrc_control.lab import describe, lifecycle
+from mrc_control.lab.lifecycle import Progress, quiet
 from mrc_control.lab.process import Process
 from mrc_control.lab.record import State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError
@@ -27,17 +27,11 @@ LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
 #: Less than this nobody wants.
 LEAST_PATH_MTU = 256
 
-Progress = Callable[[str], None]
-
-
-def _quiet(text: str) -> None:
-    """Nobody listens."""
-
 
 def up(
     lab: str,
     transport: str = "mrc",
-    progress: Progress = _quiet,
+    progress: Progress = quiet,
     links: str = "memory",
     switch: str | None = None,
     compiler: str | None = None,
@@ -52,7 +46,7 @@ def up(
 
 
 def bring_up(
-    wanted: WantedLab, progress: Progress = _quiet, links: str = "memory", connect: str | None = None
+    wanted: WantedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
 ) -> tuple[str, Topology]:
     """Brings a lab up that was checked (`WantedLab.check`), on all its machines; errors as `lab.lifecycle.bring_up`.
 
