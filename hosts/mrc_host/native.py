@@ -26,7 +26,16 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 #: The library that holds all compiled modules; each has a small one of its own through which it is imported.
 LIBRARY: Final = "mrc_host__mypyc"
 #: Folders and files with compiled modules in them, and all that is made from at the build.
-SOURCES: Final = ("proto", "drivers", "node/datapath.py", "build.py", "native.py")
+SOURCES: Final = (
+    "proto",
+    "drivers",
+    "node/alarms.py",
+    "node/datapath.py",
+    "node/mapper.py",
+    "node/samples.py",
+    "build.py",
+    "native.py",
+)
 
 
 def key() -> str:

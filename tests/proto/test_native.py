@@ -78,6 +78,22 @@ def test_an_edited_source_runs_as_it_stands(tmp_path: pathlib.Path) -> None:
     assert python(*ask, pure=False).split("|")[1] == str(there)
 
 
+def test_an_edit_of_any_module_that_is_compiled_asks_for_another_build(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / native.PACKAGE.name
+    shutil.copytree(native.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "__compiled__"))
+    whole = native.key()
+    monkeypatch.setattr(native, "PACKAGE", package)
+    assert native.key() == whole
+    for path in build.modules():
+        source = tmp_path / path
+        text = source.read_bytes()
+        source.write_bytes(text + b"#")
+        assert native.key() != whole, path
+        source.write_bytes(text)
+
+
 @pytest.mark.parametrize("lacking", ["compiler", "switch"])
 def test_without_a_compiler_there_is_one_line(lacking: str, tmp_path: pathlib.Path) -> None:
     package = tmp_path / "mrc_host"
