@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 
 from mrc_control.runs.experiment import ExperimentError
 from mrc_control.workshop import exercise, inject, judge, keep, learner, trace, verify
-from mrc_control.workshop.drawn import Drawn
+from mrc_control.workshop.drawn import Drawn, DrawnLink, overrides
 from mrc_control.workshop.exercise import WorkshopError
 from mrc_control.workshop.job import Job
 from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.trace import Seen
 from mrc_topo.labfile import load_lab
+from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
+from mrc_topo.units import parse_rate_bps, parse_time_ns
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
@@ -278,3 +280,56 @@ def test_seeds_draw_other_failures() -> None:
     path = shipped("workshop") / "10-loss-and-pfc" / "path.yaml"
     with pytest.raises(ValueError, match="has no t1 that can be drawn"):
         Drawn(count=1, kinds=["t1"]).steps(load_lab(str(path)), ["h0"], 1)
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_drawn_links_are_others_of_the_lab_within_their_ranges(seed: int) -> None:
+    topology = load_lab(str(shipped("workshop") / "11-open" / "lab.yaml"))
+    wanted = [DrawnLink(loss=(0.03, 0.08)), DrawnLink(rate_mbps=(1.5, 4), delay_ms=(2, 2))]
+    lossy, slow = overrides(wanted, topology, seed).items()
+    assert lossy[0] != slow[0]
+    assert not any(topology.element(name).is_host_link for name, _ in (lossy, slow))
+    assert list(lossy[1]) == ["loss"]
+    assert 0.03 <= lossy[1]["loss"] <= 0.08
+    assert 1_500_000 <= parse_rate_bps(slow[1]["rate"]) <= 4_000_000
+    assert parse_time_ns(slow[1]["delay"]) == 2_000_000
+    changed = topology.lab.model_dump(mode="json") | {"overrides": overrides(wanted, topology, seed)}
+    assert Lab.model_validate(changed).overrides.keys() == {lossy[0], slow[0]}
+
+
+def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = []
+
+    def stopped(job: Job, *given: Any) -> Any:
+        jobs.append(job)
+        raise WorkshopError("enough")
+
+    monkeypatch.setattr(judge.confine, "run", stopped)
+    one = exercise.load(shipped("workshop") / "11-open")
+    seeds = range(100, 108)
+    with pytest.raises(WorkshopError, match="enough"):
+        judge.check(one, one.starter, seeds=seeds)
+    for name in ("hidden-lossy-link", "hidden-dead-link", "hidden-slow-link"):
+        orders = [order for order in jobs[0].orders if order.name == name and order.seed in seeds]
+        drawn = {
+            (str(yaml.safe_load(order.lab).get("overrides")), str((order.experiment or {})["schedule"]))
+            for order in orders
+        }
+        assert len(orders) == len(seeds)
+        assert len(drawn) > 3, name
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({}, "give one"), ({"loss": [0.2, 0.1]}, "the lower one comes first"), ({"loss": [-1, 0]}, "loss")],
+)
+def test_a_link_that_nothing_is_drawn_for_is_told(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        DrawnLink.model_validate(given)
+
+
+def test_more_bad_links_than_there_are_is_told(folder: pathlib.Path) -> None:
+    change(folder, runs=[RUN | {"links": [{"loss": [0.1, 0.2]}] * 20}], checks=[CHECK])
+    one = exercise.load(folder)
+    with pytest.raises(WorkshopError, match=r"exercise.yaml: run 'one': lab '.*' has \d+ links between switches"):
+        judge.check(one, one.starter)

@@ -1,17 +1,63 @@
-"""Failures that the seed of a run draws, so that nobody can know them who does not know the seed."""
+"""Failures and bad links that the seed of a run draws, so that nobody can know them who does not know the seed."""
 
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mrc_topo.addressing import Tier
 from mrc_topo.document import Model
 from mrc_topo.topology import Topology
 
 Kind = Literal["host_link", "fabric_link", "t0", "t1"]
+
+
+#: Lowest and highest; the seed draws between them.
+Range = tuple[Annotated[float, Field(ge=0, le=1_000_000)], Annotated[float, Field(ge=0, le=1_000_000)]]
+
+
+class DrawnLink(Model):
+    """A link between two switches that is bad for the whole run: what the seed draws from the ranges is in the place of
+    the lab's own. `loss`: probability; `rate_mbps`; `delay_ms`."""
+
+    loss: Range | None = None
+    rate_mbps: Range | None = None
+    delay_ms: Range | None = None
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Self:
+        ranges = {name: found for name in type(self).model_fields if (found := getattr(self, name)) is not None}
+        if not ranges:
+            raise ValueError("a link is bad by loss, rate_mbps or delay_ms; give one")
+        for name, (low, high) in ranges.items():
+            if low > high:
+                raise ValueError(f"{name}: from {low:g} to {high:g}; the lower one comes first")
+        return self
+
+    def override(self, rng: random.Random) -> dict[str, Any]:
+        """As `overrides` of a lab file has it."""
+        given = (("loss", self.loss, 4, ""), ("rate", self.rate_mbps, 1, "Mbps"), ("delay", self.delay_ms, 2, "ms"))
+        drawn = {}
+        for key, limits, digits, unit in given:
+            if limits is not None:
+                value = round(rng.uniform(*limits), digits)
+                drawn[key] = f"{value}{unit}" if unit else value
+        return drawn
+
+
+def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str, dict[str, Any]]:
+    """What the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
+
+    Raises:
+        ValueError: the lab has fewer links between switches.
+    """
+    rng = random.Random(f"links {seed}")
+    names = sorted(link.name for link in topology.links.values() if not link.is_host_link)
+    if len(names) < len(links):
+        raise ValueError(f"lab '{topology.lab.name}' has {len(names)} links between switches, fewer than `links`")
+    return {name: link.override(rng) for name, link in zip(rng.sample(names, len(links)), links, strict=True)}
 
 
 class Drawn(Model):

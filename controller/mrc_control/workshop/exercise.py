@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import ProfileSpec, Step, Workload, read
-from mrc_control.workshop.drawn import Drawn
+from mrc_control.workshop.drawn import Drawn, DrawnLink
 from mrc_control.workshop.kinds import catalogue
 from mrc_topo.document import NAME, Model, printable
 from mrc_topo.shipped import shipped
@@ -50,7 +50,7 @@ class RunSpec(Model):
     of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
     `capture`: whose switch ports are recorded, with `snaplen` bytes of each packet. `hidden`: only with hidden seeds,
     and not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and `expect` count.
-    `drawn`: failures beside those of `schedule`, which the seed draws.
+    `drawn`: failures beside those of `schedule`, which the seed draws; `links`: bad links, which it draws, too.
     """
 
     name: Name
@@ -66,6 +66,7 @@ class RunSpec(Model):
     profiles: list[ProfileSpec] = []
     schedule: list[Step] = []
     drawn: Drawn | None = None
+    links: Annotated[list[DrawnLink], Field(max_length=20)] = []
     expect: Expectation = Expectation()
     capture: Ports = "none"
     snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pathlib
 import stat
@@ -13,7 +14,7 @@ import yaml
 
 from mrc_control.runs import experiment as experiments
 from mrc_control.runs.experiment import Experiment, ExperimentError
-from mrc_control.workshop import confine, keep
+from mrc_control.workshop import confine, drawn, keep
 from mrc_control.workshop.exercise import FILE, CheckSpec, Exercise, RunSpec, WorkshopError
 from mrc_control.workshop.job import Job, Order, Run
 from mrc_control.workshop.kinds import catalogue
@@ -173,8 +174,8 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
         wanted += [(run, seed, True) for seed in [*seeds.hidden, *more] for run in exercise.runs(hidden=True)]
     orders = []
     for number, (run, seed, hidden) in enumerate(wanted):
-        lab = _lab(exercise, run, sources, seed)
         try:
+            lab = _lab(exercise, run, sources, seed)
             experiment, transport = _experiment(run, sources, lab)
         except ValueError as error:
             raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
@@ -201,7 +202,7 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         else:
-            into[key] = value
+            into[key] = copy.deepcopy(value)
 
 
 def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> dict[str, Any]:
@@ -230,7 +231,10 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
         document["program"] = run.program
     if run.policies:
         document["policies"] = {**document.get("policies", {}), **run.policies}
-    Lab.model_validate(document)
+    lab = Lab.model_validate(document)
+    if run.links:
+        _merge(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
+        Lab.model_validate(document)
     return document
 
 
