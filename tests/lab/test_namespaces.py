@@ -138,6 +138,44 @@ def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathli
     assert done.stdout == "/usr\n"
     done = subprocess.run([*users.MRCLAB, "exec", "h0", "cat"], capture_output=True, text=True, input="x", check=True)
     assert done.stdout == "x"
+    done = subprocess.run([*users.MRCLAB, "exec", "h0", "--", "sh", "-c", "kill -USR1 $$"], check=False)
+    assert done.returncode == -signal.SIGUSR1
+    # Nor does it ignore a signal that we do, or that Python does.
+    assert mrclab("exec", "h0", "--", "env", "--list-signal-handling", "true").stderr == ""
+
+
+@contextlib.contextmanager
+def command(text: str) -> Iterator[subprocess.Popen[str]]:
+    """A shell in h0, ready, in a process group of its own; the group is killed in the end."""
+    words = [*users.MRCLAB, "exec", "h0", "--", "sh", "-c", text]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_command_does_not_outlive_its_exec(lab: RunDir, number: signal.Signals) -> None:
+    with command("echo ready; exec sleep 4711") as process:
+        assert "sleep 4711" in mrclab("exec", "h1", "ps", "-eo", "args").stdout
+        process.send_signal(number)
+        assert process.wait(60) == -number
+        deadline = time.monotonic() + 60
+        while "sleep 4711" in mrclab("exec", "h1", "ps", "-eo", "args").stdout:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.lab
+def test_who_is_interrupted_ends_in_his_own_way(lab: RunDir) -> None:
+    with command("trap 'sleep 1; echo ended; exit 3' INT; echo ready; while :; do sleep 1; done") as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=60) == ("ended\n", None)
+        assert process.returncode == 3
 
 
 @pytest.mark.lab

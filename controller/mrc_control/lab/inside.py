@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from mrc_control.lab import namespaces
 from mrc_control.lab.death import SHELL
@@ -59,6 +61,21 @@ def run(
 ) -> subprocess.CompletedProcess[Any]:
     """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
     return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
+
+
+def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
+    """This process becomes a command in a host: its exit code is ours, and killing us kills it.
+
+    What the terminal sends goes to the command alone, which says when it ends; we wait for it.
+    """
+    line = command(state, words, host=host)
+    for each in namespaces.FROM_TERMINAL:
+        signal.signal(each, signal.SIG_IGN)
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
+        signal.signal(each, signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(line[0], line)
 
 
 def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:

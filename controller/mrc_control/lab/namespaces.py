@@ -14,6 +14,7 @@ import fcntl
 import os
 import pathlib
 import pwd
+import signal
 import socket
 import stat
 import struct
@@ -36,6 +37,8 @@ SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 #: which nothing else on the machine runs as (as `nobody` other things do, and they could enter the lab). systemd's
 #: table of user IDs leaves this range unused.
 LAB_UIDS = range(61100, 61184)
+#: What the keys of a terminal send to everything that runs at it.
+FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 WAYS_OUT = "two ways out: `sudo mrclab ...` (the lab still runs as you), or `--clock virtual`"
 WAY_OUT_OF_ROOT = "change the setting, or use `--clock virtual`"
 
@@ -409,5 +412,8 @@ def enter(pid: int, command: Sequence[str], *, files: bool = True) -> list[str]:
     if not files:
         return [*words, "--", *command]
     words += ["--mount", "--pid", "--"]
+    # nsenter waits outside for the command, which must not outlive it, and hears the terminal where nsenter does not.
+    terminal = ",".join(each.name.removeprefix("SIG") for each in FROM_TERMINAL)
+    words += ["env", f"--default-signal={terminal}", "setpriv", "--pdeathsig", "KILL"]
     # Another mount namespace starts at its root; a folder that is not seen there is no reason not to run.
     return [*words, "sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", os.getcwd(), *command]
