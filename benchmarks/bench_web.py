@@ -32,7 +32,7 @@ from mrc_control.web.hub import Hub
 from mrc_control.web.lab import LabView
 from mrc_control.web.serve import Serving, serving
 from mrc_control.web.server import Server
-from mrc_control.web.state import State, layout_of
+from mrc_control.web.state import State, calm, layout_of
 from mrc_topo.labfile import load_lab
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
@@ -184,57 +184,30 @@ def lab_cost() -> None:
 
 def busy_state(number: int, layout: Any) -> State:
     """A state in which every link, switch and host differs from the one before; each second another switch is off."""
+    state = calm(layout, number)
     load = [(number * 37 + at * 11) % 100 for at in range(len(layout["links"]))]
-    planes = range(layout["planes"])
-    return {
-        "format": 1,
-        "number": number,
-        "layout": layout["number"],
-        "t_ns": number * 100_000_000,
-        "phase": "running",
-        "problem": "",
-        "speed": 1.0,
-        "asked_speed": 1.0,
-        "hosts": [
-            {
-                "alive": True,
-                "goodput_bps": 10**6 * (number % 60 + at),
-                "rx_bps": [10**6 for _ in planes],
-                "ev": {"GOOD": 9},
-            }
-            for at, _ in enumerate(layout["hosts"])
-        ],
-        "switches": [
-            {
-                "state": "stopped" if number // 10 % len(layout["switches"]) == at else "running",
-                "queue_bytes": (number * 977 + at * 100) % 90_000,
-                "marked": number // 3,
-                "trimmed": number // 9,
-            }
-            for at, _ in enumerate(layout["switches"])
-        ],
-        "links": [
-            {
-                "state": "up" if (number + at) % 17 else "cut",
-                "impaired": not (number + at) % 13,
-                "denied": False,
-                "up_bps": link["rate_bps"] * load[at] // 100,
-                "down_bps": link["rate_bps"] * load[at] // 150,
-                "lost": number if (number + at) % 17 == 0 else 0,
-            }
-            for at, link in enumerate(layout["links"])
-        ],
-        "planes": [{"rx_bps": 10**7 + number * 1000, "ports_up": 8} for _ in planes],
-        "goodput_bps": 10**8 + number * 10_000,
-        "broken": [],
-        "denied": [],
-        "found": {layout["links"][number // 10 % len(layout["links"])]["name"]: "dead"},
-        "captures": [],
-        "job": None,
-        "fidelity": {"valid": True, "reasons": []},
-        "log_end": 0,
-        "commands": 0,
-    }
+    for at, host in enumerate(state["hosts"]):
+        host |= {"goodput_bps": 10**6 * (number % 60 + at), "rx_bps": [10**6] * layout["planes"], "ev": {"GOOD": 9}}
+    for at, switch in enumerate(state["switches"]):
+        switch |= {
+            "state": "stopped" if number // 10 % len(layout["switches"]) == at else "running",
+            "queue_bytes": (number * 977 + at * 100) % 90_000,
+            "marked": number // 3,
+            "trimmed": number // 9,
+        }
+    for at, (link, told) in enumerate(zip(layout["links"], state["links"], strict=True)):
+        told |= {
+            "state": "up" if (number + at) % 17 else "cut",
+            "impaired": not (number + at) % 13,
+            "up_bps": link["rate_bps"] * load[at] // 100,
+            "down_bps": link["rate_bps"] * load[at] // 150,
+            "lost": number if (number + at) % 17 == 0 else 0,
+        }
+    for plane in state["planes"]:
+        plane |= {"rx_bps": 10**7 + number * 1000, "ports_up": 8}
+    state["goodput_bps"] = 10**8 + number * 10_000
+    state["found"] = {layout["links"][number // 10 % len(layout["links"])]["name"]: "dead"}
+    return state
 
 
 #: Put into the page before it begins. Of each frame in which a script drew: what the scripts took, what all took from

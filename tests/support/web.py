@@ -7,7 +7,7 @@ import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from mrc_control.runs.experiment import Experiment
 from mrc_control.web import metrics
@@ -15,7 +15,7 @@ from mrc_control.web.hub import Hub
 from mrc_control.web.serve import Serving, serving
 from mrc_control.web.server import Server
 from mrc_control.web.simulation import SimulationView
-from mrc_control.web.state import Layout, State
+from mrc_control.web.state import State
 
 WAIT_S = 60.0
 LINK = "p0-t0.0--p0-t1.0"
@@ -33,35 +33,6 @@ SHORT = Experiment.model_validate(
         "expect": {"valid": False},
     }
 )
-
-
-def state_of(layout: Layout, number: int, **more: Any) -> State:
-    """A lab in which all is well and nothing moves, at its tenth of a second `number`."""
-    planes = range(layout["planes"])
-    made: dict[str, Any] = {
-        "format": 1,
-        "number": number,
-        "layout": layout["number"],
-        "t_ns": number * 100_000_000,
-        "phase": "running",
-        "problem": "",
-        "speed": 1.0,
-        "asked_speed": 1.0,
-        "hosts": [{"alive": True, "goodput_bps": 0, "rx_bps": [0 for _ in planes]} for _ in layout["hosts"]],
-        "switches": [{"state": "running", "queue_bytes": 0} for _ in layout["switches"]],
-        "links": [{"state": "up", "impaired": False, "denied": False} for _ in layout["links"]],
-        "planes": [{"rx_bps": 0, "ports_up": 1} for _ in planes],
-        "goodput_bps": 0,
-        "broken": [],
-        "denied": [],
-        "found": {},
-        "captures": [],
-        "job": None,
-        "fidelity": {"valid": True, "reasons": []},
-        "log_end": 0,
-        "commands": 0,
-    }
-    return cast(State, made | more)
 
 
 class Stopped(BaseException):

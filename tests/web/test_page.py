@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mrc_control.web.hub import Hub
-from mrc_control.web.state import Layout, layout_of
+from mrc_control.web.state import Layout, calm, layout_of
 from mrc_topo.labfile import load_lab
 from support.browser import Opened, an_hour, lacking, opened
 from support.browser import browser as a_browser
-from support.web import LINK, served, state_of
+from support.web import LINK, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking()), reason=lacking())]
 
@@ -32,7 +32,7 @@ def shown(browser: Any, layout: Layout, **context: Any) -> Iterator[tuple[Hub, O
     hub = Hub()
     hub.show(layout)
     with served(hub) as serving:
-        hub.publish(state_of(layout, 1))
+        hub.publish(calm(layout, 1))
         one = opened(browser, serving.url, **context)
         one.until("window.mrclab?.latest()")
         yield hub, one
@@ -55,7 +55,7 @@ def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
     with shown(browser, layout) as (hub, one):
 
         def show(number: int, **changes: Any) -> None:
-            state: Any = state_of(layout, number)
+            state: Any = calm(layout, number)
             state["links"][link] |= changes.pop("link", {})
             state["switches"][switch] |= changes.pop("switch", {})
             hub.publish({**state, **changes})

@@ -8,9 +8,9 @@ import time
 
 from mrc_control.web.hub import Hub
 from mrc_control.web.serve import Serving
-from mrc_control.web.state import layout_of
+from mrc_control.web.state import calm, layout_of
 from mrc_topo.labfile import load_lab
-from support.web import served, state_of
+from support.web import served
 
 MANY = 600
 #: Each state; all of them are more than the kernel keeps for a connection.
@@ -44,7 +44,7 @@ def test_a_slow_reader_gets_the_newest_state_and_holds_nobody_back() -> None:
     with served(hub) as serving, connect(serving, 4096) as slow:
         began = time.monotonic()
         for number in range(1, MANY + 1):
-            hub.publish({**state_of(layout, number), "problem": PADDING})
+            hub.publish({**calm(layout, number), "problem": PADDING})
             time.sleep(0.001)
         assert time.monotonic() - began < 60  # whoever publishes waits for nobody
         slow.settimeout(30)

@@ -331,3 +331,31 @@ def layout_of(
         "can": can,
     }
     return cast(Layout, made | more)
+
+
+def calm(layout: Layout, number: int) -> State:
+    """A lab in which all is well and nothing moves, at its tenth of a second `number`."""
+    planes = range(layout["planes"])
+    return {
+        "format": FORMAT,
+        "number": number,
+        "layout": layout["number"],
+        "t_ns": number * 100_000_000,
+        "phase": "running",
+        "problem": "",
+        "speed": 1.0,
+        "asked_speed": 1.0,
+        "hosts": [{"alive": True, "goodput_bps": 0, "rx_bps": [0 for _ in planes]} for _ in layout["hosts"]],
+        "switches": [{"state": "running", "queue_bytes": 0} for _ in layout["switches"]],
+        "links": [{"state": "up", "impaired": False, "denied": False} for _ in layout["links"]],
+        "planes": [{"rx_bps": 0, "ports_up": 1} for _ in planes],
+        "goodput_bps": 0,
+        "broken": [],
+        "denied": [],
+        "found": {},
+        "captures": [],
+        "job": None,
+        "fidelity": {"valid": True, "reasons": []},
+        "log_end": 0,
+        "commands": 0,
+    }
