@@ -32,7 +32,7 @@ from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, TargetClient
 
 #: New objects after which Python looks for cycles among them while simulated time goes on, instead of 700: a packet is
-#: none, and looking takes a tenth of such a run.
+#: none, and looking takes some percent of such a run.
 LOOK_FOR_CYCLES_AFTER: Final = 50_000
 
 

@@ -76,7 +76,7 @@ class Mapper:
 
     @staticmethod
     def _template(target: ProbeTarget, inner: int) -> bytearray:
-        source, destination = (int(ipaddress.IPv6Address(each)) for each in (target.source, target.destination))
+        source, destination = [int(ipaddress.IPv6Address(each)) for each in (target.source, target.destination)]
         udp_bytes = Udp.header.size + BODY.size
         parts = (
             Ipv6(

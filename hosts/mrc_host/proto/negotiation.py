@@ -116,7 +116,7 @@ class QpAttributes:
         if self.exp_cnt >= _FOR_EVER:
             return None
         base = 1024 << self.timeout
-        doubled = (max(base, min(base << step, _LONGEST_TIMEOUT_NS)) for step in range(1, self.exp_cnt + 1))
+        doubled = [max(base, min(base << step, _LONGEST_TIMEOUT_NS)) for step in range(1, self.exp_cnt + 1)]
         return base * (self.linear_cnt + 1) + sum(doubled)
 
 

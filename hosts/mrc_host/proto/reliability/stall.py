@@ -25,10 +25,10 @@ def waits_for(qp: QueuePair, now: int) -> Waiting | None:
         what = f"SACK of PSN {min(sent.psn for sent in flying) & PSN_MASK} on {numbers(planes)}"
     elif not usable:
         count = qp.context.config.ports.count
-        ours, theirs = (
+        ours, theirs = [
             ",".join(str(port) for port in range(count) if mask >> port & 1) or "none"
             for mask in (qp.context.ports.mask, qp.peer.remote_ports)
-        )
+        ]
         what = f"a plane to send PSN {wire} on (own ports up: {ours}; the peer's: {theirs})"
     elif requestor.recovery.alone:
         what = f"its turn to send PSN {wire} again to a peer that is silent"
