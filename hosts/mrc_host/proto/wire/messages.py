@@ -29,7 +29,8 @@ FLAG_SE: Final = 1 << 8
 NO_TIMESTAMP: Final = -1
 
 
-@dataclass(slots=True)
+# One of these for every packet: what dataclasses make for __init__ is not compiled.
+@dataclass(slots=True, init=False)
 class Data:
     """One WRITE packet. `trimmed`: 0, or the NackReason to answer with; then only what survived the cut is set
     (`tx_timestamp` is NO_TIMESTAMP and the rest 0 when it did not), and no ICRC has vouched for any of it."""
@@ -54,6 +55,48 @@ class Data:
     payload: memoryview
     trimmed: int = 0
 
+    def __init__(
+        self,
+        opcode: int,
+        dest_qp: int,
+        psn: int,
+        flags: int,
+        entropy: int,
+        ce: bool,
+        dscp: int,
+        addresses: bytes,
+        p_key: int,
+        size: int,
+        rqmsn: int,
+        msn: int,
+        tx_timestamp: int,
+        va: int,
+        rkey: int,
+        dma_length: int,
+        immediate: int,
+        payload: memoryview,
+        trimmed: int = 0,
+    ) -> None:
+        self.opcode = opcode
+        self.dest_qp = dest_qp
+        self.psn = psn
+        self.flags = flags
+        self.entropy = entropy
+        self.ce = ce
+        self.dscp = dscp
+        self.addresses = addresses
+        self.p_key = p_key
+        self.size = size
+        self.rqmsn = rqmsn
+        self.msn = msn
+        self.tx_timestamp = tx_timestamp
+        self.va = va
+        self.rkey = rkey
+        self.dma_length = dma_length
+        self.immediate = immediate
+        self.payload = payload
+        self.trimmed = trimmed
+
 
 @dataclass(slots=True)
 class Control:
@@ -70,7 +113,7 @@ class Control:
     p_key: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Sack(Control):
     """RELIABILITY SACK: SETH and CC_STATE. `entropy` is the EV it reports."""
 
@@ -91,6 +134,62 @@ class Sack(Control):
     restore_cwnd: int
     rcv_cwnd_pen: int
     rcvd_bytes: int  # units of 256 bytes, modulo 2^24
+
+    def __init__(
+        self,
+        opcode: int,
+        dest_qp: int,
+        psn: int,
+        flags: int,
+        packet_entropy: int,
+        ce: bool,
+        dscp: int,
+        addresses: bytes,
+        p_key: int,
+        m: int,
+        pr: int,
+        ack_psn_offset: int,
+        entropy: int,
+        spdcid: int,
+        dpdcid: int,
+        cack_psn: int,
+        cc_type: int,
+        cc_flags: int,
+        mpr: int,
+        sack_offset: int,
+        sack_bitmap: int,
+        tx_timestamp: int,
+        ooo_count: int,
+        restore_cwnd: int,
+        rcv_cwnd_pen: int,
+        rcvd_bytes: int,
+    ) -> None:
+        self.opcode = opcode
+        self.dest_qp = dest_qp
+        self.psn = psn
+        self.flags = flags
+        self.packet_entropy = packet_entropy
+        self.ce = ce
+        self.dscp = dscp
+        self.addresses = addresses
+        self.p_key = p_key
+        self.m = m
+        self.pr = pr
+        self.ack_psn_offset = ack_psn_offset
+        self.entropy = entropy
+        self.spdcid = spdcid
+        self.dpdcid = dpdcid
+        self.cack_psn = cack_psn
+        self.cc_type = cc_type
+        self.cc_flags = cc_flags
+        self.mpr = mpr
+        self.sack_offset = sack_offset
+        self.sack_bitmap = sack_bitmap
+        self.tx_timestamp = tx_timestamp
+        self.ooo_count = ooo_count
+        self.restore_cwnd = restore_cwnd
+        self.rcv_cwnd_pen = rcv_cwnd_pen
+        self.rcvd_bytes = rcvd_bytes
 
     @property
     def probe_id(self) -> int:
