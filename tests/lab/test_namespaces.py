@@ -179,6 +179,24 @@ def test_who_is_interrupted_ends_in_his_own_way(lab: RunDir) -> None:
 
 
 @pytest.mark.lab
+def test_an_interrupted_command_of_the_prompt_does_not_end_the_prompt(lab: RunDir) -> None:
+    with subprocess.Popen(
+        [*users.MRCLAB, "sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("h0 sh -c \"trap 'echo ended; exit' INT; echo ready; while :; do sleep 1; done\"\n")
+        process.stdin.flush()
+        while "ready" not in process.stdout.readline():
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate("h1 echo still here\n", timeout=60)
+        assert "ended" in said
+        assert "still here" in said
+        assert process.returncode == 0
+
+
+@pytest.mark.lab
 def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
     (row,) = json.loads(mrclab("list", "--json").stdout)
     assert (row["name"], row["phase"], row["hosts"], row["transport"]) == ("tiny", "up", 2, "mrc")

@@ -63,14 +63,27 @@ def run(
     return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
 
 
+def attend(state: State, words: Sequence[str], *, host: str) -> None:
+    """Runs a command in a host; what the terminal sends meanwhile goes to it alone."""
+    before = _leave_the_terminal()
+    try:
+        run(state, words, host=host)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_the_terminal() -> dict[signal.Signals, Any]:
+    return {each: signal.signal(each, signal.SIG_IGN) for each in namespaces.FROM_TERMINAL}
+
+
 def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
     """This process becomes a command in a host: its exit code is ours, and killing us kills it.
 
     What the terminal sends goes to the command alone, which says when it ends; we wait for it.
     """
     line = command(state, words, host=host)
-    for each in namespaces.FROM_TERMINAL:
-        signal.signal(each, signal.SIG_IGN)
+    _leave_the_terminal()
     for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
         signal.signal(each, signal.SIG_DFL)
     sys.stdout.flush()
