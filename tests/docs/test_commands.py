@@ -80,7 +80,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "a test itself, half an hour",
         "tests/sweeps/test_cluster.py",
     ),
-    (r"MRCLAB_RUN=.*\.parts/.* mrclab .*", "needs a lab on two machines", "tests/machines/test_two_machines.py"),
     (r"mrclab web( .*)?", "serves until it is ended", "tests/web/test_view.py"),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
