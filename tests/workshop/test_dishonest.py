@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -135,9 +138,14 @@ CHEATS: dict[str, tuple[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Exercise:
-    """A link fails, and must be named."""
-    folder = tmp_path_factory.mktemp("exercises") / "50-finder"
+def one() -> Iterator[Exercise]:
+    """A link fails, and must be named. As in an installed mrclab, everybody may read it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
+        pathlib.Path(base).chmod(0o755)
+        yield _finder(pathlib.Path(base) / "50-finder")
+
+
+def _finder(folder: pathlib.Path) -> Exercise:
     shutil.copytree(shipped("workshop") / "TEMPLATE", folder)
     shutil.copyfile(shipped("workshop") / "09-localisation" / "lab.yaml", folder / "lab.yaml")
     document = yaml.safe_load((folder / "exercise.yaml").read_text())
