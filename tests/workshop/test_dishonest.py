@@ -1,6 +1,7 @@
 """Who does not solve an exercise, but tries to be graded as if: by the simulation's truth, forged facts, lies.
 
-`truth` had full marks where a learner's Python shared its process with the simulation.
+`truth`, `job`, `patched` and `forged-facts` have full marks where a learner's Python shares its process with the
+simulation.
 """
 
 from __future__ import annotations
@@ -75,13 +76,12 @@ CHEATS: dict[str, tuple[str, str]] = {
         import json
         from mrc_control.workshop import judge, perform
         from mrc_control.workshop.kinds import catalogue, policies
-        real = perform._run
-        def forged(*given):
-            facts = real(*given)
-            for each in facts.document["happenings"]:
+        real = perform._facts
+        def forged(*given, **more):
+            for each in more.get("document", {{}}).get("happenings", []):
                 each["localised"] = each["broken"]
-            return facts
-        perform._run = forged
+            return real(*given, **more)
+        perform._facts = forged
         catalogue.judge = policies.localised = judge._judge = lambda *given: catalogue.Finding(True, "all is well")
         print(json.dumps({{"exercise": "50-finder", "passed": True, "reason": ""}}))
         """,
