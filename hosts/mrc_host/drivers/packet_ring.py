@@ -204,12 +204,16 @@ class PacketRing:
         self._tx_versions[number] = version
 
     def _kick(self) -> None:
-        try:
-            self.sock.send(b"", socket.MSG_DONTWAIT)
-        except OSError as error:
-            if error.errno not in TRANSIENT:
-                raise
-            self._discard_unsent()
+        # What is pending on the socket may be of a time when the interface was down, so it is asked twice.
+        for _ in range(2):
+            try:
+                self.sock.send(b"", socket.MSG_DONTWAIT)
+                return
+            except OSError as error:
+                if error.errno not in TRANSIENT:
+                    raise
+            self._clear_error()
+        self._discard_unsent()
 
     def _discard_unsent(self) -> None:
         """An interface that is down keeps what was queued; sending it seconds later would only confuse.
