@@ -26,7 +26,7 @@ from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 
-_SMALL_WINDOW_PACKETS: Final = 8
+_ASKS_PER_WINDOW: Final = 4  # a SACK is asked for at least so often while a window of bytes leaves
 _EARLIER: Final = -1  # no RTT sample: an earlier transmission was answered
 _CLOSED: Final = 0x63  # a NAK, remote operation error
 _NAK_REASONS: Final = {
@@ -40,7 +40,7 @@ class Requestor(Sender):
     """The sending half of a queue pair, from RTS on."""
 
     __slots__ = (
-        "_small_window", "_stamps", "account", "association", "board", "counters", "cq", "detector", "full_size",
+        "_stamps", "_unasked", "account", "association", "board", "counters", "cq", "detector", "full_size",
         "limit", "lost", "mpr", "mtu", "prober", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "work",
     )  # fmt: skip
 
@@ -74,7 +74,7 @@ class Requestor(Sender):
         self.mtu = attributes.mtu
         self._stamps = context.config.wire.timestamps
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
-        self._small_window = _SMALL_WINDOW_PACKETS * self.full_size
+        self._unasked = 0  # bytes sent since the last packet that asks for a SACK
         self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
         make = context.config.policies.loss or LossDetector
         self.detector: LossDetector = make(
@@ -150,8 +150,19 @@ class Requestor(Sender):
             return shut
         if now < self.recovery.hold_ns:
             return IDLE
-        if self.qpcc.cc.cwnd < self._small_window:
-            flags = FLAG_ACK_REQ  # a peer that coalesces SACKs must not hold this one back
+        qpcc = self.qpcc
+        cc = qpcc.cc
+        unasked = self._unasked + size
+        if (
+            flags
+            or cc.cwnd - cc.inflight - size < self.full_size
+            or unasked * _ASKS_PER_WINDOW * (qpcc.in_ring + len(qpcc.waiting)) > cc.cwnd
+        ):
+            # A peer that coalesces SACKs must not hold this one back: the packet closes the window (UET 1.0, 3.6.13.5),
+            # or enough of the window has left without a request that waiting for the last one would leave the link
+            # idle.
+            flags = FLAG_ACK_REQ
+            unasked = 0
         evs = self.association.evs
         order = evs.ready[port]
         cursor = evs.cursor[port]
@@ -168,8 +179,9 @@ class Requestor(Sender):
         board.outstanding[psn] = sent
         board.order.append(sent)
         board.nxt = psn + 1
+        self._unasked = unasked
         self.account.send(size)
-        self.qpcc.balance.sent[port] += size
+        qpcc.balance.sent[port] += size
         self.counters.payload_bytes_sent += end - offset
         if end < request.length:
             work.offset = end
