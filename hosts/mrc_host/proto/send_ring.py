@@ -36,18 +36,17 @@ class SendRing:
             self.senders.append(sender)
 
     def wake_waiting(self, qpcc: Qpcc) -> None:
-        """The window may have opened: put as many that wait into the ring as it has room for full packets."""
+        """Put those that wait for the window into the ring, in turn, as far as it has room for what they would send."""
         cc = qpcc.cc
-        mtu = cc.mtu
         room = cc.cwnd - cc.inflight
-        if room < mtu and cc.inflight <= 0:
-            room = float(mtu)  # with nothing in flight one packet may always leave
+        if room < cc.mtu and cc.inflight <= 0:
+            room = float(cc.mtu)  # with nothing in flight one packet may always leave
         waiting = qpcc.waiting
-        while waiting and room >= mtu:
+        while waiting and room >= waiting[0].needs:
             sender = waiting.popleft()
             sender.waiting = False
             self.wake(sender)
-            room -= mtu
+            room -= sender.needs
 
     def withdraw(self, sender: Sender) -> None:
         """It sends no more."""

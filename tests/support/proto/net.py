@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+from support.proto.progress import what_is_stuck
+
 GIGABIT = 1_000_000_000
 TRIMMABLE = frozenset((4, 8))
 DSCP_TRIMMED, DSCP_LASTHOP = 12, 16
@@ -279,6 +281,8 @@ class Net:
         if timer is not None and (host.timer_at is None or timer < host.timer_at):
             host.timer_at = timer = max(timer, now)
             self.at(timer, self._timer, host, timer)
+        if stuck := what_is_stuck(core):
+            raise Stalled(f"{stuck[0]} at {now / 1e6:.3f} ms after {self.events} events")
 
     def _timer(self, host: Host, time: int) -> None:
         if host.timer_at == time:

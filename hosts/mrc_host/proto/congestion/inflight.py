@@ -1,9 +1,13 @@
 """Bytes in flight: one owner of the account, so that it is never negative (`mrc-protocol.md §8`).
 
-A queue pair counts what it sent, what it took for lost, and what the peer says it received (`rcvd_bytes`, in units of
-256 bytes, rounded up). The difference may be short of zero for a while: by the rounding, or because a packet taken
-for lost arrived after all. The account then shows zero and remembers what it owes, so the next packets are not
-counted twice and nothing is counted below nothing. Nobody but this module writes a controller's `inflight`.
+A queue pair counts what it sent, what it took for lost, and what has arrived. Two counts say what has arrived, and the
+larger one holds: `rcvd_bytes` of the peer's SACKs (in units of 256 bytes, rounded up), which also knows packets that no
+bitmap showed, and the packets that were acknowledged, which are known even when every SACK of them was lost. So a
+packet that is acknowledged, by whatever, never holds the window.
+
+The difference may be short of zero for a while: by the rounding, or because a packet taken for lost arrived after all.
+The account then shows zero and remembers what it owes, so the next packets are not counted twice and nothing is counted
+below zero. Only this module writes a controller's `inflight`.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ class Counted(Protocol):
 class InflightAccount:
     """The part of one queue pair in its controller's `inflight`, which is the sum of `in_flight` over its QPs."""
 
-    __slots__ = ("_cc", "_lost", "_sent", "_units", "in_flight")
+    __slots__ = ("_cc", "_lost", "_sent", "_units", "acknowledged", "in_flight")
 
     def __init__(self, cc: CongestionControl | None) -> None:
         """`cc` is the controller whose `inflight` this account is part of; None while there is none."""
@@ -39,10 +43,12 @@ class InflightAccount:
         self._sent = 0  # every transmission
         self._lost = 0  # transmissions taken for lost and not seen again
         self._units = 0  # what the peer has received, cumulative, in units
+        self.acknowledged = 0  # nominal bytes of acknowledged packets; the data path adds to it before `receive`
         self.in_flight = 0
 
     def _update(self) -> None:
-        owed = self._sent - self._lost - self._units * RCVD_UNIT
+        received = self._units * RCVD_UNIT
+        owed = self._sent - self._lost - (received if received > self.acknowledged else self.acknowledged)
         now = owed if owed > 0 else 0
         if self._cc is not None:
             self._cc.inflight += now - self.in_flight
@@ -51,7 +57,9 @@ class InflightAccount:
     def send(self, size: int) -> None:
         """A packet of nominal `size` bytes left."""
         self._sent = sent = self._sent + size
-        owed = sent - self._lost - self._units * RCVD_UNIT  # as in `_update`, without its call: the data path
+        received = self._units * RCVD_UNIT
+        # As in `_update`, without its call: this is the data path.
+        owed = sent - self._lost - (received if received > self.acknowledged else self.acknowledged)
         if owed > 0:
             if self._cc is not None:
                 self._cc.inflight += owed - self.in_flight
@@ -90,19 +98,20 @@ class InflightAccount:
         """
         newly = (rcvd_bytes - self._units) & _RCVD_MASK
         if newly >= _RCVD_MASK >> 1:
-            return 0
-        if newly:
+            newly = 0
+        elif newly:
             newly = min(newly, max(-(-self._sent // RCVD_UNIT) - self._units, 0))
             self._units += newly
-            self._update()
+        self._update()
         return newly * RCVD_UNIT
 
-    def settle(self) -> None:
-        """Everything sent has arrived or was lost: what lost SACKs would have said is known without them."""
-        self._units = -(-(self._sent - self._lost) // RCVD_UNIT)
+    def prove(self, packet: Counted) -> None:
+        """Take off a packet whose arrival a transport ACK proves, whether or not its SACK was heard."""
+        self.restore(packet)
+        self.acknowledged += packet.size
         self._update()
 
     def close(self) -> None:
         """The queue pair ends: it has nothing in flight any more."""
-        self._sent = self._lost = self._units = 0
+        self._sent = self._lost = self._units = self.acknowledged = 0
         self._update()

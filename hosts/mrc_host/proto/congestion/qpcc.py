@@ -27,14 +27,18 @@ class Scheduling(Enum):
 
 
 class Sender:
-    """Who sends behind the window `qpcc`: a requestor. `in_ring` and `waiting` are the send ring's (`send_ring.py`)."""
+    """A requestor that sends behind the window `qpcc`. `in_ring` and `waiting` are the send ring's (`send_ring.py`).
 
-    __slots__ = ("in_ring", "qpcc", "waiting")
+    `needs` is the nominal size in bytes of the packet that a waiting sender would send next.
+    """
+
+    __slots__ = ("in_ring", "needs", "qpcc", "waiting")
     qpcc: Qpcc
 
     def __init__(self) -> None:
         self.in_ring = False
         self.waiting = False
+        self.needs = 0
 
     def emit(self, port: int, now: int, room: int) -> bytes | int:
         """The next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...)."""

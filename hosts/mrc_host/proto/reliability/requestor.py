@@ -104,7 +104,10 @@ class Requestor(Sender):
 
     def wake(self) -> None:
         """Something may be sent that could not before."""
-        if not self.in_ring and not self.waiting and (self.work.current is not None or self.lost):
+        if self.waiting:
+            if self.lost and self.lost[0].size < self.needs:
+                self.needs = self.lost[0].size  # a retransmission goes before the packet that waits
+        elif not self.in_ring and (self.work.current is not None or self.lost):
             self.association.context.ring.wake(self)
 
     def post(self, request: WriteRequest) -> bool:
@@ -196,6 +199,7 @@ class Requestor(Sender):
         cc = qpcc.cc
         inflight = cc.inflight
         if inflight + size > cc.cwnd and inflight > 0:
+            self.needs = size
             return WINDOW
         if size + association.route.outer_bytes > room:
             return BUDGET
@@ -368,10 +372,12 @@ class Requestor(Sender):
     def _retire(self, acked: list[Transmission], triggered: Transmission | None) -> list[Transmission] | None:
         """These have arrived; returns those that they overtook on their EVs (rule (b))."""
         board = self.board
+        account = self.account
         suspects: list[Transmission] | None = None
         for sent in acked:
             if not sent.counted:  # its bytes come off inflight a second time by what the SACK says was received
-                self.account.restore(sent)
+                account.restore(sent)
+            account.acknowledged += sent.size
             if sent.state == LOST:
                 self.counters.spurious_losses += 1
                 sent.state = ACKED
@@ -528,8 +534,8 @@ class Requestor(Sender):
             for sent in board.acknowledge(psn, -1, psn + 1, 0):
                 self._prove(sent)
             self.limit = board.una - 1 + MPR_UNIT * self.mpr
-            if not board.outstanding:
-                self._settle()
+            if self.qpcc.waiting:
+                self.association.context.ring.wake_waiting(self.qpcc)
         while (request := self.work.take_complete(psn)) is not None:
             self.recovery.silence = 0
             self.counters.requests_completed += 1
@@ -537,19 +543,13 @@ class Requestor(Sender):
         self.wake()
 
     def _prove(self, sent: Transmission) -> None:
-        """A packet whose arrival a transport ACK proves; the bytes come off inflight with the next SACK."""
-        self.account.restore(sent)
+        """Take in a packet whose arrival a transport ACK proves."""
+        self.account.prove(sent)
         if sent.state == LOST:
             self.counters.spurious_losses += 1
         sent.state = ACKED
         if self.board.last_on_ev.get(sent.ev) is sent:
             del self.board.last_on_ev[sent.ev]
-
-    def _settle(self) -> None:
-        """Everything sent has arrived: what lost SACKs would have taken off inflight is known without them."""
-        self.account.settle()
-        if self.qpcc.waiting:
-            self.association.context.ring.wake_waiting(self.qpcc)
 
     def complete(self, request: WriteRequest, status: CompletionStatus, now: int) -> None:
         """Deliver the completion of a request."""
