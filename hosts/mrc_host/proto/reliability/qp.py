@@ -289,7 +289,7 @@ class QueuePair:
 
     def planes_returned(self, now: int) -> None:
         """See `Member`."""
-        if self.evs.streak:
+        if self.evs.streak and self.state is QpState.RTS:
             self.prober.schedule(now, soon=True)
 
     def peer_restarted(self, instance: int, now: int) -> None:
