@@ -64,8 +64,8 @@ class Recovery:
 
     __slots__ = (
         "_account", "_board", "_counters", "_has_data", "_probe", "_progress", "_repeat_last", "_rto_armed", "_rtt",
-        "_tail_armed", "_unacked", "_wake", "alone", "armed", "association", "budget", "heard_ns", "hold_ns", "lost",
-        "refusals", "silence",
+        "_tail_armed", "_unacked", "_wake", "alone", "armed", "association", "budget", "fruitless", "heard_ns",
+        "hold_ns", "lost", "refusals", "silence",
     )  # fmt: skip
 
     def __init__(
@@ -102,7 +102,8 @@ class Recovery:
         self._tail_armed = False
         self.armed = False  # both of them
         self._progress = -1
-        self.silence = 0  # tail probes in a row without progress
+        self.silence = 0  # questions at the tail in a row that were not answered
+        self.fruitless = 0  # questions at the tail in a row after which nothing more was acknowledged
         self.hold_ns = 0
         self.refusals = 0  # resource NACKs in a row
         self.heard_ns = -1  # when the peer last answered anything
@@ -139,6 +140,11 @@ class Recovery:
             self._wake()
 
     def next_lost(self, limit: int, now: int) -> Transmission | None:
+    def progressed(self) -> None:
+        """Take in that something was acknowledged, or named by a NACK: the tail's questions start from the first."""
+        self.silence = 0
+        self.fruitless = 0
+
         """The packet up to PSN `limit` to repeat now, None when none may be. It stays in `lost`, as the first."""
         lost = self.lost
         if self.alone:
@@ -186,7 +192,7 @@ class Recovery:
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
             counters.stale_nacks += 1
             return
-        self.silence = 0
+        self.progressed()
         self._account.drop(sent)
         if fate is Fate.CONGESTED:
             association.qpcc.cc.on_trim(now, sent.size)
@@ -288,12 +294,17 @@ class Recovery:
     # --- the tail: silence while something is unacknowledged ---
 
     def _tail_interval(self) -> int:
-        """Two smoothed RTTs of silence, doubling with every probe that brought nothing, but no longer than the
-        retry budget would wait for a packet: a transport ACK that never comes must end in that time, too."""
+        """Return the time in ns from one question at the tail to the next.
+
+        It starts at two smoothed RTTs and doubles with every question after which nothing more was acknowledged,
+        answered or not: otherwise a packet that only its timeout repeats would cause a probe in each RTT until then. It
+        is never longer than the retry budget would wait for a packet, so that a transport ACK that never comes ends in
+        that time.
+        """
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, self.association.qpcc.cc.base_rtt_ns)
         board = self._board
-        longest = board.timeout_ns << min(max(0, self.silence - board.linear), _MAX_TAIL_DOUBLINGS)
-        return max(rtt, min(2 * rtt << min(self.silence, _MAX_TAIL_DOUBLINGS), longest))
+        longest = board.timeout_ns << min(max(0, self.fruitless - board.linear), _MAX_TAIL_DOUBLINGS)
+        return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
         """Ask the peer what it has when nothing has been heard for a while (also for a lost transport ACK)."""
@@ -315,7 +326,7 @@ class Recovery:
             ev = association.evs.choose(plane) if plane >= 0 else -1
             if ev >= 0:
                 # A probe is always news to the peer. Only what it has already tells it that its answers are lost.
-                if everything_sacked and self.silence & 1 and self._unacked[0].last < board.nxt:
+                if everything_sacked and self.fruitless & 1 and self._unacked[0].last < board.nxt:
                     self._repeat_last(plane, ev, now)
                     self._progress += 1
                 else:
@@ -333,6 +344,7 @@ class Recovery:
 
     def _arm_tail(self, now: int) -> None:
         self._tail_armed = True
+        self.fruitless += 1
         self.armed = self._rto_armed
         association = self.association
         association.context.timers.arm(TimerKind.TAIL, self, now + self._tail_interval())

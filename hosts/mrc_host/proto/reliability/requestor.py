@@ -343,7 +343,7 @@ class Requestor(Sender):
 
         self._control(sack, cack >= una - 1, rtt, triggered, now)
         if acked:
-            recovery.silence = 0
+            recovery.progressed()
             recovery.refusals = 0
         self._infer_losses(acked, suspects, now)
 
@@ -537,7 +537,7 @@ class Requestor(Sender):
             if self.qpcc.waiting:
                 self.association.context.ring.wake_waiting(self.qpcc)
         while (request := self.work.take_complete(psn)) is not None:
-            self.recovery.silence = 0
+            self.recovery.progressed()
             self.counters.requests_completed += 1
             self.complete(request, CompletionStatus.SUCCESS, now)
         self.wake()
