@@ -382,7 +382,7 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
     if where == "a packet":  # what every SACK asks
         board.outstanding = failing(dict, "pop")(board.outstanding)
     elif where == "sending":
-        board.order = failing(deque, "append")(board.order)
+        board.orders = [failing(deque, "append")(order) for order in board.orders]
     else:  # what the timeout and the tail timer look at first
         board.slow = failing(dict, "items")(board.slow)
         recovery._unacked = failing(deque, "__bool__")(recovery._unacked)

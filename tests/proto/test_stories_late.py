@@ -50,10 +50,11 @@ def slow_plane(s: Story, more_ns: int = 300_000) -> tuple[int, int, int]:
 def test_what_comes_late_is_waited_for_once_it_has_come(more_ns: int) -> None:
     fixed = slow_plane(story(adaptive=False), more_ns)
     learning = slow_plane(story(adaptive=True), more_ns)
-    assert fixed[2] == 0, "nobody looks"
-    assert fixed[1] > 100
-    assert learning[2] > 0
-    assert learning[1] < fixed[1] / 4, (fixed, learning)
+    # Without it only the RTT of the plane is learned, from the packets that came late: what is sent again needlessly is
+    # a small part of the 1 300 packets of the slow plane.
+    assert 0 < fixed[2] <= fixed[1]
+    assert fixed[1] < 130
+    assert learning[1] <= fixed[1], (fixed, learning)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -71,10 +72,10 @@ def test_losses_on_the_slow_plane_are_found_all_the_same(seed: int) -> None:
 
 
 def detector(rng: random.Random) -> tuple[LossDetector, Scoreboard]:
-    rtt = Rtt()
+    rtt = Rtt(1)
     for _ in range(8):
-        rtt.sample(rng.randrange(5_000, 15_000))
-    board = Scoreboard(0, 1 << 40, 7)
+        rtt.sample(rng.randrange(5_000, 15_000), 0)
+    board = Scoreboard(0, 1 << 40, 7, 1)
     made = LossDetector(board, rtt, True, True)
     made.adaptive = True
     return made, board
@@ -99,7 +100,7 @@ def test_what_is_no_further_behind_than_what_came_late_is_not_lost(seed: int, be
     board.newest_ns = now
     assert not made.infer([], None, 0, now)
     # What is further behind than all that is known is.
-    board.order.clear()
+    board.clear_orders()
     old = send(board, 2, now - 2 * max(behind, made.rtt.srtt_ns + 4 * made.rtt.var_ns) - 1)
     assert made.infer([], None, 0, now) == [old]
 

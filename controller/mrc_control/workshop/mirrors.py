@@ -138,9 +138,9 @@ class LossMirror:
     """A loss detector, with its board and RTT. It has no state that the endpoint knows."""
 
     def __init__(self, cls: Callable[..., Any], given: list[Any], draw: Draw) -> None:
-        timeout_ns, linear, same_ev, rack = given
-        self.board = Scoreboard(0, timeout_ns, linear)
-        self.rtt = Rtt()
+        timeout_ns, linear, planes, same_ev, rack = given
+        self.board = Scoreboard(0, timeout_ns, linear, planes)
+        self.rtt = Rtt(planes)
         self.sent: dict[int, Transmission] = {}
         self.numbers: dict[int, int] = {}  # by id
         self.policy: LossDetector = cls(self.board, self.rtt, same_ev, rack)
@@ -185,7 +185,7 @@ class LossMirror:
             made.state = state
             self.sent[number] = made
             self.numbers[id(made)] = number
-            board.order.append(made)
+            board.orders[plane].append(made)
             if waits:
                 before = outstanding.get(psn)
                 if before is not None:
@@ -202,14 +202,16 @@ class LossMirror:
         board.slow = {sent.psn: sent for sent in map(self.sent.__getitem__, slow) if sent.state == IN_FLIGHT}
         if board.slow:
             late = set(map(id, board.slow.values()))
-            kept = [each for each in board.order if id(each) not in late]
-            board.order.clear()
-            board.order.extend(kept)
-        while board.order and board.order[0].state != IN_FLIGHT:
-            board.order.popleft()
+            for order in board.orders:
+                kept = [each for each in order if id(each) not in late]
+                order.clear()
+                order.extend(kept)
+        for order in board.orders:
+            while order and order[0].state != IN_FLIGHT:
+                order.popleft()
         board.una, board.nxt, board.newest_ns, board.progress_ns, sacked, *rtt = numbers
         board.sacked = int(sacked, 16)
-        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns = rtt
+        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, self.rtt.windows = rtt
         self.policy.adaptive = adaptive
 
 

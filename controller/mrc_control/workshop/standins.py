@@ -12,6 +12,7 @@ import pathlib
 import random
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -310,8 +311,8 @@ class Detector(LossDetector):
         self._known: dict[int, tuple[Transmission, int]] = {}  # by PSN, with the numbers that they are told by
         self._states: dict[int, int] = {}  # by number
         self._count = 0
-        self._latest: Transmission | None = None
-        given = [board.timeout_ns, board.linear, same_ev, rack]
+        self._latest: list[Transmission | None] = [None] * len(board.orders)
+        given = [board.timeout_ns, board.linear, len(board.orders), same_ev, rack]
         self._number, _ = players.ask(["make", number, given], f"{where}.__init__")
 
     def infer(
@@ -368,13 +369,16 @@ class Detector(LossDetector):
                 gone.append(self._count)
 
         newest: list[Transmission] = []
-        for sent in reversed(board.order):
-            if sent is self._latest:
-                break
-            newest.append(sent)
-        if newest:
-            self._latest = newest[0]
-        for sent in reversed(newest):
+        for plane, order in enumerate(board.orders):
+            unknown: list[Transmission] = []
+            for sent in reversed(order):
+                if sent is self._latest[plane]:
+                    break
+                unknown.append(sent)
+            newest.extend(reversed(unknown))
+            if order:
+                self._latest[plane] = order[-1]
+        for sent in sorted(newest, key=attrgetter("sent_ns")):  # in the order of sending, over all planes
             entry = known.get(sent.psn)
             if (entry is None or entry[0] is not sent) and (outstanding.get(sent.psn) is sent or id(sent) in arrived):
                 tell(sent)
@@ -400,7 +404,7 @@ class Detector(LossDetector):
         slow = [known[psn][1] for psn, sent in board.slow.items() if psn in known and known[psn][0] is sent]
         rtt = self.rtt
         told = [board.una, board.nxt, board.newest_ns, board.progress_ns, f"{board.sacked:x}"]
-        told += [rtt.srtt_ns, rtt.var_ns, rtt.least_ns]
+        told += [rtt.srtt_ns, rtt.var_ns, rtt.least_ns, rtt.windows]
         return [fresh, gone, changed, slow, told, self.adaptive], numbers
 
 

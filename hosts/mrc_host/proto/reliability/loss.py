@@ -62,24 +62,33 @@ class LossDetector:
         """The packets in flight that must be lost; None or an empty list: none.
 
         `acked`: what this SACK acknowledges for the first time. `overtaken`: what was sent before one of them on the
-        same EV and has not arrived; None: nothing. Here these are lost by rule (b), for one EV is one FIFO path; and by
-        rule (c) what was sent more than srtt + 4 rttvar before the newest packet that arrived, but at least a base RTT
-        and `patience_ns`.
+        same EV and has not arrived; None: nothing. Here these are lost by rule (b), for one EV is one FIFO path. By
+        rule (c) a packet is lost that was sent more than `srtt + 4 rttvar` of its plane (of all planes, until that has
+        a sample) before the newest packet that arrived, but at least a base RTT and `patience_ns`.
         """
         lost = overtaken if self.same_ev else None
         board = self.board
-        order = board.order
-        if self.rack and board.outstanding and order:
-            window = self.rtt.srtt_ns + 4 * self.rtt.var_ns
-            if self.patience_ns > window:
-                window = self.patience_ns
-            threshold = board.newest_ns - (window if window > base_rtt_ns else base_rtt_ns)
-            if order[0].sent_ns < threshold or board.slow:
-                late = board.sent_before(threshold)
-                if late:
-                    if self.patience_ns:
-                        self._lost_in_spite(now)
-                    lost = late if lost is None else lost + late
+        if not self.rack or not board.outstanding:
+            return lost
+        rtt = self.rtt
+        windows = rtt.windows
+        newest = board.newest_ns
+        least = base_rtt_ns if base_rtt_ns > self.patience_ns else self.patience_ns
+        late: list[Transmission] = []
+        for plane, order in enumerate(board.orders):
+            if order:
+                window = windows[plane] or rtt.srtt_ns + 4 * rtt.var_ns
+                if window < least:
+                    window = least
+                if order[0].sent_ns < newest - window:
+                    board.sent_before(plane, newest - window, late)
+        if board.slow:  # packets in the exponential phase are in no order, and no less lost
+            whole = rtt.srtt_ns + 4 * rtt.var_ns
+            board.slow_before([newest - max(window or whole, least) for window in windows], late)
+        if late:
+            if self.patience_ns:
+                self._lost_in_spite(now)
+            lost = late if lost is None else lost + late
         return lost
 
     def in_flight(self) -> list[Transmission]:

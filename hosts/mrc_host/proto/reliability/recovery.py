@@ -46,6 +46,7 @@ _MAX_TAIL_DOUBLINGS: Final = 20
 _FOR_EVER: Final = 25  # exp_cnt
 _NEVER: Final = 1 << 62
 _NO_BUDGET: Final = 1 << 30
+_AFRESH: Final = -1  # the next transmission begins a new local ACK timeout
 
 
 class Probe(Protocol):
@@ -139,12 +140,12 @@ class Recovery:
             self.hold_ns = 0
             self._wake()
 
-    def next_lost(self, limit: int, now: int) -> Transmission | None:
     def progressed(self) -> None:
         """Take in that something was acknowledged, or named by a NACK: the tail's questions start from the first."""
         self.silence = 0
         self.fruitless = 0
 
+    def next_lost(self, limit: int, now: int) -> Transmission | None:
         """The packet up to PSN `limit` to repeat now, None when none may be. It stays in `lost`, as the first."""
         lost = self.lost
         if self.alone:
@@ -240,8 +241,9 @@ class Recovery:
                 now, "packet:lost", qpn=association.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
                 tx=sent.count,
             )  # fmt: skip
-        if reason is not LossReason.PORT_DOWN:
+        if self._costs_budget(sent, reason, now):
             sent.failures += 1
+            sent.since_ns = _AFRESH
             if sent.failures > self.budget:
                 association.fail(
                     ErrorReason.RETRY_EXCEEDED,
@@ -256,6 +258,16 @@ class Recovery:
         else:
             self.lost.append(sent)
         self._wake()
+
+    def _costs_budget(self, sent: Transmission, reason: LossReason, now: int) -> bool:
+        """Return whether a loss counts against the retry budget of its packet (`§4`).
+
+        Timeouts and NACKs do. A loss that is inferred costs at most one retry in each local ACK timeout: inference may
+        repeat a packet in every round trip, and the budget is meant to last for as long as in a silent network.
+        """
+        if reason is LossReason.NACK or reason is LossReason.TIMEOUT:
+            return True
+        return reason is not LossReason.PORT_DOWN and now - sent.since_ns >= self._board.timeout_of(sent)
 
     def on_plane_down(self, plane: int, now: int) -> None:
         """A plane is known to be down: what is in flight there is sent again at once, on others."""
@@ -332,6 +344,7 @@ class Recovery:
                 else:
                     self._probe(ev, now, revival=False)
         self.silence += 1
+        self.fruitless += 1
         if everything_sacked and self.silence > self.budget:
             association.fail(
                 ErrorReason.RETRY_EXCEEDED,
@@ -344,7 +357,6 @@ class Recovery:
 
     def _arm_tail(self, now: int) -> None:
         self._tail_armed = True
-        self.fruitless += 1
         self.armed = self._rto_armed
         association = self.association
         association.context.timers.arm(TimerKind.TAIL, self, now + self._tail_interval())

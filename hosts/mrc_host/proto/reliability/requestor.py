@@ -51,7 +51,7 @@ class Requestor(Sender):
         self.counters = RequestorCounters()
         self.work = WorkQueue()
         self.unacked = self.work.unacked
-        self.rtt = Rtt()
+        self.rtt = Rtt(association.context.config.ports.count)
         self.prober = Prober(association, self.counters, lambda: self.board.proven())
         self.recovery = Recovery(
             association,
@@ -74,8 +74,8 @@ class Requestor(Sender):
         self.mtu = attributes.mtu
         self._stamps = context.config.wire.timestamps
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
-        self._unasked = 0  # bytes sent since the last packet that asks for a SACK
-        self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt)
+        planes = context.config.ports.count
+        self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt, planes)
         make = context.config.policies.loss or LossDetector
         self.detector: LossDetector = make(
             self.board, self.rtt, attributes.same_ev_inference, attributes.rack_inference
@@ -86,6 +86,7 @@ class Requestor(Sender):
         self.limit = first_psn - 1 + MPR_UNIT * self.mpr
         self.tc_data = context.tc_data if attributes.peer_trim_nack else context.tc_no_trim
         self.tc_retx = context.tc_retx if attributes.peer_trim_nack else context.tc_no_trim
+        self._unasked = 0  # bytes sent since the last packet that asks for a SACK
         self.rtt.reset()
         if association.connected:
             self.qpcc = association.qpcc
@@ -180,7 +181,7 @@ class Requestor(Sender):
         sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev.get(ev))
         last_on_ev[ev] = sent
         board.outstanding[psn] = sent
-        board.order.append(sent)
+        board.orders[port].append(sent)
         board.nxt = psn + 1
         self._unasked = unasked
         self.account.send(size)
@@ -265,6 +266,8 @@ class Requestor(Sender):
             failed.psn, now, ev, port, failed.size, request, offset, failed.count + 1, failed.failures,
             self.board.last_on_ev.get(ev),
         )  # fmt: skip
+        if failed.since_ns >= 0:
+            sent.since_ns = failed.since_ns
         self.board.add(sent)
         self.account.send(sent.size)
         self.qpcc.balance.sent[port] += sent.size
@@ -329,7 +332,7 @@ class Requestor(Sender):
                 triggered = None
                 rtt = 0
         if board.guessed:
-            self._look_for_late(acked, trigger, sack, now)
+            self._detect_spurious_loss(acked, trigger, sack, now)
         suspects: list[Transmission] | None = None
         if acked:
             board.progress_ns = now
@@ -394,13 +397,22 @@ class Requestor(Sender):
                     del board.last_on_ev[sent.ev]
         return suspects
 
-    def _look_for_late(self, acked: list[Transmission], trigger: int, sack: Sack, now: int) -> None:
-        """Has something that rule (c) took for lost arrived as it was sent first? `trigger`: the PSN of the packet that
-        triggered the SACK (-1: none)."""
+    def _detect_spurious_loss(self, acked: list[Transmission], trigger: int, sack: Sack, now: int) -> None:
+        """Take in packets that rule (c) took for lost and that arrived as they were sent first.
+
+        Their EV works, and their plane is slower than was known: both are corrected. `trigger` is the PSN of the packet
+        that triggered the SACK (-1: none).
+        """
         board = self.board
         guessed = board.guessed
-        # Whoever answers a packet without the mark of a retransmission has got it as it was sent first.
-        late = [trigger] if trigger in guessed and not sack.flags & FLAG_RTX else []
+        evs = self.association.evs
+        # A packet that is answered without the mark of a retransmission arrived as it was sent first.
+        late: list[int] = []
+        if trigger in guessed and not sack.flags & FLAG_RTX:
+            late.append(trigger)
+            sent_ns, plane, ev = guessed[trigger]
+            if evs.universe.values[ev] == sack.entropy:
+                self.rtt.sample_plane(now - sent_ns, plane)
         for sent in acked:
             if sent.psn in guessed and sent.psn != trigger:
                 # Not sent again yet, or known before it could be there again and the answer back.
@@ -409,7 +421,10 @@ class Requestor(Sender):
                     late.append(sent.psn)
         for psn in late:
             self.counters.late_arrivals += 1
-            self.detector.came_late(max(board.newest_ns - guessed.pop(psn), 0), now)
+            sent_ns, _, ev = guessed.pop(psn)
+            evs.probe_answered(ev, 0)  # its packet arrived, which says of the path what a probe would
+            if self.detector.adaptive:
+                self.detector.came_late(max(board.newest_ns - sent_ns, 0), now)
 
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
         """Congestion control: bytes newly received, per queue pair; the responder's state. `covers`: its cack_psn is
@@ -440,14 +455,13 @@ class Requestor(Sender):
             for sent in lost:
                 if sent.state == IN_FLIGHT:
                     overtaken = detector.same_ev and suspects is not None and sent in suspects
-                    if detector.adaptive and not overtaken and sent.count == 1:
+                    if not overtaken and sent.count == 1:
                         board.guess(sent)
                     self.recovery.lose(sent, LossReason.SAME_EV if overtaken else LossReason.RACK, now)
-        order = board.order
-        if not board.outstanding:
-            order.clear()
-        elif order and order[0].state != IN_FLIGHT:
-            order.popleft()
+        for sent in acked:  # what is no longer in flight leaves the head of its plane's order
+            order = board.orders[sent.plane]
+            while order and order[0].state != IN_FLIGHT:
+                order.popleft()
 
     def _trace_sack(self, sack: Sack, cack: int, trigger: int, rtt: int, now: int) -> None:
         association = self.association
@@ -486,7 +500,7 @@ class Requestor(Sender):
                 rtt -= hold << 7
         if rtt <= 0:
             return 0
-        self.rtt.sample(rtt)
+        self.rtt.sample(rtt, sent.plane)
         return rtt
 
     def _mark_ev(self, entropy: int, mark: int) -> None:
@@ -534,6 +548,8 @@ class Requestor(Sender):
             for sent in board.acknowledge(psn, -1, psn + 1, 0):
                 self._prove(sent)
             self.limit = board.una - 1 + MPR_UNIT * self.mpr
+            if not board.outstanding:
+                board.clear_orders()
             if self.qpcc.waiting:
                 self.association.context.ring.wake_waiting(self.qpcc)
         while (request := self.work.take_complete(psn)) is not None:

@@ -3,7 +3,7 @@
 PSNs are unbounded integers here. A `Transmission` is one packet sent once; sending it again makes a new one, so
 that the chains below always speak of the same flight:
 
-* `order` lists transmissions by send time: rule (c), RACK, and rule (d), timeout, look at its head;
+* `orders` lists the transmissions of each plane by send time: rule (c), RACK, and rule (d), timeout, look at the heads;
 * `previous` links a transmission to the one before it on the same EV: rule (b) walks it back.
 """
 
@@ -35,14 +35,15 @@ class LossReason(Enum):
 
 
 class Transmission:
-    """One packet on its way. `count`: how often it has been sent, this time included; `failures` of them failed.
+    """One packet on its way. `count`: how often it has been sent, this time included.
 
-    `counted`: its bytes are in the account of bytes in flight.
+    `failures`: how much of its retry budget is used; `since_ns`: the time from which its local ACK timeout counts, that
+    of the first transmission after the last such failure. `counted`: its bytes are in the account of bytes in flight.
     """
 
     __slots__ = (
-        "count", "counted", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "size",
-        "state",
+        "count", "counted", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "since_ns",
+        "size", "state",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +60,7 @@ class Transmission:
         previous: Transmission | None,
     ) -> None:
         self.psn = psn
-        self.sent_ns = sent_ns
+        self.sent_ns = self.since_ns = sent_ns
         self.ev = ev
         self.plane = plane
         self.size = size
@@ -72,6 +73,10 @@ class Transmission:
         self.counted = True
 
 
+def _by_psn(sent: Transmission) -> int:
+    return sent.psn
+
+
 class Scoreboard:
     """`una` is the lowest PSN not known to be received by cumulative acknowledgement, `nxt` the next new one."""
 
@@ -81,7 +86,7 @@ class Scoreboard:
         "linear",
         "newest_ns",
         "nxt",
-        "order",
+        "orders",
         "outstanding",
         "progress_ns",
         "sacked",
@@ -90,17 +95,17 @@ class Scoreboard:
         "una",
     )
 
-    def __init__(self, first_psn: int, timeout_ns: int, linear: int) -> None:
+    def __init__(self, first_psn: int, timeout_ns: int, linear: int, planes: int) -> None:
         self.una = first_psn
         self.nxt = first_psn
         self.timeout_ns = timeout_ns
         self.linear = linear
         self.outstanding: dict[int, Transmission] = {}
         self.sacked = 0  # bit i: PSN una + i is known to be received
-        self.order: deque[Transmission] = deque()
+        self.orders: list[deque[Transmission]] = [deque() for _ in range(planes)]
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
         self.last_on_ev: dict[int, Transmission] = {}
-        self.guessed: dict[int, int] = {}  # PSNs that rule (c) took for lost, of late: when they were sent
+        self.guessed: dict[int, tuple[int, int, int]] = {}  # recently lost by rule (c), by PSN: (sent_ns, plane, EV)
         self.newest_ns = -1  # send time of the newest packet known to have arrived
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
 
@@ -116,10 +121,10 @@ class Scoreboard:
         """Record a retransmission (new packets are recorded by the data path in place)."""
         self.outstanding[sent.psn] = sent
         self.last_on_ev[sent.ev] = sent
-        if sent.count - 1 > self.linear:
+        if sent.failures > self.linear:
             self.slow[sent.psn] = sent
         else:
-            self.order.append(sent)
+            self.orders[sent.plane].append(sent)
 
     def acknowledge(self, cack: int, trigger: int, base: int, bitmap: int) -> list[Transmission]:
         """Take in a SACK: everything up to `cack`, `trigger` (-1: none), and `bitmap` from PSN `base` on.
@@ -170,25 +175,25 @@ class Scoreboard:
             before = further
         return result
 
-    def sent_before(self, threshold_ns: int) -> list[Transmission]:
-        """Rule (c): those in flight that were sent before `threshold_ns`."""
-        order = self.order
-        result = []
+    def sent_before(self, plane: int, threshold_ns: int, late: list[Transmission]) -> None:
+        """Move those in flight on a plane that were sent before `threshold_ns` to `late`: rule (c)."""
+        order = self.orders[plane]
         while order:
             sent = order[0]
             if sent.state == IN_FLIGHT:
                 if sent.sent_ns >= threshold_ns:
                     break
-                result.append(sent)
+                late.append(sent)
             order.popleft()
-        if self.slow:
-            for psn, sent in list(self.slow.items()):
-                if sent.state != IN_FLIGHT:
-                    del self.slow[psn]
-                elif sent.sent_ns < threshold_ns:
-                    del self.slow[psn]
-                    result.append(sent)
-        return result
+
+    def slow_before(self, thresholds: list[int], late: list[Transmission]) -> None:
+        """Move those in the exponential phase that were sent before `thresholds[plane]` (ns) to `late`: rule (c)."""
+        for psn, sent in list(self.slow.items()):
+            if sent.state != IN_FLIGHT:
+                del self.slow[psn]
+            elif sent.sent_ns < thresholds[sent.plane]:
+                del self.slow[psn]
+                late.append(sent)
 
     def guess(self, sent: Transmission) -> None:
         """Remember what rule (c) took for lost, a packet that had been sent once, though it may be acknowledged soon:
@@ -196,29 +201,31 @@ class Scoreboard:
         guessed = self.guessed
         if len(guessed) >= _GUESSES:
             del guessed[next(iter(guessed))]
-        guessed[sent.psn] = sent.sent_ns
+        guessed[sent.psn] = sent.sent_ns, sent.plane, sent.ev
 
     def timeout_of(self, sent: Transmission) -> int:
         """Local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
-        exponent = sent.count - 1 - self.linear
+        exponent = sent.failures - self.linear
         if exponent <= 0:
             return self.timeout_ns
         return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))
 
     def timed_out(self, now: int) -> tuple[list[Transmission], int | None]:
         """Rule (d): those whose timeout has passed, and when the next one is due (None: nothing in flight)."""
-        order = self.order
         result = []
         due: int | None = None
-        while order:
-            sent = order[0]
-            if sent.state == IN_FLIGHT:
-                due = sent.sent_ns + self.timeout_ns
-                if due > now:
-                    break
-                due = None
-                result.append(sent)
-            order.popleft()
+        for order in self.orders:
+            while order:
+                sent = order[0]
+                if sent.state == IN_FLIGHT:
+                    deadline = sent.sent_ns + self.timeout_ns
+                    if deadline > now:
+                        if due is None or deadline < due:
+                            due = deadline
+                        break
+                    result.append(sent)
+                order.popleft()
+        result.sort(key=_by_psn)  # the oldest first, whichever plane it took
         for psn, sent in list(self.slow.items()):
             if sent.state != IN_FLIGHT:
                 del self.slow[psn]
@@ -235,10 +242,15 @@ class Scoreboard:
         """Those in flight on one plane."""
         return [sent for sent in self.outstanding.values() if sent.plane == plane and sent.state == IN_FLIGHT]
 
+    def clear_orders(self) -> None:
+        """Forget the order of sending: nothing is in flight."""
+        for order in self.orders:
+            order.clear()
+
     def clear(self) -> None:
         """Forget everything in flight."""
         self.outstanding.clear()
-        self.order.clear()
+        self.clear_orders()
         self.slow.clear()
         self.last_on_ev.clear()
         self.guessed.clear()

@@ -1,0 +1,154 @@
+"""A queue pair in RTS with pending work makes progress or fails, and asks its peer no more often than it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from mrc_host.proto.completion import CompletionStatus
+from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
+from mrc_host.proto.congestion.base import CcConfig
+from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.events import ErrorReason, QpState
+from mrc_host.proto.wire.fields import Opcode
+from support.proto.net import NetConfig, Stalled
+from support.proto.progress import what_is_stuck
+from support.proto.story import WIDE, Sent, Story
+
+MTU = 4096
+MS = 1_000_000
+QUIET = NetConfig(trim_bytes=None, ecn=None)
+ONE_PACKET = FixedConfig(fixed_window_bytes=1, base_rtt_ns=8_000)  # a full packet is the least that a window can be
+NSCC_FLOOR = NsccConfig(line_rate_bps=1_000_000, base_rtt_ns=8_000)
+
+
+def story(cc: CcConfig = WIDE, config: NetConfig = QUIET, mtu: int = MTU, **reliability: object) -> Story:
+    settings = {"timeout": 8, "linear_cnt": 2, "exp_cnt": 2, **reliability}
+    return Story(config, wire=WireConfig(mtu=mtu), cc=cc, reliability=ReliabilityConfig(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cc", [ONE_PACKET, NSCC_FLOOR])
+@pytest.mark.parametrize("peer_dies", [True, False])
+def test_bytes_of_a_lost_sack_leave_the_window_with_the_transport_ack(cc: CcConfig, peer_dies: bool) -> None:
+    s = story(cc)
+    sacks_lost = [1]
+
+    def lost(sent: Sent) -> bool:
+        if sent.opcode == Opcode.SACK and sacks_lost:
+            sacks_lost.pop()
+            return True
+        return sent.is_data and sent.psn == 2 and not sent.rtx
+
+    s.lose(lost)
+    first = s.bench.post(s.connection, 500)
+    s.until(lambda: bool(s.data(1)))
+    second = s.bench.post(s.connection, 500)
+    third = s.bench.post(s.connection, MTU)
+    s.until(lambda: first.completed_at is not None)
+    if peer_dies:
+        s.net.set_path(False)
+    s.bench.run(max_time_ns=100 * MS)
+
+    assert first.status is CompletionStatus.SUCCESS
+    if peer_dies:
+        assert (second.status, third.status) == (CompletionStatus.RETRY_EXC_ERR, CompletionStatus.WR_FLUSH_ERR)
+        assert s.qp.error is ErrorReason.RETRY_EXCEEDED
+    else:
+        assert (second.status, third.status) == (CompletionStatus.SUCCESS, CompletionStatus.SUCCESS)
+        # What a transport ACK proves is not in flight, so nothing waited for the timeout of 262 us.
+        assert third.completed_at is not None
+        assert third.completed_at < 200_000
+    assert s.qp.qpcc.cc.inflight == 0
+
+
+def test_a_small_retransmission_needs_room_for_itself_only() -> None:
+    """The window has room for the small packet that is lost, but not for the full one that waits behind it."""
+    s = story(ONE_PACKET)
+    s.lose(lambda sent: sent.is_data and sent.psn == 1 and not sent.rtx)
+    writes = [s.bench.post(s.connection, size) for size in (500, 500, MTU)]
+    s.bench.run(max_time_ns=100 * MS)
+    assert {write.status for write in writes} == {CompletionStatus.SUCCESS}
+
+
+def test_the_check_finds_a_queue_pair_that_cannot_go_on() -> None:
+    s = story(ONE_PACKET)
+    s.bench.post(s.connection, 10 * MTU)
+    s.until(lambda: bool(s.data(1)))
+    core = s.requestor_host.core
+    assert what_is_stuck(core) == []
+    s.qp.requestor.recovery.stop()  # the timers of what is in flight
+    (text,) = what_is_stuck(core)
+    assert text == f"queue pair {s.qp.number} in RTS: nothing under a timer, and nothing that it could send"
+
+
+def test_every_event_of_a_story_is_checked() -> None:
+    s = story(ONE_PACKET)
+    s.bench.post(s.connection, 10 * MTU)
+    s.until(lambda: bool(s.data(1)))
+    s.qp.requestor.recovery.stop()
+    with pytest.raises(Stalled, match="nothing under a timer"):
+        s.until(lambda: False, max_time_ns=MS)
+
+
+@pytest.mark.parametrize("rack", [True, False])
+def test_a_packet_in_the_exponential_phase_is_repeated_within_round_trips_of_a_healed_network(rack: bool) -> None:
+    s = story(timeout=14, linear_cnt=0, exp_cnt=20, rack_inference=rack)
+    s.lose(lambda sent: sent.is_data and sent.psn == 1 and len(s.data(1)) <= 6)
+    if rack:
+        write = s.bench.post(s.connection, 500)
+    else:  # only the timeout finds the loss
+        write = s.bench.post(s.connection, 500)
+    timeout_ns = 1024 << 14
+    # Six transmissions are lost; what finds each loss, rule (c) by a probe or else the timeout, finds the next one,
+    # too.
+    s.until(lambda: len(s.data(1)) == 6, max_time_ns=2_000 * MS)
+    sixth = s.data(1)[-1].time
+    probes = len(s.packets(Opcode.PROBE))
+    s.until(lambda: write.completed_at is not None, max_time_ns=2_000 * MS)
+    assert write.completed_at is not None
+    if rack:
+        assert write.completed_at - sixth < 0.3 * MS
+    else:
+        assert write.completed_at - sixth < 33 * timeout_ns
+    # Probes that bring nothing new double their interval: their number grows with the logarithm of the time.
+    assert len(s.packets(Opcode.PROBE)) - probes <= 20
+
+
+def test_a_queue_pair_in_error_sends_no_probes_when_its_port_returns() -> None:
+    s = Story(
+        NetConfig(planes=2, trim_bytes=None, ecn=None),
+        wire=WireConfig(mtu=MTU),
+        cc=WIDE,
+        ports=PortsConfig(count=2),
+        reliability=ReliabilityConfig(timeout=8, linear_cnt=2, exp_cnt=2),
+    )
+    s.net.set_path(False, plane=1)
+    write = s.bench.post(s.connection, 100 * MTU)
+    s.until(lambda: s.qp.evs.streak and write.completed_at is None)
+    s.requestor_host.core.modify(s.qp, QpState.ERROR, s.net.now)
+    s.net.set_link(s.requestor_host, 1, False)
+    s.net.run(max_time_ns=MS)
+    before = len(s.packets(Opcode.PROBE, host=0))
+    s.net.set_link(s.requestor_host, 1, True)
+    s.net.run(max_time_ns=200 * MS)
+    assert len(s.packets(Opcode.PROBE, host=0)) == before
+
+
+@pytest.mark.parametrize("sack_every", [1, 8, 32, 256])
+@pytest.mark.parametrize("flows", [1, 4])
+def test_coalesced_sacks_do_not_stall_a_small_window(sack_every: int, flows: int) -> None:
+    """The packet that closes the window asks for a SACK (UET 1.0, 3.6.13.5), however many the peer would wait for."""
+    config = NetConfig(port_rate_bps=10_000_000_000, path_rate_bps=10_000_000_000, trim_bytes=None, ecn=None)
+    rtt_ns = 2 * config.latency_ns + 20_000
+    window = FixedConfig(fixed_window_bytes=2 * 10 * rtt_ns // 8, base_rtt_ns=rtt_ns)  # two bandwidth-delay products
+    s = story(window, config, timeout=14, sack_every=sack_every, sack_delay_ns=MS)
+    connections = [s.connection]
+    for _ in range(flows - 1):
+        connections.append(s.bench.connect(s.requestor_host, s.responder_host))
+    size = 2_000 * MTU // flows
+    start = s.net.now
+    for connection in connections:
+        s.bench.post(connection, size)
+    s.bench.run(max_time_ns=1_000 * MS)
+    share = flows * size * 8 / (10 * (s.net.now - start))
+    assert share > 0.9, f"{share:.2f} of the link's rate"
