@@ -137,5 +137,5 @@ def _sums(outcome: Outcome) -> str:
     verified = sum(each["bytes_verified"] for each in progress)
     iterations = [each["iterations"] for each in progress if each["takes_part"]]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
-    counted = ", ".join(f"{key} {value}" for key, value in sums.items())
+    counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
     return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"

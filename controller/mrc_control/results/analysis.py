@@ -190,13 +190,14 @@ def _recovery(
 
 def totals(document: Mapping[str, Any]) -> dict[str, int]:
     """Sums over hosts between the first and the last sample of the run."""
-    keys = ("retransmissions", "trims", "marks", "timeouts", "losses")
+    keys = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
     result = dict.fromkeys(keys, 0)
     for host in document["samples"]:
         samples = samples_of(document, host)
         for key in keys:
             if len(samples) > 1:
-                result[key] += samples.last[key] - samples.first[key]
+                # Results of version 0.1.0 have no spurious retransmissions.
+                result[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
     return result
 
 

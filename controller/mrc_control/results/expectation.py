@@ -84,9 +84,10 @@ class Expectation(Model):
     action the goodput is back at 95 % of what the remaining capacity allows within 10 base RTTs, one ACK
     timeout, and so many seconds more. `min_share`: settled goodput after the last failure, as a share of the
     expected. `goodput_share`: total goodput as a share of the ranks' link capacity. `qp_errors`: how many
-    QPs may die. `timeouts`: how many packets hosts may give up waiting for. `plane_spread`: between the planes that
-    carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the hosts'
-    probes alone name what was broken.
+    QPs may die. `timeouts`: how many packets hosts may give up waiting for. `spurious`:
+    the largest share of all data packets that may be retransmissions of packets that had arrived. `plane_spread`:
+    between the planes that carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the
+    hosts' probes alone name what was broken.
     """
 
     verified: bool = True
@@ -99,6 +100,7 @@ class Expectation(Model):
     trims: bool | None = None
     marks: bool | None = None
     timeouts: Annotated[int, Field(ge=0)] | None = None
+    spurious: Annotated[float, Field(ge=0, le=1)] | None = None
     plane_spread: Annotated[float, Field(gt=0)] | None = None
     streams: list[StreamExpectation] = []
     steps: list[StepExpectation] = []

@@ -121,8 +121,8 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
         ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, document['clock']))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
         ["mean goodput", format_rate(round(mean))],
-        ["retransmissions, trims, marks, timeouts",
-         ", ".join(str(totals[key]) for key in ("retransmissions", "trims", "marks", "timeouts"))],
+        ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
+        ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
     return look.table(["", ""], rows)
 

@@ -79,14 +79,15 @@ def figures(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -
     mean = float(analysis.goodput_bps(document, edges).mean())
     share = goodput_share(document, topology)
     judged = [each for each in verdict.recoveries if each.breaks]
-    lost = analysis.totals(document)["retransmissions"]
+    totals = analysis.totals(document)
+    lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
         (f"{right / 1e6:.1f} MB", "data checked byte by byte", f"{wrong} wrong" if right or wrong else "none was"),
         (format_rate(round(mean)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
         (str(broken(document)), "failures caused", _lowest([each.dip for each in judged])),
         (*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         (str(dead), "connections lost", f"of {sum(each.get('qps', 0) for each in progress)} queue pairs"),
-        (str(lost), "packets sent again", "what was lost on the way was repaired"),
+        (str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
     ]
 
 

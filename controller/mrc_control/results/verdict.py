@@ -126,9 +126,16 @@ def _counts(document: Mapping[str, Any], expect: Expectation, checks: list[Check
             wanted.append((key, "some" if some else "none", bool(totals[key]) is some))
     if expect.timeouts is not None:
         wanted.append(("timeouts", f"at most {expect.timeouts}", totals["timeouts"] <= expect.timeouts))
+    if expect.spurious is not None:
+        share = totals["spurious_retransmissions"] / max(totals["packets"], 1)
+        wanted.append(
+            ("spurious_retransmissions", f"at most {expect.spurious:.2%} of the packets", share <= expect.spurious)
+        )
     for key, text, passed in wanted:
         measured = f"no samples of {', '.join(silent)}" if silent else str(totals[key])
-        checks.append(Check(key, text, measured, passed and not silent, timed=key == "timeouts"))
+        if key == "spurious_retransmissions" and not silent:
+            measured += f" of {totals['packets']}"
+        checks.append(Check(key.replace("_", " "), text, measured, passed and not silent, timed=key == "timeouts"))
 
 
 def _failures(document: Mapping[str, Any], checks: list[Check]) -> None:

@@ -51,6 +51,7 @@ EXPERIMENT = {
     "recovery_s": "longest time until goodput was back at 95 % of what is left, s; null if it never was",
     "retransmissions": "packets sent again",
     "losses": "packets that hosts took for lost",
+    "spurious_retransmissions": "of them, those of packets that had arrived",
     "spurious_losses": "of them, those that the sender found to have arrived after all",
     "timeouts": "packets that hosts gave up waiting for",
     "trims": "trimmed packets that hosts got",
@@ -182,8 +183,8 @@ def _numbers(
         "checks_missed": sum(not each.passed for each in judged.checks),
         "packets_sent": sum(each["packets"] for each in ends),
     }
-    for key in ("retransmissions", "losses", "timeouts", "trims", "marks"):
-        found[key] = sum(each[key] for each in ends)
+    for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
+        found[key] = sum(each.get(key, 0) for each in ends)
     if seconds > 0:
         rate = 8 * sum(each["delivered_bytes"] for each in ends) / seconds
         if duration is not None:  # the ranks end together some time after it

@@ -20,7 +20,8 @@ class Source(Protocol):
 
 def condense(statistics: Mapping[str, Any], now: int) -> dict[str, Any]:
     """One sample. Cumulative: bytes per port, delivered payload, retransmissions, losses, trims, marks,
-    timeouts. Levels: EVs by state, cwnd and inflight (sums over peers), smoothed RTT (mean over peers)."""
+    timeouts, spurious retransmissions (packets that the host received a second time). Levels: EVs by state, cwnd and
+    inflight (sums over peers), smoothed RTT (mean over peers)."""
     ports = statistics["ports"]
     sample: dict[str, Any] = {
         "t_ns": now,
@@ -38,6 +39,7 @@ def condense(statistics: Mapping[str, Any], now: int) -> dict[str, Any]:
             "trims": 0,
             "marks": counters.get("ecn_marked", 0),
             "timeouts": counters.get("timeouts", 0),
+            "spurious_retransmissions": counters.get("duplicates", 0),
             "ev": {},
             "cc": {"rate_bps": sum(qp["rate_bps"] for qp in statistics["qps"])},
         }
@@ -58,6 +60,7 @@ def condense(statistics: Mapping[str, Any], now: int) -> dict[str, Any]:
         "trims": sum(each["trimmed"] for each in responders),
         "marks": sum(each["ecn_marked"] for each in responders),
         "timeouts": sum(each["lost_timeout"] for each in requestors),
+        "spurious_retransmissions": sum(each["duplicates"] for each in responders),
         "ev": states,
         "cc": {
             "cwnd": sum(peer["cwnd"] for peer in peers),
