@@ -29,6 +29,7 @@ from mrc_host.proto.roce.qp import (
     NAK_SEQUENCE,
     NAK_STATUS,
     SYNDROME_ACK,
+    SYNDROME_RNR,
     RoceQueuePair,
     WriteRequest,
 )
@@ -67,7 +68,7 @@ class RoceConfig:
     retry_cnt: int = 7
     ack_every: int = 16  # packets of a message per acknowledgement asked for
     max_inflight_packets: int = 1024
-    rnr_delay_ns: int = 100_000
+    min_rnr_timer: int = 7  # code of the time that a peer waits when no receive is posted: 0.12 ms (`rnr.py`)
     initial_psn: int | None = None
     selective_repeat: bool = False  # instead of go-back-N
     reorders: bool = False  # early packets are kept and nobody is told: for fabrics that reorder and lose nothing
@@ -82,7 +83,7 @@ class RoceConfig:
         check_range("roce.ack_every", self.ack_every, 1, 1024)
         check_range("roce.max_inflight_packets", self.max_inflight_packets, 1, 1 << 22)
         check_range("roce.pause_priority", self.pause_priority, 0, 7)
-        check_range("roce.rnr_delay_ns", self.rnr_delay_ns, 1, 10**9)
+        check_range("roce.min_rnr_timer", self.min_rnr_timer, 0, 31)
         if self.initial_psn is not None:
             check_range("initial_psn", self.initial_psn, 0, PSN_MASK)
 
@@ -609,6 +610,8 @@ class RoceEndpoint(Driven):
             self._counters["not_in_order"] += 1
         else:
             self._counters["payload_bytes_placed"] += len(data.payload)
+        if syndrome == SYNDROME_RNR:
+            syndrome |= self.config.min_rnr_timer
         if syndrome == SYNDROME_ACK:
             entry.acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
@@ -632,7 +635,7 @@ class RoceEndpoint(Driven):
             self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.LOCAL_INVALID_REQUEST)
 
     def _on_ack(self, qp: RoceQueuePair, message: RoceAck, now: int) -> None:
-        done, fatal = qp.on_ack(message, now, self.config.rnr_delay_ns)
+        done, fatal = qp.on_ack(message, now)
         for request in done:
             self._finish(qp, request, CompletionStatus.SUCCESS)
         if fatal:

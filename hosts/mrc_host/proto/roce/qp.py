@@ -29,6 +29,7 @@ from mrc_host.proto.roce.codec import (
     RoceCodec,
     RoceData,
 )
+from mrc_host.proto.roce.rnr import rnr_delay_ns
 from mrc_host.proto.waiting import Waiting, numbers
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 
@@ -306,7 +307,7 @@ class RoceQueuePair:
         self.next_psn = self.asked = self.una
         self.cursor = 0
 
-    def on_ack(self, message: RoceAck, now: int, rnr_delay_ns: int) -> tuple[list[WriteRequest], int]:
+    def on_ack(self, message: RoceAck, now: int) -> tuple[list[WriteRequest], int]:
         """Requests completed, and the syndrome of a NAK that ends the QP (0: none)."""
         psn = extend(message.psn, self.una)
         kind = message.syndrome & 0x60
@@ -318,7 +319,7 @@ class RoceQueuePair:
             return [], 0
         done = self.acknowledge(psn, now)
         if kind == SYNDROME_RNR:
-            self.not_before = now + rnr_delay_ns
+            self.not_before = now + rnr_delay_ns(message.syndrome)
             self.go_back()
         elif message.syndrome == NAK_SEQUENCE and self.selective:
             arrived = extend(message.msn, self.una)
