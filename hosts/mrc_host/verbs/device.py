@@ -144,11 +144,13 @@ class Context:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def request(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """Asks the agent for something. Raises VerbsError."""
+        """Ask the agent for something, after what has been posted so far. Raises VerbsError."""
+        self._publish()
         return self._connection.request(name, **arguments)
 
     def request_files(self, name: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
         """As `request`, with the file descriptors that come with the answer."""
+        self._publish()
         return self._connection.request_files(name, **arguments)
 
     def query_device(self) -> DeviceAttributes:
@@ -177,6 +179,15 @@ class Context:
                 self._held -= 1
                 if not self._held and self._posted:
                     self._ring()
+
+    def _publish(self) -> None:
+        """Show the agent what a batch has posted so far: a request that follows must not overtake it.
+
+        The agent takes everything that is in the ring before it serves a request, so no bell is needed.
+        """
+        with self._lock:
+            if self._posted:
+                self._submissions.publish()
 
     def _ring(self) -> None:
         self._posted = False

@@ -194,6 +194,8 @@ class QueuePair:
         if hint is not None:
             wanted["hint"] = hint.number
         self.state = QpState(self.context.request("modify_qp", **wanted)["state"])
+        if self.state is QpState.RESET:  # what was under way ends without a completion
+            self._sent_ended, self._received_ended = self._sent & _MASK, self._received & _MASK
 
     def query(self) -> QpAttributes:
         """State and attributes, as the device has them."""
@@ -233,7 +235,8 @@ class QueuePair:
         """Writes bytes to the peer's memory. `local` is not to be changed before the write has completed.
 
         Raises:
-            VerbsError: the queue pair is not in RTS, its send queue is full (ENOMEM), or the request cannot be.
+            VerbsError: the queue pair is not in RTS or ERR (where the request completes as flushed), its send queue is
+                full (ENOMEM), or the request is not valid.
         """
         with self.context.lock:
             self._post(local, remote_addr, rkey, wr_id, None, flags)
@@ -265,7 +268,7 @@ class QueuePair:
     def _post(
         self, local: Local, remote_addr: int, rkey: int, wr_id: int, imm_data: int | None, flags: SendFlags
     ) -> None:
-        if self.state is not QpState.RTS:
+        if self.state not in (QpState.RTS, QpState.ERR):  # in ERR the device flushes what is posted
             raise VerbsError(errno.EINVAL, f"queue pair {self.qp_num} is in {self.state.name}; writes need RTS")
         if (self._sent - self._sent_ended) & _MASK >= self.cap.max_send_wr:
             raise VerbsError(

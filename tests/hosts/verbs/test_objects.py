@@ -77,6 +77,37 @@ def test_the_way_to_rts_and_back(hosts: Bed, end: End) -> None:
     other.context.close()
 
 
+def test_writes_posted_in_error_are_flushed_and_reset_forgets_requests(hosts: Bed, end: End) -> None:
+    other = open_end(hosts.path(1))
+    join(end, other)
+    qp = end.qp
+    qp.modify(QpState.ERR)
+    qp.post_write(end.region.sge(0, 1), other.region.addr, other.region.rkey, wr_id=7)
+    assert [(each.wr_id, each.status) for each in end.wait(1)] == [(7, WcStatus.WR_FLUSH_ERR)]
+    qp.modify(QpState.RESET)
+    qp.modify(QpState.INIT)
+    qp.post_recv(5, 3)
+    qp.modify(QpState.RESET)
+    qp.modify(QpState.INIT)
+    assert end.cq.poll() == []  # IBTA 1.4, 10.3.1: nothing completes on the way to RESET
+    for _ in range(3):
+        qp.post_recv(6, qp.cap.max_recv_wr)  # the room of what was forgotten is free
+        qp.modify(QpState.RESET)
+        qp.modify(QpState.INIT)
+    end.region.destroy()
+    other.context.close()
+
+
+def test_a_batch_is_taken_before_the_request_that_follows_it(hosts: Bed, end: End) -> None:
+    other = open_end(hosts.path(1))
+    join(end, other)
+    with end.context.batch():
+        end.qp.post_write(end.region.sge(0, 1), other.region.addr, other.region.rkey)
+        end.qp.destroy()
+    assert end.context.query_device().phys_port_cnt == 2  # the program is still connected
+    other.context.close()
+
+
 def test_the_device_says_what_it_is(end: End) -> None:
     device = end.context.query_device()
     assert (device.max_qp, device.phys_port_cnt, device.gid, device.max_mpr) == (3, 2, "fd00::1", 255)

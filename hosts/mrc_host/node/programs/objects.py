@@ -142,6 +142,16 @@ class QueuePairOf(Generic[P]):
     document: dict[str, Any] | None = None
     why: str = ""
 
+    def forget_requests(self) -> None:
+        """End all work requests without a completion, as on the way to RESET."""
+        for posted in self.posted:
+            for region in posted.regions:
+                region.uses -= 1
+        self.sent += len(self.posted)
+        self.received += self.receiving
+        self.posted.clear()
+        self.receiving = 0
+
 
 @dataclass(eq=False)
 class Hint:

@@ -8,8 +8,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.own_evs import OwnEvs
 from mrc_host.node.quota import RefusedError
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
@@ -89,11 +89,10 @@ class MrcPairs:
 
     transport = "mrc"
 
-    def __init__(self, endpoint: Endpoint, config: NodeConfig, controller: NodeController) -> None:
+    def __init__(self, endpoint: Endpoint, own_evs: OwnEvs, controller: NodeController) -> None:
         self.endpoint = self.driven = endpoint
-        self.config = config
+        self.own_evs = own_evs
         self.controller = controller
-        self._towards: dict[tuple[int, str], tuple[EvConfig, EvConfig]] = {}
 
     def register(self, buffer: memoryview, domain: int, writable: bool) -> MemoryRegion:
         """See `Pairs`."""
@@ -111,11 +110,7 @@ class MrcPairs:
         profiles = self.controller.profiles_for(ev, cc)
         chosen = profiles.ev
         if peer is not None and profiles.per_peer and chosen is not None:
-            # One profile for all queue pairs to a peer: their EVs are the same.
-            known = self._towards.get((id(chosen), peer))
-            if known is None:
-                known = self._towards[id(chosen), peer] = (chosen, self.config.ev_towards(chosen, peer))
-            chosen = known[1]
+            chosen = self.own_evs.towards(chosen, peer)
         return chosen, profiles.cc
 
     def profiles(self, qp: QueuePair, ev: str, cc: str) -> None:

@@ -340,9 +340,7 @@ class Program(Generic[P]):
         self.domains[pair.domain] -= 1
         for queue in {pair.send, pair.recv}:
             queue.users.remove(pair)
-        for posted in pair.posted:
-            for region in posted.regions:
-                region.uses -= 1
+        pair.forget_requests()
         if pair.hint is not None:
             self.hints[pair.hint].users -= 1
 
@@ -380,6 +378,7 @@ class Program(Generic[P]):
             self.of.fail(pair.qp, now)
         elif state is QpState.RESET:
             self.of.reset(pair.qp, now)
+            pair.forget_requests()
             pair.document = None
         elif state is QpState.INIT:
             if pair.qp.state is not ProtoState.RESET:

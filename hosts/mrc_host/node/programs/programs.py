@@ -114,7 +114,7 @@ class Programs(Generic[P]):
             program.close(now)
 
     def request(self, program: Program[P], request: Mapping[str, Any], now: int) -> Answer:
-        """A request of a program; what it has posted before counts first.
+        """Serve a request of a program, after what it has posted and what has completed before.
 
         Raises:
             RefusedError: it is refused.
@@ -122,6 +122,8 @@ class Programs(Generic[P]):
         self._serve(program, now, 1 << 16)
         if program.number not in self.connected:
             raise RefusedError(EINVAL, "the program has spoilt its rings and lost its connection")
+        for queue in list(program.queues):
+            self.completions(queue, now)
         try:
             return program.request(request, now)
         except (QpError, ConfigError, ValueError, KeyError, TypeError) as error:
