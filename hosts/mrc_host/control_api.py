@@ -201,8 +201,7 @@ class Controller:
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         if not answer.pop("ok"):
-            busy = "is busy" in answer["error"]
-            raise VerbsError(errno.EBUSY if busy else errno.EINVAL, answer["error"])
+            raise VerbsError(answer["errno"], answer["error"])
         return answer
 
     def close(self) -> None:
@@ -250,9 +249,16 @@ class Controller:
         """DENIED takes EVs out of use, GOOD gives them back; how many EVs of queue pairs that concerned."""
         return int(self.request("ev_set", evs=list(evs), state=state.value, peer=peer)["changed"])
 
-    def replace_ev(self, old: int, new: int, peer: str | None = None) -> int:
-        """Puts an EV in the place of another: for the queue pairs to a peer, or, without one, all copies of it."""
-        return int(self.request("ev_replace", old=old, new=new, peer=peer)["changed"])
+    def replace_ev(self, old: int, new: int, peer: str | None = None, profile: str | None = None) -> int:
+        """Put an EV in the place of another, also for later queue pairs; return for how many present queue pairs.
+
+        It concerns the queue pairs to a peer, an EV profile (OFFLINE or ONLINE) with those that use it, or, without
+        either, all copies of the EV.
+
+        Raises:
+            VerbsError: ENOENT, nothing has the EV.
+        """
+        return int(self.request("ev_replace", old=old, new=new, peer=peer, profile=profile)["changed"])
 
     def create_ev_event_queue(
         self,

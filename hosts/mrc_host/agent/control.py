@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -29,7 +30,10 @@ class Watcher(Protocol):
 
 
 class ControlServer:
-    """Serves `command(verb, arguments, now)`; every answer is `{"ok": true, ...}` or `{"ok": false, "error": ...}`."""
+    """Serves `command(verb, arguments, now)`.
+
+    Every answer is `{"ok": true, ...}` or `{"ok": false, "errno": ..., "error": ...}`.
+    """
 
     def __init__(
         self,
@@ -91,9 +95,9 @@ class ControlServer:
         try:
             return json.dumps({"ok": True, **self.command(verb, request, now)}).encode()
         except CommandError as error:
-            return _refused(str(error))
+            return _refused(str(error), error.number)
         except Exception as error:  # noqa: BLE001 - no command ends an agent
-            return _refused(f"internal fault: {type(error).__name__}: {error}")
+            return _refused(f"internal fault: {type(error).__name__}: {error}", errno.EIO)
 
     def _drop(self, fd: int) -> None:
         peer, _ = self._buffers.pop(fd)
@@ -109,5 +113,5 @@ class ControlServer:
         self.path.unlink(missing_ok=True)
 
 
-def _refused(text: str) -> bytes:
-    return json.dumps({"ok": False, "error": text}).encode()
+def _refused(text: str, number: int = errno.EINVAL) -> bytes:
+    return json.dumps({"ok": False, "errno": number, "error": text}).encode()

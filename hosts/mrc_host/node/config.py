@@ -168,11 +168,6 @@ class NodeConfig:
             timeout=mrc.reliability.timeout,
         )
 
-    def ev_towards(self, default: EvConfig, peer: str) -> EvConfig:
-        """The EV profile of a QP to the peer with this address."""
-        values = self.profiles.get(peer)
-        return dataclasses.replace(default, values=values) if values else default
-
 
 class Resolver:
     """Looks up the SRv6 path of (upper half of the EV, destination) in the table that the controller computed."""

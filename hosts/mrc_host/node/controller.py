@@ -11,6 +11,7 @@ a profile that a QP uses cannot leave ONLINE. The verbs are reached over the age
 from __future__ import annotations
 
 import dataclasses
+import errno
 import ipaddress
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
+from mrc_host.node.own_evs import OwnEvs, replaced
 from mrc_host.node.stacks import Profiles
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode
 from mrc_host.proto.congestion.base import CcConfig, algorithms
@@ -37,6 +39,14 @@ MAX_EVS: Final = 4096  # of a profile
 EVENT_STATES: Final = frozenset({"GOOD", "ASSUMED_BAD", "DENIED"})
 
 
+class RefusedVerbError(ValueError):
+    """A verb that is refused with another error than EINVAL; `number` is the errno of `mrc_ctl.h`."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(text)
+        self.number = number
+
+
 class ProfileState(Enum):
     """Where a profile is in its life."""
 
@@ -52,10 +62,10 @@ TRANSITIONS: Final = {
     (ProfileState.OFFLINE, ProfileState.INIT),
 }
 KINDS: Final = ("format", "ev", "cc")
-#: What may change while a profile is ONLINE: what QPs look up anew each time.
+#: What may change while a profile is ONLINE: what QPs look up each time, and the fields of later QPs' EVs.
 LIMITED: Final[dict[str, set[str]]] = {
     "format": set(),
-    "ev": {"probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active"},
+    "ev": {"fields", "probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active"},
     "cc": set(),
 }
 
@@ -110,11 +120,12 @@ class _EventQueue:
 
 
 class NodeController:
-    """The verbs of one host. Errors are ValueError and KeyError; the node turns them into answers.
+    """The verbs of one host. Errors are ValueError (`RefusedVerbError`) and KeyError; the node turns them into answers.
 
     Args:
         endpoint: whose EVs and profiles these are.
         ports: how many it has.
+        own_evs: the host's EVs towards each peer.
         jobs: those of the node, by name, as they come and go.
         await_probe: calls the second argument with (RTT in ns or None, port of the
             answer, time) when the EV probe of a token has ended.
@@ -124,11 +135,13 @@ class NodeController:
         self,
         endpoint: Endpoint,
         ports: int,
+        own_evs: OwnEvs,
         jobs: Mapping[str, Job[Pair]],
         await_probe: Callable[[int, Callable[[int | None, int | None, int], None]], None],
     ) -> None:
         self.endpoint = endpoint
         self.ports = ports
+        self.own_evs = own_evs
         self.jobs = jobs
         self.await_probe = await_probe
         self.profiles: dict[tuple[str, str], Profile] = {}
@@ -174,10 +187,19 @@ class NodeController:
     def _users(self, profile: Profile) -> int:
         """QPs that use a profile; those of a format use it through their EV profile."""
         if profile.kind == "format":
-            users = [each for each in self.profiles.values() if each.settings.get("format") == profile.name]
-            return sum(self._users(each) for each in users if each.kind == "ev")
+            return sum(self._users(each) for each in self._ev_profiles_of(profile))
         which = 2 if profile.kind == "ev" else 3
         return sum(holder[which] == profile.name for holder in self._all())
+
+    def _ev_profiles_of(self, profile: Profile) -> list[Profile]:
+        """The EV profiles that name a format profile; none for other kinds."""
+        if profile.kind != "format":
+            return []
+        return [
+            each
+            for each in self.profiles.values()
+            if each.kind == "ev" and each.settings.get("format", DEFAULT) == profile.name
+        ]
 
     def _all(self) -> Iterator[Holder]:
         """Every queue pair, of jobs and of others."""
@@ -245,9 +267,10 @@ class NodeController:
 
     def _refresh(self, profile: Profile, settings: Mapping[str, Any]) -> None:
         """Hands changes of an ONLINE profile to the QPs that use it."""
+        current = {name: value for name, value in settings.items() if name != "fields"}  # queue pairs keep their EVs
         for holder in self._all():
             if holder.ev == profile.name:
-                self.endpoint.modify_ev_profile(holder.qp, **settings)
+                self.endpoint.modify_ev_profile(holder.qp, **current)
 
     def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
         """One step of a profile's life."""
@@ -258,8 +281,13 @@ class NodeController:
         if (profile.state, wanted) not in TRANSITIONS:
             raise ValueError(f"{kind} profile '{name}' is {profile.state.value} and cannot go to {state}")
         users = self._users(profile)
-        if profile.state is ProfileState.ONLINE and users:
-            raise ValueError(f"{kind} profile '{name}' is busy: {users} queue pairs use it")
+        if profile.state is ProfileState.ONLINE:
+            if users:
+                raise RefusedVerbError(errno.EBUSY, f"{kind} profile '{name}' is busy: {users} queue pairs use it")
+            online = [each.name for each in self._ev_profiles_of(profile) if each.state is ProfileState.ONLINE]
+            if online:
+                text = f"format profile '{name}' is busy: EV profile '{online[0]}' is ONLINE; bring that OFFLINE first"
+                raise RefusedVerbError(errno.EBUSY, text)
         if name != DEFAULT or profile.settings:
             profile.made = self._make(profile)
         profile.state = wanted
@@ -353,25 +381,69 @@ class NodeController:
         if peer is None:
             return {"changed": self.endpoint.deny_evs(evs, state == "DENIED", now)}
         changed = 0
-        for _, qp in self._qps(peer):
-            known = {each["ev"] for each in self.endpoint.query_evs(qp)}
-            for ev in evs:
-                if ev in known:
-                    self.endpoint.set_ev_state(qp, ev, EvState[state], now)
-                    changed += 1
+        qps = [(qp, {each["ev"] for each in self.endpoint.query_evs(qp)}) for _, qp in self._qps(peer)]
+        for ev in evs:
+            holders = [qp for qp, known in qps if ev in known]
+            if not holders:
+                raise RefusedVerbError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:#010x}")
+            for qp in holders:
+                self.endpoint.set_ev_state(qp, ev, EvState[state], now)
+            changed += len(holders)
         return {"changed": changed}
 
-    def ev_replace(self, now: int, old: int, new: int, peer: str | None = None) -> dict[str, Any]:
-        """Puts another EV of the same plane in the place of one: for the QPs to a peer, or all copies of it."""
+    def ev_replace(
+        self, now: int, old: int, new: int, peer: str | None = None, profile: str | None = None
+    ) -> dict[str, Any]:
+        """Put another EV of the same plane in the place of one, now and for later queue pairs.
+
+        That is for the queue pairs to a peer, for an EV profile (EXPLICIT, OFFLINE or ONLINE) and those that use it, or
+        for all copies of the EV. `changed` counts queue pairs, `profiles` the profiles and own EVs towards peers.
+
+        Raises:
+            RefusedVerbError: ENOENT, nothing has the EV.
+        """
+        if profile is not None:
+            self._profile("ev", profile)
         changed = 0
-        for _, qp in self._qps(peer):
-            if any(each["ev"] == old for each in self.endpoint.query_evs(qp)):
-                self.endpoint.replace_ev(qp, old, new, now)
+        addresses: set[str] = set()
+        for each in self._all():
+            if peer not in (None, each.peer) or profile not in (None, each.ev):
+                continue
+            if each.qp.connected:
+                addresses.add(str(ipaddress.IPv6Address(each.qp.peer.address)))
+            if any(row["ev"] == old for row in self.endpoint.query_evs(each.qp)):
+                self.endpoint.replace_ev(each.qp, old, new, now)
                 changed += 1
-        if not changed:
-            whose = "" if peer is None else f" to '{peer}'"
-            raise ValueError(f"no queue pair{whose} has EV {old:#010x}")
-        return {"changed": changed}
+        kept = 0
+        if peer is None:
+            kept += self._replace_in_profiles(old, new, profile)
+        if profile in (None, DEFAULT):
+            for address in [None] if peer is None else {peer, *addresses}:
+                kept += self.own_evs.replace(old, new, address)
+        if not changed and not kept:
+            where = f"no queue pair to '{peer}'" if peer is not None else "no queue pair and no EV profile"
+            if profile is not None:
+                where = f"neither EV profile '{profile}' nor a queue pair that uses it"
+            raise RefusedVerbError(errno.ENOENT, f"{where} has EV {old:#010x}")
+        return {"changed": changed, "profiles": kept}
+
+    def _replace_in_profiles(self, old: int, new: int, name: str | None) -> int:
+        """Replace an EV in the EXPLICIT values of profiles; return in how many."""
+        count = 0
+        for profile in self.profiles.values():
+            made = profile.made
+            if profile.kind != "ev" or name not in (None, profile.name):
+                continue
+            own = made.values if isinstance(made, EvConfig) else ()
+            values = replaced(profile.settings.get("values", own), old, new)
+            if values is None:
+                continue
+            if "values" in profile.settings:
+                profile.settings["values"] = [list(plane) for plane in values]
+            if isinstance(made, EvConfig):
+                profile.made = dataclasses.replace(made, values=values)
+            count += 1
+        return count
 
     def ev_probe(
         self, now: int, address: str, evs: list[list[int]], timeout_ns: int | None = None, dscp: int | None = None

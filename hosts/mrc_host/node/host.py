@@ -20,10 +20,11 @@ from typing import Any
 from mrc_host.node import stacks
 from mrc_host.node.alarms import Alarms
 from mrc_host.node.config import NodeConfig
-from mrc_host.node.controller import DEFAULT, NodeController
+from mrc_host.node.controller import DEFAULT, NodeController, RefusedVerbError
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
+from mrc_host.node.own_evs import OwnEvs
 from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.programs import Programs
@@ -53,7 +54,11 @@ CQ_DEPTH = 1 << 20
 
 
 class CommandError(Exception):
-    """A command that cannot be carried out; the text says why and what would."""
+    """A command that cannot be carried out; the text says why and what would. `number` is its errno."""
+
+    def __init__(self, text: str, number: int = errno.EINVAL) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 def _ignore_mac_control(port: int, frame: bytes, now: int) -> None:
@@ -94,9 +99,10 @@ class HostNode:
         else:
             mrc = Endpoint(config.endpoint(), rng)
             self.endpoint, self.cq = mrc, mrc.create_cq(CQ_DEPTH)
-            self._new_job = partial(Job, stacks.mrc(mrc, self.cq, config), alarms)
-            self.controller = NodeController(mrc, config.ports, self.jobs, self.await_probe)
-            pairs = MrcPairs(mrc, config, self.controller)
+            own_evs = OwnEvs(config.profiles)
+            self._new_job = partial(Job, stacks.mrc(mrc, self.cq, own_evs), alarms)
+            self.controller = NodeController(mrc, config.ports, own_evs, self.jobs, self.await_probe)
+            pairs = MrcPairs(mrc, own_evs, self.controller)
         self.programs: Programs[Any] = Programs(
             pairs,
             config.programs(),
@@ -259,12 +265,16 @@ class HostNode:
         self.datapath.handle_timer(now)
         try:
             answer = handler(now, **arguments)
+        except RefusedVerbError as error:
+            raise CommandError(f"host {self.name}: {verb}: {error}", error.number) from error
         except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
             raise CommandError(f"host {self.name}: {verb}: {error}") from error
         except Exception as error:
             self._fault(f"verb {verb}", error, now)
             text = f"{type(error).__name__}: {error}"
-            raise CommandError(f"host {self.name}: {verb}: internal fault, see the event log: {text}") from error
+            raise CommandError(
+                f"host {self.name}: {verb}: internal fault, see the event log: {text}", errno.EIO
+            ) from error
         self.datapath.settle(now)
         return answer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mrc_host.node.config import NodeConfig
+from mrc_host.node.own_evs import OwnEvs
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.congestion.base import CcConfig
@@ -45,13 +45,13 @@ class Stack(Generic[P]):
     moved: Callable[[P], int]
 
 
-def mrc(endpoint: Endpoint, cq: CompletionQueue, config: NodeConfig) -> Stack[QueuePair]:
+def mrc(endpoint: Endpoint, cq: CompletionQueue, own_evs: OwnEvs) -> Stack[QueuePair]:
     """MRC: queue pairs to one peer share one EV profile."""
 
     def create(peer: str, count: int, profiles: Profiles) -> list[QueuePair]:
         ev = profiles.ev or endpoint.config.ev
         if profiles.per_peer:
-            ev = config.ev_towards(ev, peer)
+            ev = own_evs.towards(ev, peer)
         return [endpoint.create_qp(cq, cq, ev=ev, cc=profiles.cc) for _ in range(count)]
 
     def moved(qp: QueuePair) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import pathlib
@@ -218,6 +219,62 @@ def test_roce_hosts_have_no_profiles(topology: Any) -> None:
 # -- EVs --------------------------------------------------------------------------------------------------------
 
 
+def test_a_replaced_ev_stays_replaced_for_later_queue_pairs(session: VirtualSession) -> None:
+    host = session.hosts["h0"]
+    peer = str(ipaddress.IPv6Address(session.topology.hosts[2].address))
+    values = session.nodes["h0"].config.profiles[peer]
+    old, new = values[0][0], values[0][0] ^ 0x2000
+    # Before there is a queue pair: OFFLINE profiles are filled so (`mrc_ctl.h`), and the host's own EVs follow.
+    assert host.request("ev_replace", old=old, new=new, peer=peer) == {"changed": 0, "profiles": 1}
+    found: list[set[int]] = []
+
+    def look() -> None:
+        (qp,) = host.request("ev_query", peer="h2")["qps"]
+        found.append({each["ev"] for each in qp["evs"]})
+
+    during(session, {0.3: look})
+    during(session, {0.3: look})
+    assert all(new in evs and old not in evs for evs in found)
+    assert len(found) == 2
+
+
+def test_replacing_fills_an_offline_profile(session: VirtualSession) -> None:
+    host = session.hosts["h1"]
+    values = [[1, 2], [3, 4]]
+    host.request("profile_create", kind="ev", name="explicit", settings={"mode": "explicit", "values": values})
+    to_state(host, "ev", "explicit", "OFFLINE")
+    assert host.request("ev_replace", old=2, new=9, profile="explicit") == {"changed": 0, "profiles": 1}
+    (row,) = [each for each in host.request("profile_list")["profiles"] if each["name"] == "explicit"]
+    assert row["settings"]["values"] == [[1, 9], [3, 4]]
+    with pytest.raises(
+        HostError, match="neither EV profile 'explicit' nor a queue pair that uses it has EV 0x00000002"
+    ):
+        host.request("ev_replace", old=2, new=10, profile="explicit")
+
+
+def test_a_format_is_busy_while_an_ev_profile_of_it_is_online(session: VirtualSession) -> None:
+    host = session.hosts["h1"]
+    host.request("profile_create", kind="format", name="narrow", settings={"fmt": "udp16"})
+    to_state(host, "format", "narrow", "OFFLINE", "ONLINE")
+    host.request("profile_create", kind="ev", name="small", settings={"mode": "auto", "format": "narrow", "count": 8})
+    to_state(host, "ev", "small", "OFFLINE", "ONLINE")
+    with pytest.raises(HostError, match="format profile 'narrow' is busy: EV profile 'small' is ONLINE"):
+        host.request("profile_state", kind="format", name="narrow", state="OFFLINE")
+    to_state(host, "ev", "small", "OFFLINE")
+    to_state(host, "format", "narrow", "OFFLINE")
+
+
+def test_fields_of_an_online_profile_may_change_for_later_queue_pairs(session: VirtualSession) -> None:
+    host = session.hosts["h1"]
+    field = {"width": 16, "init": 0, "minimum": 0, "maximum": 0, "mask": 0xFFFF}
+    settings = {"mode": "generated", "count": 8, "fields": [field, field]}
+    host.request("profile_create", kind="ev", name="fields", settings=settings)
+    to_state(host, "ev", "fields", "OFFLINE", "ONLINE")
+    changed = [field, {**field, "mask": 0x0FFF}]
+    answer = host.request("profile_modify", kind="ev", name="fields", settings={"fields": changed})
+    assert answer["settings"]["fields"] == changed
+
+
 def test_query_set_and_replace(session: VirtualSession) -> None:
     host = session.hosts["h0"]
     seen: dict[str, Any] = {}
@@ -233,7 +290,8 @@ def test_query_set_and_replace(session: VirtualSession) -> None:
         assert len(active) == 16
         assert {each["plane"] for each in before.values()} == {0, 1}
         chosen = active[:3]
-        assert host.request("ev_set", evs=[*chosen, 12345], state="DENIED", peer="h2") == {"changed": 3}
+        with pytest.raises(HostError, match="no queue pair to 'h2' has EV 0x00003039"):
+            host.request("ev_set", evs=[*chosen, 12345], state="DENIED", peer="h2")  # the entries before count
         denied = query()
         assert all(denied[ev]["state"] == "DENIED" and not denied[ev]["active"] for ev in chosen)
         assert sum(each["active"] for each in denied.values()) == 16, "backups step in"
