@@ -16,14 +16,13 @@ from mrc_host.proto.paths.route import Route
 
 
 class Fail(Protocol):
-    """Ends the queue pair: every request and receive completes, the one with `failed_psn` with `status`."""
+    """Ends the queue pair: every request and receive completes, the oldest request with `status`."""
 
     def __call__(
         self,
         reason: ErrorReason,
         now: int,
         *,
-        failed_psn: int | None = None,
         status: CompletionStatus = CompletionStatus.WR_FLUSH_ERR,
     ) -> None: ...
 

@@ -42,7 +42,6 @@ class Member(Protocol):
         reason: ErrorReason,
         now: int,
         *,
-        failed_psn: int | None = None,
         status: CompletionStatus = CompletionStatus.WR_FLUSH_ERR,
     ) -> None:
         """Go to ERROR."""

@@ -209,25 +209,28 @@ class QueuePair:
         reason: ErrorReason,
         now: int,
         *,
-        failed_psn: int | None = None,
         status: CompletionStatus = CompletionStatus.WR_FLUSH_ERR,
     ) -> None:
-        """Go to ERROR: every request and receive completes, the one with `failed_psn` with `status` (`§4`)."""
+        """Go to ERROR: every request and receive completes, the oldest request with `status` (`§4`)."""
         if self.state is QpState.ERROR:
             return
         self.transit(QpInput.FATAL if self.state in RECEIVE_STATES else QpInput.TO_ERROR, now, reason)
-        self._stop(failed_psn, status, now)
+        self._stop()
+        self.requestor.flush(status, now)
+        self.responder.flush(now)
 
     def overflow(self, now: int) -> None:
         """A completion queue of this queue pair overflowed."""
         self.fail(ErrorReason.CQ_OVERFLOW, now)
 
     def reset(self, now: int) -> None:
-        """Any state -> RESET: flush, forget the peer."""
+        """Any state -> RESET: forget the work requests, which do not complete, and the peer."""
         if self.state is QpState.RESET:
             return
         self.transit(QpInput.TO_RESET, now)
-        self._stop(None, CompletionStatus.WR_FLUSH_ERR, now)
+        self._stop()
+        self.requestor.discard()
+        self.responder.discard()
         self.leave_peer()
         # Delayed packets of this connection must not fit the next one, and what was negotiated went with it.
         self.sq_psn = self.context.rng.getrandbits(24)
@@ -295,9 +298,7 @@ class QueuePair:
     def peer_restarted(self, instance: int, now: int) -> None:
         """See `Member`."""
         if self.remote_instance not in (None, instance):
-            unacked = self.requestor.unacked
-            failed = unacked[0].last if unacked else None
-            self.fail(ErrorReason.PEER_RESTARTED, now, failed_psn=failed, status=CompletionStatus.RETRY_EXC_ERR)
+            self.fail(ErrorReason.PEER_RESTARTED, now, status=CompletionStatus.RETRY_EXC_ERR)
 
     # --- nowhere to send ---
 
@@ -318,7 +319,6 @@ class QueuePair:
             self.fail(
                 ErrorReason.RETRY_EXCEEDED,
                 now,
-                failed_psn=self.requestor.unacked[0].last,
                 status=CompletionStatus.RETRY_EXC_ERR,
             )
 
@@ -340,10 +340,8 @@ class QueuePair:
             "responder": self.responder.counters.snapshot(),
         }
 
-    def _stop(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
+    def _stop(self) -> None:
         self.context.timers.cancel_owner(self)
-        self.requestor.flush(failed_psn, status, now)
-        self.responder.flush(now)
 
     # --- work requests ---
 
@@ -354,7 +352,6 @@ class QueuePair:
                 self.fail(
                     ErrorReason.WIMM_LIMIT,
                     now,
-                    failed_psn=request.last,
                     status=CompletionStatus.LOC_QP_OP_ERR,
                 )
             elif not self.open_planes:

@@ -188,7 +188,7 @@ class Recovery:
         if ev >= 0:
             evs.apply(ev, verdict)
         if fate is Fate.FATAL and sent is not None:  # whichever transmission of it that was
-            association.fail(ErrorReason.REMOTE_OPERATION, now, failed_psn=sent.psn, status=CompletionStatus.REM_OP_ERR)
+            association.fail(ErrorReason.REMOTE_OPERATION, now, status=CompletionStatus.REM_OP_ERR)
             return
         if sent is None or sent.state != IN_FLIGHT or sent.ev != ev:
             counters.stale_nacks += 1
@@ -248,7 +248,6 @@ class Recovery:
                 association.fail(
                     ErrorReason.RETRY_EXCEEDED,
                     now,
-                    failed_psn=sent.psn,
                     status=CompletionStatus.RETRY_EXC_ERR,
                 )
                 return
@@ -349,7 +348,6 @@ class Recovery:
             association.fail(
                 ErrorReason.RETRY_EXCEEDED,
                 now,
-                failed_psn=self._unacked[0].last,
                 status=CompletionStatus.RETRY_EXC_ERR,
             )
             return

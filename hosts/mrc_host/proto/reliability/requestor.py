@@ -365,7 +365,7 @@ class Requestor(Sender):
             if cack < probe.proven:
                 # What was acknowledged is not there: it will not be sent again, so this can never end well.
                 status = CompletionStatus.REM_OP_ERR
-                self.association.fail(ErrorReason.CONTRADICTION, now, failed_psn=cack + 1, status=status)
+                self.association.fail(ErrorReason.CONTRADICTION, now, status=status)
                 return False
             self.recovery.silence = 0
             if probe.sent_ns > self.board.newest_ns:
@@ -523,11 +523,9 @@ class Requestor(Sender):
             if psn == board.nxt and ack.syndrome == _CLOSED:
                 # All that was sent has arrived, and whatever comes next will be refused: the peer's user is gone.
                 self.counters.acks_received += 1
-                unacked = self.work.unacked
                 self.association.fail(
                     ErrorReason.REMOTE_OPERATION,
                     now,
-                    failed_psn=unacked[0].last if unacked else None,
                     status=CompletionStatus.REM_OP_ERR,
                 )
                 return
@@ -540,8 +538,12 @@ class Requestor(Sender):
         self.counters.acks_received += 1
         self.recovery.heard(now)
         if nak:
+            # Its MSN counts the messages that are complete: those before the one that is refused end well.
+            while (request := self.work.take_completed_before(psn, ack.msn)) is not None:
+                self.counters.requests_completed += 1
+                self.complete(request, CompletionStatus.SUCCESS, now)
             reason, status = _NAK_REASONS.get(ack.syndrome & 0x1F, _NAK_REASONS[3])
-            self.association.fail(reason, now, failed_psn=psn, status=status)
+            self.association.fail(reason, now, status=status)
             return
         if psn >= board.una:
             # The buffer is free from here on, so nothing of it may be sent again.
@@ -576,8 +578,25 @@ class Requestor(Sender):
 
     # --- the end ---
 
-    def flush(self, failed_psn: int | None, status: CompletionStatus, now: int) -> None:
-        """Complete every request: the one that holds `failed_psn` with `status`, the others as flushed."""
+    def flush(self, status: CompletionStatus, now: int) -> None:
+        """Complete every request: the oldest with `status`, the others as flushed.
+
+        As in InfiniBand (IBTA 1.4, 10.8.3), the first completion in error says why the queue pair failed; those that
+        follow are flushed.
+        """
+        for request in self._end():
+            self.counters.requests_flushed += 1
+            self.complete(request, status, now)
+            status = CompletionStatus.WR_FLUSH_ERR
+        self._wake_others()
+
+    def discard(self) -> None:
+        """Forget every request without a completion, on the way to RESET (IBTA 1.4, 10.3.1)."""
+        self._end()
+        self._wake_others()
+
+    def _end(self) -> list[WriteRequest]:
+        """Stop sending and return the requests that have not completed, the oldest first."""
         association = self.association
         ring = association.context.ring
         if association.connected:
@@ -588,9 +607,10 @@ class Requestor(Sender):
         for sent in self.board.outstanding.values():
             sent.state = REPLACED
         self.board.clear()
-        for request in self.work.flush():
-            failed = failed_psn is not None and request.first <= failed_psn <= request.last
-            self.counters.requests_flushed += 1
-            self.complete(request, status if failed else CompletionStatus.WR_FLUSH_ERR, now)
+        return self.work.flush()
+
+    def _wake_others(self) -> None:
+        """Give the room in the window to those that wait for it."""
+        association = self.association
         if association.connected and association.qpcc.waiting:
-            ring.wake_waiting(association.qpcc)
+            association.context.ring.wake_waiting(association.qpcc)

@@ -55,6 +55,29 @@ class MessageEnd(NamedTuple):
     solicited: bool
 
 
+class Refused(NamedTuple):
+    """A packet that is refused by a transport NAK once everything before it has arrived."""
+
+    psn: int
+    syndrome: int
+    reason: ErrorReason
+
+
+class Layout:
+    """What all packets of one message must agree on: where PSN 0 would lie, R_Key, and the length in bytes.
+
+    `packets` counts those that have arrived.
+    """
+
+    __slots__ = ("base", "length", "packets", "rkey")
+
+    def __init__(self, base: int, rkey: int, length: int) -> None:
+        self.base = base
+        self.rkey = rkey
+        self.length = length
+        self.packets = 0
+
+
 class Responder:
     """The receiving half of a queue pair, from RTR on."""
 
@@ -66,7 +89,9 @@ class Responder:
         "_cycle_from",
         "_expected_rqmsn",
         "_held",
+        "_layouts",
         "_nak",
+        "_refused",
         "_since_sack",
         "_start",
         "association",
@@ -119,6 +144,8 @@ class Responder:
         self._cycle_from = 1
         self._ce_runs: dict[int, int] = {}
         self._nak: tuple[int, int] | None = None  # (psn, syndrome) that ended the queue pair
+        self._refused: Refused | None = None  # the lowest PSN that may not be written
+        self._layouts: dict[int, Layout] = {}  # by MSN, of messages of several packets
 
     def set_mpr(self, units: int) -> None:
         """Change the window; what is in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
@@ -148,6 +175,8 @@ class Responder:
         if data.trimmed or offset >= self.window or self.association.context.refuse:
             self._refuse(data, offset, port, now)
             return
+        if self._refused is not None and psn >= self._refused.psn:
+            return  # the queue pair ends before this packet's turn
 
         # What may be written, and where.
         opcode = data.opcode
@@ -159,6 +188,14 @@ class Responder:
             valid = size == data.dma_length and size <= self.mtu
         else:
             valid = 0 < size <= self.mtu and size < data.dma_length
+        if valid and opcode < _ONLY:
+            # Every packet of a message says where it lies and how long the whole is; they must agree.
+            base = (data.va - psn * self.mtu) & _VA_MASK
+            layout = self._layouts.get(data.msn)
+            if layout is None:
+                layout = self._layouts[data.msn] = Layout(base, data.rkey, data.dma_length)
+            valid = layout.base == base and layout.rkey == data.rkey and layout.length == data.dma_length
+            layout.packets += 1
         if not valid:
             self._violation(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
             return
@@ -193,7 +230,7 @@ class Responder:
                 self.cack = cack + run
             else:
                 self.cack = psn
-            if self.ends or self.starts:
+            if self.ends or self.starts or self._refused is not None:
                 completed = self._advance(cack, port, now)
         else:
             self.bits = bits | 1 << offset
@@ -237,7 +274,11 @@ class Responder:
         self._nack(data, reason, port)
 
     def _violation(self, psn: int, syndrome: int, reason: ErrorReason, data: Data, port: int, now: int) -> None:
-        """The peer may not do that: SACK the packet (it did arrive), refuse it by a transport NAK, go to ERROR."""
+        """Refuse a packet that the peer may not send: SACK it (it did arrive), and send a NAK in its turn.
+
+        Everything before it is taken first: the NAK's MSN counts the messages before it, and their requests complete
+        with success.
+        """
         if self.association.context.trace is not None:
             self._trace(data, port, now, reason.value)
         offset = psn - self.cack - 1
@@ -250,7 +291,9 @@ class Responder:
             self.bits |= 1 << offset
             self.ooo += 1
         self._sack(psn, data, port, now)
-        self._fail(psn, syndrome, reason, port, now)
+        self._refused = Refused(psn, syndrome, reason)
+        if offset == 0:
+            self._advance(psn - 1, port, now)
 
     def _fail(self, psn: int, syndrome: int, reason: ErrorReason, port: int, now: int) -> None:
         self._nak = (psn, syndrome)
@@ -278,6 +321,9 @@ class Responder:
         counters = self.counters
         completed = False
         for psn in range(before + 1, self.cack + 1):
+            if self._refused is not None and psn == self._refused.psn:
+                self._fail(psn, self._refused.syndrome, self._refused.reason, port, now)
+                return completed
             end = ends.pop(psn, None)
             if end is None:
                 start = starts.pop(psn, None) if starts else None
@@ -311,11 +357,14 @@ class Responder:
     def _whole(self, end: MessageEnd, psn: int) -> bool:
         """Whether the packets since the last message are one message, of the length that it claims."""
         start = self._start
+        layout = self._layouts.pop(end.msn, None)
         before = (psn - self._acked_psn - 1) * self.mtu  # all but the last packet are full
         if start is None:
             return before == 0 and end.size == end.length
         return (
-            before + end.size == end.length == start.length
+            layout is not None
+            and layout.packets == psn - self._acked_psn  # a packet of another MSN among them belongs to no message
+            and before + end.size == end.length == start.length
             and end.va == (start.va + before) & _VA_MASK
             and end.rkey == start.rkey
             and end.msn == start.msn
@@ -337,13 +386,18 @@ class Responder:
         self._held = None
         self.association.context.timers.cancel(TimerKind.SACK_DELAY, self)
 
-    def flush(self, now: int) -> None:
-        """Complete every posted receive as flushed."""
+    def discard(self) -> list[int]:
+        """Forget and return the posted receives without a completion, on the way to RESET (IBTA 1.4, 10.3.1)."""
         receives, self.receives = list(self.receives), deque()
         self.starts.clear()
         self.ends.clear()
+        self._layouts.clear()
         self.stop()
-        for wr_id in receives:
+        return receives
+
+    def flush(self, now: int) -> None:
+        """Complete every posted receive as flushed."""
+        for wr_id in self.discard():
             self._complete(wr_id, CompletionStatus.WR_FLUSH_ERR, None, now)
 
     # --- answers ---

@@ -121,6 +121,13 @@ class WorkQueue:
             self.wimm_in_flight -= 1
         return request
 
+    def take_completed_before(self, psn: int, msn: int) -> WriteRequest | None:
+        """Return the oldest request if it ends before `psn` and a NAK's MSN counts it as complete; else None."""
+        unacked = self.unacked
+        if not unacked or unacked[0].last >= psn or (msn - unacked[0].msn) & 0xFFFF >= 0x8000:
+            return None
+        return self.take_complete(unacked[0].last)
+
     def flush(self) -> list[WriteRequest]:
         """Forget and return all that have not completed."""
         self._queue.clear()
