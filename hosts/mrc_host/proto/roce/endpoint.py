@@ -139,6 +139,7 @@ class RoceEndpoint(Driven):
         self._next_cq = 0
         self._events: deque[Event] = deque()
         self._timers: list[tuple[int, int]] = []
+        self._now = 0  # of the last call that said so
         self._drops: Counter[str] = Counter()
         self._counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._next_qpn = rng.randrange(3, 1 << 23)
@@ -191,6 +192,7 @@ class RoceEndpoint(Driven):
 
     def receive_datagram(self, port: int, packet: bytes, now: int) -> None:
         """Take one IPv6 packet that arrived on `port`. Bad input is counted and dropped."""
+        self._now = now
         entry = self._ports[port]
         entry.received_packets += 1
         entry.received_bytes += len(packet)
@@ -234,7 +236,7 @@ class RoceEndpoint(Driven):
             out.append(control.popleft())
         while ring and not control and now >= entry.paused_until:
             qp = ring[0]
-            if qp.port != port or not qp.sendable() or max(qp.paced_until, qp.not_before) > now:
+            if not qp.sendable() or max(qp.paced_until, qp.not_before) > now:
                 ring.popleft()
                 qp.in_ring = False
                 self._wake(qp, now)
@@ -284,6 +286,7 @@ class RoceEndpoint(Driven):
 
     def handle_timer(self, now: int) -> None:
         """Do what is due at `now`. Harmless when nothing is."""
+        self._now = now
         if self._resume_at <= now:
             for entry in self._ports:
                 if entry.paused_until <= now:
@@ -476,10 +479,14 @@ class RoceEndpoint(Driven):
             entry.ring.clear()
         working = [number for number, other in enumerate(self._ports) if other.up]
         for qp in self._qps.values():
-            if up and qp.home_port == port:
-                qp.port = port
+            chosen = qp.port
+            if up and (qp.home_port == port or not self._ports[qp.port].up):
+                chosen = port
             elif not up and qp.port == port and working:
-                qp.port = working[qp.number % len(working)]
+                chosen = working[qp.number % len(working)]
+            if chosen != qp.port:
+                self._leave_ring(qp)
+                qp.port = chosen
             self._wake(qp, now)
 
     def ports_up(self) -> list[bool]:
@@ -552,20 +559,33 @@ class RoceEndpoint(Driven):
         if qp.state is not QpState.RTS:
             raise QpError(f"posting needs RTS, queue pair {qp.number} is in {qp.state.name}; connect it first")
         qp.post(request)
-        self._ring(qp)
-
-    def _ring(self, qp: RoceQueuePair) -> None:
+        self._wake(qp, self._now)
         if not qp.in_ring:
-            qp.in_ring = True
-            self._ports[qp.port].ring.append(qp)
+            self._schedule(qp)
+
+    def _leave_ring(self, qp: RoceQueuePair) -> None:
+        if qp.in_ring:
+            qp.in_ring = False
+            self._ports[qp.port].ring.remove(qp)
 
     def _wake(self, qp: RoceQueuePair, now: int) -> None:
-        """Into the send ring, if it has something to send and may."""
-        if not qp.in_ring and qp.sendable() and max(qp.paced_until, qp.not_before) <= now:
-            self._ring(qp)
+        """Put a queue pair into the send ring of its port, if it has something to send and may.
+
+        While its port is down, and with it all others, its retries end it as in a silent network.
+        """
+        if qp.in_ring or not qp.sendable():
+            return
+        entry = self._ports[qp.port]
+        if not entry.up:
+            if qp.deadline is None:
+                qp.deadline = now + qp.timeout_ns
+                self._schedule(qp)
+        elif max(qp.paced_until, qp.not_before) <= now:
+            qp.in_ring = True
+            entry.ring.append(qp)
 
     def _schedule(self, qp: RoceQueuePair) -> None:
-        due = qp.due()
+        due = qp.due(self._ports[qp.port].up)
         if due is not None and (qp.timer_at is None or due < qp.timer_at):
             qp.timer_at = due
             heapq.heappush(self._timers, (due, qp.number))

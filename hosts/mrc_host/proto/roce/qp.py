@@ -332,10 +332,10 @@ class RoceQueuePair:
             return done, message.syndrome
         return done, 0
 
-    def due(self) -> int | None:
-        """When this QP next wants `handle_timer`."""
+    def due(self, port_up: bool) -> int | None:
+        """Return when this QP next wants `handle_timer` (ns), None: never. `port_up`: its port can send."""
         times = [time for time in (self.deadline, self.dcqcn.deadline) if time is not None]
-        if self.sendable() and not self.in_ring:
+        if port_up and self.sendable() and not self.in_ring:
             times.append(max(self.paced_until, self.not_before))
         return min(times, default=None)
 
