@@ -74,9 +74,13 @@ class PortTable:
         return True
 
     def enqueue(self, port: int, packet: bytes) -> None:
-        """Queue a control packet on a port; beyond the limit it is dropped and counted."""
-        control = self.ports[port].control
-        if len(control) < self.limit:
+        """Queue a control packet on a port; beyond the limit, or on a port that is down, it is dropped and counted.
+
+        What waited on a dead port would leave when the port returns, with the state of long ago.
+        """
+        entry = self.ports[port]
+        control = entry.control
+        if entry.up and len(control) < self.limit:
             control.append(packet)
         else:
             self.overflow += 1
