@@ -12,7 +12,8 @@ from mrc_scale import jobs, timeline
 from mrc_scale.fabric import Fabric, Shape, UnknownElement
 from mrc_scale.schema import CLASSES, Cluster
 from mrc_topo import document
-from mrc_topo.document import Document, DocumentError, KeyPath, printable
+from mrc_topo.document import Document, DocumentError, KeyPath
+from mrc_topo.named import find
 from mrc_topo.shipped import shipped
 
 EXAMPLE = "a cluster file is a mapping such as 'planes: 8'; see topologies/clusters"
@@ -47,15 +48,9 @@ def load_cluster(name_or_path: str | Path, changes: dict[str, Any] | None = None
     Raises:
         ClusterError: there is none, or it cannot be.
     """
-    given, known = str(name_or_path), builtin_clusters()
+    given = str(name_or_path)
     try:
-        path = Path(name_or_path) if Path(name_or_path).exists() else known.get(given)
-    except (OSError, ValueError):  # a name that no file can have
-        path = known.get(given)
-    if path is None:
-        names = ", ".join(known) or "none"
-        raise ClusterError([f"{printable(given)}: no such cluster file and no cluster of that name; known: {names}"])
-    try:
+        path = find(name_or_path, builtin_clusters(), "cluster")
         text = document.read_text(path, given)
     except DocumentError as error:
         raise ClusterError(error.problems) from error

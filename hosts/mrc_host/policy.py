@@ -17,7 +17,6 @@ What a policy returns and leaves behind is checked after every call. A mistake e
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import itertools
 import math
@@ -294,14 +293,15 @@ def load_class(reference: str) -> type:
     path = Path(file)
     if not path.is_file():
         raise ConfigError(f"{file}: no such file; {reference} names a class in a Python file")
-    module_name = f"mrclab_policy_{path.stem}_{next(_numbers)}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix != ".py":
         raise ConfigError(f"{file}: is no Python file, whose name ends in .py")
-    module = importlib.util.module_from_spec(spec)
+    module_name = f"mrclab_policy_{path.stem}_{next(_numbers)}"
+    module = types.ModuleType(module_name)
+    module.__file__ = str(path)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        # The import system would take compiled code from `__pycache__` beside the file, where others may have put it.
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}") from error
     except (Exception, SystemExit) as error:

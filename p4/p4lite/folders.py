@@ -1,4 +1,4 @@
-"""Folders that nobody but us can change: what is loaded and run, and where we listen, comes from such only."""
+"""Folders and files that only we and root can change: what is loaded and run, and where we listen, are such."""
 
 from __future__ import annotations
 
@@ -66,6 +66,42 @@ def check_private(path: Path, *, closed: bool = False) -> Path:
         raise
     except OSError as error:
         raise FolderError(f"{path}: cannot look at it: {error.strerror}") from None
+    return real
+
+
+def check_code_file(path: Path) -> Path:
+    """Check that nobody but us and root wrote a file, can change it, or can put another in its place.
+
+    What is run as us (a policy, a P4 program, a file that names such) must pass. Unlike `check_private` it may lie in a
+    folder of root's, or in one with the sticky bit, such as /tmp, where nobody else can replace what is ours.
+
+    Returns:
+        The file without symbolic links in its path.
+
+    Raises:
+        FileNotFoundError: there is none.
+        FolderError: somebody else can; the text names the file or folder to blame and the remedy.
+    """
+    shown = Path(os.path.abspath(path))
+    owners = {0, os.geteuid(), *_strangers()}
+    try:
+        _check_way(shown, closed=False)
+        link = shown.lstat()
+        if stat.S_ISLNK(link.st_mode) and link.st_uid not in owners:
+            raise FolderError(f"{path}: is a link of user {link.st_uid}'s; name the file itself")
+        real = shown.resolve(strict=True)
+        _check_way(real, closed=False)
+        found = real.lstat()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{path}: cannot look at it: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise FolderError(f"{path}: is no plain file")
+    if found.st_uid not in owners:
+        raise FolderError(f"{path}: belongs to user {found.st_uid}, not to you; copy it after a look at what is in it")
+    if _is_changeable(found, sticky=False):
+        raise FolderError(f"{path}: others can write to it; `chmod go-w {path}` after a look at what is in it")
     return real
 
 

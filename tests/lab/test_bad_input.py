@@ -91,7 +91,7 @@ OPTIONS = [
     (["--lab", "../" * 2000], "--lab: string should have at most 4096 characters"),
     (["--lab", ""], "--lab: string should have at least 1 character"),
     (["--lab", "/dev/zero"], "a device, not a file"),
-    (["--lab", "\x1b[2J"], "no such lab file"),
+    (["--lab", "\x1b[2J"], "no lab of that name"),
     (["--nonsense"], "No such option: --nonsense; see mrclab run --help"),
     (["-o", "/proc/none"], "/proc/none: no folder for results: No such file or directory; choose another with -o"),
     (["-o", "/dev/null"], "/dev/null: no folder for results: it is a file"),
@@ -197,9 +197,9 @@ UNFIT = [
     ({"profiles": [{"kind": "cc", "name": "default"}]}, "cc profile 'default' exists"),
     ({"schedule": [{"at": 1, "fail": "h9:0", "evidence": SHOWN}]}, "h9:0"),
     ({"schedule": [{"at": 1, "fail": "h0:0", "kind": "melt", "evidence": SHOWN}]}, "melt"),
-    ({"lab": "nowhere"}, "no such lab file"),
+    ({"lab": "nowhere"}, "no lab of that name"),
     ({"lab": "/dev/zero"}, "a device, not a file"),
-    ({"lab": "x" * 4000}, "no such lab file"),
+    ({"lab": "x" * 4000}, "no lab of that name"),
 ]
 
 

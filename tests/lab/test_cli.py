@@ -40,7 +40,7 @@ def small_lab(folder: pathlib.Path) -> str:
 
 
 BAD = [
-    (["up", "nowhere"], 2, "no such lab file"),
+    (["up", "nowhere"], 2, "no lab of that name"),
     (["run", "nothing"], 2, "no experiment of that name"),
     (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "slow"], 2, "clock is real or virtual"),
     (["run", "ring_all_reduce", "--lab", "tiny", "--clock", "virtual", "--set", "size_bytes=10"], 2, "multiple of 4"),

@@ -67,5 +67,5 @@ def test_clusters_that_come_with_the_project_can_be(name: str) -> None:
 
 
 def test_an_unknown_cluster_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ClusterError, match=r"no such cluster file .* known: .*cluster-131k"):
+    with pytest.raises(ClusterError, match=r"no cluster of that name; known: .*cluster-131k"):
         load_cluster("cluster-13k")

@@ -104,7 +104,7 @@ def test_every_problem_of_a_file_is_told() -> None:
 
 
 def test_unknown_lab_names_the_known_ones(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(LabError, match=r"no such lab file.*default"):
+    with pytest.raises(LabError, match=r"no lab of that name.*default"):
         load_lab("defalt")
     with pytest.raises(LabError, match="cannot be read"):
         load_lab(tmp_path)
@@ -115,7 +115,7 @@ def test_unknown_lab_names_the_known_ones(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["/dev/zero", "/dev/null", "pipe", "socket", "large", "x" * 5000, "a\0b", "\x1b[31m\n"]
+    "name", ["/dev/zero", "/dev/null", "./pipe", "./socket", "./large", "x" * 5000, "a\0b", "\x1b[31m\n"]
 )
 def test_what_is_no_file_is_refused_at_once(name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -128,8 +128,9 @@ def test_what_is_no_file_is_refused_at_once(name: str, tmp_path: pathlib.Path, m
     (message,) = caught.value.problems
     assert message.isprintable()
     assert len(message) < 400
-    words = {"/dev/zero": "a device", "/dev/null": "a device", "pipe": "a pipe", "socket": "a socket"}
-    assert words.get(name, "larger than 1000000 bytes" if name == "large" else "no such lab file") in message
+    words = {"/dev/zero": "a device", "/dev/null": "a device", "./pipe": "a pipe", "./socket": "a socket"}
+    wrong = "larger than 1000000 bytes" if name == "./large" else "no lab of that name"
+    assert words.get(name, wrong) in message
 
 
 @pytest.mark.parametrize(

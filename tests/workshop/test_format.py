@@ -213,7 +213,7 @@ def test_verbs_and_their_exit_codes(tmp_path: pathlib.Path) -> None:
     assert workshop(tmp_path, "hint", "1").stdout.startswith("Hint 2 of 3: ")
     assert "01-usid" in workshop(tmp_path, "progress").stdout
     for words, said in (
-        (("check", "77"), "77: no exercise of that number or name; there are: 01-usid"),
+        (("check", "77"), "77: no exercise of that name; known: 01-usid"),
         (("check",), "no exercise here"),
         (("check", "2"), "exercise 2 was not started; `mrclab workshop start 2`"),
         (("check", "1", "nowhere"), "nowhere: no such folder"),

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from mrc_topo import document
-from mrc_topo.document import DocumentError, printable
+from mrc_topo.document import DocumentError
+from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec
 from mrc_topo.shipped import shipped
@@ -28,21 +29,15 @@ def builtin_labs() -> dict[str, Path]:
 
 
 def lab_path(name_or_path: str | Path) -> Path:
-    """The file of a lab given by path, or by the name of one that comes with the project.
+    """The file of a lab given by path, or by the name of one that comes with the project (`mrc_topo.named`).
 
     Raises:
         LabError: there is none.
     """
-    given, labs = str(name_or_path), builtin_labs()
     try:
-        if Path(name_or_path).exists():
-            return Path(name_or_path)
-    except (OSError, ValueError):  # a name that no file can have
-        pass
-    if given not in labs:
-        known = ", ".join(labs) or "none"
-        raise LabError([f"{printable(given)}: no such lab file and no lab of that name; known labs: {known}"])
-    return labs[given]
+        return find(name_or_path, builtin_labs(), "lab")
+    except UnknownNameError as error:
+        raise LabError(error.problems) from error
 
 
 def load_lab(name_or_path: str | Path) -> Topology:

@@ -13,7 +13,7 @@ from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_control.cli.settings import parse_settings
 from mrc_control.lab.rundir import RunDir, all_runs
 from mrc_control.results.expectation import Expectation
-from mrc_control.runs.experiment import Experiment, ExperimentError, load_experiment
+from mrc_control.runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
 
@@ -78,10 +78,8 @@ def verb(
     else:
         try:
             experiment = load_experiment(name)
-        except ExperimentError as error:
-            if "no such file" in str(error):
-                raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
-            raise
+        except UnknownExperiment as error:
+            raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
         given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
         ignored = [option for option, value in {**given, "--transport": transport}.items() if value is not None]
         if ignored:

@@ -171,7 +171,7 @@ def new(folder: Annotated[str, typer.Argument(metavar="DIR", help="a new folder,
     if place.exists():
         raise WorkshopError(f"{place}: is there already")
     shutil.copytree(shipped("workshop") / "TEMPLATE", place)
-    typer.echo(f"{place}: change what is in it; then: mrclab workshop verify {place}")
+    typer.echo(f"{place}: change what is in it; then: mrclab workshop verify {place.absolute()}")
 
 
 @app.command("verify")

@@ -24,7 +24,7 @@ from mrc_control.lab.program import FabricProgram, program_of
 from mrc_control.lab.record import LAB_FOLDER, State, last_line
 from mrc_control.lab.rundir import LabDied, RunDir, RunError, all_parts, all_runs, base, check_ours, is_locked, locked
 from mrc_control.lab.wanted import WantedLab
-from mrc_topo.labfile import builtin_labs
+from mrc_topo.labfile import lab_path
 from mrc_topo.topology import Topology
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
@@ -52,12 +52,6 @@ Progress = Callable[[str], None]
 
 def quiet(text: str) -> None:
     """Nobody listens."""
-
-
-def lab_path(lab: str) -> pathlib.Path:
-    """The file of a lab given by path or by name."""
-    path = pathlib.Path(lab)
-    return (path if path.exists() else builtin_labs().get(lab, path)).resolve()
 
 
 def is_dead(run: RunDir) -> bool:
@@ -247,7 +241,7 @@ def _start(
     run: RunDir, wanted: WantedLab, links: str, owner: Owner | None, part: Part | None = None, key: str = ""
 ) -> None:
     """Launches the daemon in namespaces and lets it go once it is recorded."""
-    source, lab, transport = lab_path(wanted.lab), wanted.topology.lab, wanted.transport
+    source, lab, transport = lab_path(wanted.lab).resolve(), wanted.topology.lab, wanted.transport
     inside = run.folder.path / run.lab_file.name
     if lab.policies.named:
         trusted = policies.read(wanted.topology)

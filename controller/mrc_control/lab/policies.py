@@ -10,8 +10,11 @@ from pathlib import Path
 
 import yaml
 
+from mrc_control.lab import trusted
 from mrc_control.lab.namespaces import is_machine_root
 from mrc_control.lab.rundir import RunError, base, check_ours
+from mrc_host.policy import supplier
+from mrc_topo.labfile import lab_path
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from p4lite.files import write_whole
@@ -61,7 +64,10 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
     hosts = [kind for kind in HOST_KINDS if kind in named]
     if hosts and transport != "mrc":
         raise PolicyRefused(f"policies.{hosts[0]} is of MRC; the transport is {transport}: leave it out")
-    if not named or clock == "virtual":
+    if not named:
+        return
+    if clock == "virtual":
+        check_files(topology)
         return
     kind, reference = next(iter(named.items()))
     if is_machine_root():
@@ -77,6 +83,36 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
             f"{REMEDY}"
         )
     read(topology)
+
+
+def check_files(topology: Topology) -> None:
+    """Check that nobody but us and root can change the files of a lab's policies, which run in this process.
+
+    In a sandbox that is supplied with the classes by another process, no file is run and none is checked.
+
+    Raises:
+        PolicyRefused: somebody else can; names the policy, the file and the remedy.
+    """
+    if supplier() is not None:
+        return
+    for kind, reference in topology.lab.policies.named.items():
+        try:
+            trusted.check(Path(reference.rpartition(":")[0]))
+        except FolderError as error:
+            raise PolicyRefused(f"policies.{kind}: {error}") from None
+
+
+def check_lab_file(lab: str, topology: Topology) -> None:
+    """Check that nobody but us and root can change a lab's file if it names policies or a P4 program.
+
+    Raises:
+        PolicyRefused: somebody else can.
+    """
+    if topology.lab.policies.named or topology.lab.program is not None:
+        try:
+            trusted.check(lab_path(lab))
+        except FolderError as error:
+            raise PolicyRefused(str(error)) from None
 
 
 def _are_copies(topology: Topology) -> bool:

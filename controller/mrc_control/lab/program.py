@@ -21,13 +21,14 @@ from typing import Any
 import grpc
 
 import p4lite.compiler
-from mrc_control.lab import fitting, forwarders
+from mrc_control.lab import fitting, forwarders, trusted
 from mrc_control.lab.p4rt import Device, Names, P4RuntimeError
 from mrc_topo import document
 from mrc_topo.document import DocumentError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
+from p4lite.folders import FolderError
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import cache_dir
 from p4lite.switch.native.store import Store
@@ -249,12 +250,18 @@ def program_of(topology: Topology) -> FabricProgram:
     """What the switches of a lab run: the program that its file names or the project's, by the compiler that it names.
 
     Raises:
-        ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, or does not fit its tables.
+        ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, does not fit its tables, or
+            others can change one of its files: it becomes C that runs as us.
         PartMissing: p4c is not here.
     """
     lab = topology.lab
     source = SOURCE if lab.program is None else pathlib.Path(lab.program)
     files = {} if lab.program is None else sources_of(source)
+    for name in files:
+        try:
+            trusted.check(source.parent / name)
+        except FolderError as error:
+            raise OwnProgramError(f"program: {error}") from None
     try:
         made = by_p4c(forwarders.p4c(), source) if lab.compiler == "p4c" else fabric_program(source)
     except ProgramError as error:

@@ -48,9 +48,10 @@ class WantedLab:
 
         Raises:
             PartMissing: what shall forward or compile is not here, or has another clock only.
-            PolicyRefused: its policies may not run there.
+            PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
         forwarders.check_clock(self.topology, clock)
         own.check(self.topology, clock, self.transport, trust_code=self.trust_code)
+        own.check_lab_file(self.lab, self.topology)
         if clock == "real":
             forwarders.check(self.topology)

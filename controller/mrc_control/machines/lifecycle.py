@@ -18,6 +18,7 @@ from mrc_control.lab.wanted import WantedLab
 from mrc_control.machines import connect as reach
 from mrc_control.machines.keeper import Order, what_is_known
 from mrc_control.machines.part import VERBS
+from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 
@@ -117,7 +118,7 @@ def roles(placement: Placement) -> list[str]:
 
 def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
     """Starts the keeper, and gives it its order once it is recorded."""
-    shutil.copyfile(lifecycle.lab_path(wanted.lab), run.lab_file)
+    shutil.copyfile(lab_path(wanted.lab), run.lab_file)
     lab = wanted.topology.lab
     state = State(run.name, lab_file=str(run.lab_file), transport=wanted.transport, since=time.time())
     state.switch, state.compiler = lab.switch, lab.compiler

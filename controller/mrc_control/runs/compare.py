@@ -33,6 +33,7 @@ from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
 from mrc_topo.document import Model
 from mrc_topo.labfile import LabError, load_lab, merged, parse_lab
+from mrc_topo.named import beside
 from mrc_topo.topology import Topology
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
@@ -210,8 +211,7 @@ def load_comparison(name_or_path: str) -> Comparison:
     """
     path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
     found = read(Comparison, path, EXAMPLE)
-    beside = path.parent / found.lab
-    return found.model_copy(update={"lab": str(beside)}) if beside.is_file() else found
+    return found.model_copy(update={"lab": beside(path.parent, found.lab)})
 
 
 def seconds_per_iteration(result: RunResult) -> float:

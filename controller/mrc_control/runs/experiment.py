@@ -8,14 +8,17 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from mrc_control.faults.action import Action, flapping
+from mrc_control.lab import trusted
 from mrc_control.results.expectation import Evidence, Expectation
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_topo import document
-from mrc_topo.document import NAME, DocumentError, Model, printable
+from mrc_topo.document import NAME, DocumentError, Model
 from mrc_topo.labfile import placed
+from mrc_topo.named import UnknownNameError, find
 from mrc_topo.schema import Compiler, Forwarder, PoliciesSpec
 from mrc_topo.shipped import shipped
+from p4lite.folders import FolderError
 
 FOLDER = shipped("experiments")
 
@@ -31,6 +34,10 @@ Title = Annotated[str, Field(min_length=1, max_length=200)]
 
 class ExperimentError(Exception):
     """An experiment file that cannot be used; one line per problem, with file, key and remedy."""
+
+
+class UnknownExperiment(ExperimentError):
+    """There is no experiment, comparison or sweep of this name, or no such file."""
 
 
 class Workload(Model):
@@ -174,23 +181,15 @@ def known_experiments() -> dict[str, pathlib.Path]:
 
 
 def find_file(name_or_path: str, known: dict[str, pathlib.Path], file_name: str, what: str) -> pathlib.Path:
-    """The file of an experiment or comparison: a path, a folder that holds `file_name`, or one of the known names.
+    """The file of an experiment or comparison: one of the known names, a path, or that of a folder with `file_name`.
 
     Raises:
-        ExperimentError: there is none.
+        UnknownExperiment: there is none.
     """
-    path = pathlib.Path(name_or_path)
     try:
-        if path.is_dir() and (path / file_name).exists():
-            return path / file_name
-        if path.exists() and not (path.is_dir() and name_or_path in known):
-            return path
-    except (OSError, ValueError):  # a name that no file can have
-        pass
-    if name_or_path not in known:
-        names = ", ".join(known) or "none"
-        raise ExperimentError(f"{printable(name_or_path)}: no {what} of that name and no such file; known: {names}")
-    return known[name_or_path]
+        return find(name_or_path, known, what, inside=file_name)
+    except UnknownNameError as error:
+        raise UnknownExperiment(str(error)) from error
 
 
 def load_experiment(name_or_path: str) -> Experiment:
@@ -208,13 +207,29 @@ def read(model: type[M], path: pathlib.Path, example: str) -> M:
     """The model in a YAML file.
 
     Raises:
-        ExperimentError: it is none; a line per problem, with file, line, key and remedy.
+        ExperimentError: it is none, a line per problem, with file, line, key and remedy; or it names code and others
+            can change it.
     """
     try:
         text = document.read_text(path, str(path))
     except DocumentError as error:
         raise ExperimentError(str(error)) from error
-    return parse(model, text, str(path), example)
+    made = parse(model, text, str(path), example)
+    check_trusted(path, made.model_dump(mode="json", exclude_unset=True))
+    return made
+
+
+def check_trusted(path: pathlib.Path, content: object) -> None:
+    """Check that nobody but us and root can change a file whose content names policies or programs.
+
+    Raises:
+        ExperimentError: somebody else can.
+    """
+    if trusted.names_code(content):
+        try:
+            trusted.check(path)
+        except FolderError as error:
+            raise ExperimentError(str(error)) from None
 
 
 def parse(model: type[M], text: str, name: str, example: str) -> M:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from mrc_control.lab import describe
+from mrc_control.lab import policies as own
 from mrc_control.paths import localiser
 from mrc_control.runs.experiment import ExperimentError, ProfileSpec, Workload
 from mrc_host import policy
@@ -52,7 +53,9 @@ def check_policies(topology: Topology, where: str) -> None:
 
     Raises:
         ExperimentError: one cannot.
+        PolicyRefused: others can change one; none has been run then.
     """
+    own.check_files(topology)
     for kind, reference in topology.lab.policies.named.items():
         try:
             localiser.load(reference) if kind == "localiser" else policy.load(reference, kind)

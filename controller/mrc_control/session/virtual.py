@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 from mrc_control.faults.ledger import Ledger
-from mrc_control.lab import describe, forwarders
+from mrc_control.lab import describe, forwarders, policies
 from mrc_control.lab.death import Frozen
 from mrc_control.lab.hostclient import HostError, HostGone
 from mrc_control.lab.program import FabricProgram, fill, primary, program_of
@@ -81,6 +81,7 @@ class VirtualSession(Session):
 
     def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
         forwarders.check_clock(topology, self.clock)
+        policies.check_files(topology)
         self.topology = topology = topology.carrying(transport)
         self.transport = transport
         self._program = program_of(topology)

@@ -27,6 +27,7 @@ from mrc_control.sweeps.spec import Source
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.document import KeyPath, Model, dotted, explain
 from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.named import beside
 
 #: Of the plan's file.
 FORMAT = 1
@@ -189,12 +190,6 @@ def clock_is_real(plan: Plan) -> bool:
     return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
 
 
-def _beside(source: Source, name: str) -> str:
-    """A file beside the sweep's, if there is one of that name."""
-    beside = source.folder / name
-    return str(beside) if beside.is_file() else name
-
-
 def _content(source: Source) -> dict[str, Any]:
     """The document of experiment or comparison, as it is before anything is changed.
 
@@ -209,14 +204,14 @@ def _content(source: Source) -> dict[str, Any]:
         return {"name": sweep.name, "title": sweep.title, **given}
     assert given is not None  # as the file's model has it
     if sweep.kind == "experiment":
-        path = find_file(_beside(source, given), known_experiments(), "experiment.yaml", "experiment")
+        path = find_file(beside(source.folder, given), known_experiments(), "experiment.yaml", "experiment")
         made: Model = load_experiment(str(path))
     else:
-        path = find_file(_beside(source, given), known_comparisons(), "compare.yaml", "comparison")
+        path = find_file(beside(source.folder, given), known_comparisons(), "compare.yaml", "comparison")
         made = read(model, path, compare.EXAMPLE)
     content: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True)
-    if "lab" in content and (path.parent / content["lab"]).is_file():
-        content["lab"] = str(path.parent / content["lab"])
+    if "lab" in content:
+        content["lab"] = beside(path.parent, content["lab"])
     return content
 
 
@@ -231,7 +226,7 @@ def _base(source: Source) -> Base:
         if not isinstance(named, str):
             raise source.problem((sweep.kind, "lab"), "the name or the file of a lab belongs here")
         try:
-            lab = _document_of(_beside(source, named))
+            lab = _document_of(beside(source.folder, named))
         except LabError as error:
             place: KeyPath = ("lab",) if sweep.lab is not None else (sweep.kind,)
             raise source.problem(place, str(error)) from error

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from mrc_control.runs.experiment import FOLDER, ExperimentError, Name, Title, find_file
+from mrc_control.runs.experiment import FOLDER, ExperimentError, Name, Title, check_trusted, find_file
 from mrc_topo import document
 from mrc_topo.document import Document, DocumentError, KeyPath, Model
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
@@ -204,7 +204,9 @@ def load_sweep(name_or_path: str) -> Source:
     """
     path = find_file(name_or_path, known_sweeps(), "sweep.yaml", "sweep")
     try:
-        return parse_sweep(document.read_text(path, str(path)), str(path))
+        source = parse_sweep(document.read_text(path, str(path)), str(path))
+        check_trusted(path, source.file.data)
+        return source
     except DocumentError as error:
         raise ExperimentError(str(error)) from error
 

@@ -12,7 +12,9 @@ from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import ProfileSpec, Step, Workload, read
 from mrc_control.workshop.drawn import Drawn, DrawnLink
 from mrc_control.workshop.kinds import catalogue
-from mrc_topo.document import NAME, Model, printable
+from mrc_topo.document import NAME, Model
+from mrc_topo.named import UnknownNameError
+from mrc_topo.named import find as find_named
 from mrc_topo.shipped import shipped
 
 FILE = "exercise.yaml"
@@ -224,13 +226,15 @@ def find(number_or_folder: str) -> Exercise:
         WorkshopError: there is none.
     """
     folders = known()
-    if number_or_folder.isdigit() and int(number_or_folder) in folders:
-        return load(folders[int(number_or_folder)])
-    for folder in folders.values():
-        if number_or_folder in (folder.name, folder.name[3:]):
-            return load(folder)
-    path = pathlib.Path(number_or_folder)
-    if (path / FILE).is_file():
-        return load(path.absolute())
-    names = ", ".join(folder.name for folder in folders.values()) or "none"
-    raise WorkshopError(f"{printable(number_or_folder)}: no exercise of that number or name; there are: {names}")
+    given = str(int(number_or_folder)) if number_or_folder.isdecimal() else number_or_folder
+    names = {
+        name: folder / FILE
+        for number, folder in folders.items()
+        for name in (str(number), folder.name, folder.name[3:])
+    }
+    listed = ", ".join(folder.name for folder in folders.values())
+    try:
+        path = find_named(given, names, "exercise", inside=FILE, listed=listed)
+    except UnknownNameError as error:
+        raise WorkshopError(str(error)) from error
+    return load(path.absolute().parent)
