@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
+from collections.abc import Iterator
 
+import psutil
 import pytest
 import yaml
 
-from mrc_control.workshop import confine, exercise, grade, judge
+from mrc_control.workshop import exercise, grade, judge, leaderboard, learner
 from mrc_control.workshop.exercise import Exercise, WorkshopError
+from mrc_control.workshop.idleness import LONGEST_LOOK_S, Idleness, Use, use_of
 from mrc_topo.shipped import shipped
 
 pytestmark = pytest.mark.slow
@@ -236,12 +243,111 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("spent_s", "cpu_s", "waits"),
-    [(181, 18.0, True), (181, 0.9, True), (181, 0.1, False), (181, 0.0, False), (901, 18.0, False)],
-    ids=["alone", "loaded machine", "sleeper", "dead", "too long"],
+    ("cpu", "waited", "held_up", "idle_s"),
+    [(0.5, 0.0, False, 0.0), (0.01, 0.49, False, 0.0), (0.0, 0.0, True, 0.0), (0.01, 0.0, False, 98.0)],
+    ids=["computes", "waits for a core", "stopped or behind others", "sleeps"],
 )
-def test_wall_time_is_for_sleepers_and_not_for_who_waits_for_a_core(spent_s: float, cpu_s: float, waits: bool) -> None:
-    assert confine.waits_for_a_core(spent_s, 18, cpu_s, 180) is waits
+def test_only_those_that_sleep_are_idle(cpu: float, waited: float, held_up: bool, idle_s: float) -> None:
+    idle = Idleness(0.0)
+    for number in range(1, 201):
+        idle.look(number * 0.5, Use(number * cpu, number * waited, held_up))
+    assert idle.seconds == pytest.approx(idle_s)
+    # For an hour this process was kept from looking: that says nothing about the submission.
+    idle.look(3700.0, Use(200 * cpu, 200 * waited, held_up=False))
+    assert idle.seconds <= idle_s + LONGEST_LOOK_S + 1e-6
+
+
+def test_what_threads_use_is_read_from_the_kernel() -> None:
+    before = use_of([os.getpid()])
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    after = use_of([os.getpid()])
+    assert after.cpu_s - before.cpu_s >= 0.15
+    assert after.held_up, "the thread that reads runs"
+
+
+@contextlib.contextmanager
+def _stopped_machine() -> Iterator[None]:
+    """Meanwhile no confined process that is started gets a core."""
+    over = threading.Event()
+
+    def stop() -> None:
+        while not over.is_set():
+            for each in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if "mrc_control.workshop.confined" in each.cmdline() and each.status() != psutil.STATUS_STOPPED:
+                        each.suspend()
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_on_a_busy_machine_nothing_is_graded_and_nothing_stored(one: Exercise, tmp_path: pathlib.Path) -> None:
+    place, output = tmp_path / "class", tmp_path / "grades.csv"
+    (place / "ann").mkdir(parents=True)
+    (place / "ann" / "policy.py").write_text(POLITE)
+    hasty = exercise.load(one.folder)
+    limits = hasty.content.limits.model_copy(update={"wall_s": 1, "cpu_s": 1})
+    hasty.content = hasty.content.model_copy(update={"limits": limits})
+    with _stopped_machine():
+        (found,) = grade.grade(place, output, only=hasty)
+    assert (found.passed, found.grade, found.digest) == (False, None, "")
+    assert found.reason.startswith("not graded: machine busy"), found
+    assert grade.read(output) == [found]
+    assert leaderboard.rank([found]) == []
+    (again,) = grade.grade(place, output, only=one)
+    assert (again.passed, again.grade) == (True, 1.0), again
+
+
+def test_a_command_that_is_ended_leaves_no_submission_running(one: Exercise, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "class").mkdir()
+    for name in ("ann", "bob"):
+        (tmp_path / "class" / name).mkdir()
+        (tmp_path / "class" / name / "policy.py").write_text("import time\ntime.sleep(3600)\n" + POLITE)
+    command = [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", "workshop", "grade"]
+    command += [str(tmp_path / "class"), "-o", str(tmp_path / "g.csv"), "--exercise", str(one.folder), "--jobs", "2"]
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+        started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        theirs: list[psutil.Process] = []
+        for _ in range(600):
+            theirs = psutil.Process(started.pid).children(recursive=True)
+            # Of two submissions each has two jobs, each of which has three processes by then.
+            if len(theirs) >= 12 or started.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert len(theirs) >= 12, started.communicate()
+        started.send_signal(number)
+        _, told = started.communicate(timeout=60)
+        assert started.returncode == (-9 if number == signal.SIGKILL else 128 + number), told
+        assert "Traceback" not in told, told
+        _, alive = psutil.wait_procs(theirs, timeout=10)
+        assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE], number
+
+
+def test_parallel_checks_lose_nothing_of_each_other(tmp_path: pathlib.Path) -> None:
+    code = (
+        "import pathlib, sys\n"
+        "from mrc_control.workshop.learner import Progress\n"
+        "progress = Progress(pathlib.Path(sys.argv[1]))\n"
+        "sys.stdin.read()\n"  # all have read what was there before
+        "for _ in range(20): progress.checked(sys.argv[2], passed=True); progress.checked('both', passed=False)\n"
+    )
+    path = tmp_path / "p.json"
+    words = [sys.executable, "-P", "-c", code, str(path)]
+    running = [subprocess.Popen([*words, name], stdin=subprocess.PIPE) for name in ("a", "b", "c")]
+    for each in running:
+        each.communicate()
+        assert each.returncode == 0
+    found = learner.Progress(path)
+    assert [(found.of(name).checks, found.of(name).passed) for name in "abc"] == [(20, True)] * 3
+    assert found.of("both").checks == 60
 
 
 @needs_namespaces
@@ -252,5 +358,5 @@ def test_who_sleeps_is_ended_though_the_machine_is_free(one: Exercise, tmp_path:
     (tmp_path / "policy.py").write_text("import time\ntime.sleep(3600)\n")
     report = judge.check(sleepy, tmp_path, quick=True)
     assert (report.passed, report.lines[0].passed) == (False, False)
-    assert "ran for 10 s without an end" in report.reason
+    assert "it waited for 10 s without computing" in report.reason
     assert report.spent_s < 3600

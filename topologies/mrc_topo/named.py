@@ -54,11 +54,8 @@ def find(
         return known[text]
     names = listed if listed is not None else ", ".join(known)
     example = printable(text) if os.path.lexists(text) else "NAME"
-    raise UnknownNameError(
-        [
-            f"{printable(text)}: no {what} of that name; known: {names or 'none'}; a file is given by its path: ./{example}"
-        ]
-    )
+    way = f"a file is given by its path: ./{example}"
+    raise UnknownNameError([f"{printable(text)}: no {what} of that name; known: {names or 'none'}; {way}"])
 
 
 def beside(folder: Path, given: str) -> str:

@@ -28,7 +28,7 @@ from mrc_control.runs.interruption import Interrupted
 from mrc_control.scale.produce import ScaleError
 from mrc_control.session.real import RealSession
 from mrc_control.sweeps.work import SweepCut
-from mrc_control.workshop.exercise import WorkshopError
+from mrc_control.workshop.exercise import NotGraded, WorkshopError
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_scale.clusterfile import ClusterError
@@ -92,7 +92,7 @@ def report_errors() -> Iterator[None]:
     """Turns what the parts raise into a line and an exit code."""
     try:
         yield
-    except LabDied as error:
+    except (LabDied, NotGraded) as error:
         end(str(error), 1)
     except USAGE as error:
         end(str(error), 2)

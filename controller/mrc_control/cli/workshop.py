@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_control.runs.interruption import interruptible
 from mrc_control.workshop import exercise as exercises
 from mrc_control.workshop import grade as grading
 from mrc_control.workshop import judge, leaderboard, learner, verify
@@ -89,10 +90,10 @@ def check(
     """Run your files in simulated time and say what holds; exit code 1 if anything does not."""
     progress = learner.Progress()
     exercise, place = _meant(number, folder, progress)
-    report = judge.check(exercise, place, keep_in=place / "check" if keep else None)
+    with interruptible():
+        report = judge.check(exercise, place, keep_in=place / "check" if keep else None)
+    progress.checked(exercise.name, passed=report.passed)
     standing = progress.of(exercise.name)
-    # What is checked from a copy of the solution is not what the learner has done.
-    progress.note(exercise.name, checks=standing.checks + 1, passed=standing.passed or report.passed)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=1))
     else:
@@ -256,7 +257,9 @@ def grade_class(
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in made], indent=1))
         return
-    typer.echo(f"{output}: {len(made)} grades, {sum(each.passed for each in made)} passed")
+    missing = sum(each.grade is None for each in made)
+    tail = f"; {missing} not graded; the same command tries again" if missing else ""
+    typer.echo(f"{output}: {len(made) - missing} grades, {sum(each.passed for each in made)} passed{tail}")
 
 
 @app.command("leaderboard")
@@ -279,7 +282,8 @@ def rank_class(
     exercise = leaderboard.chosen(number)
     place, path = pathlib.Path(submissions), pathlib.Path(grades)
     tell = _teller(as_json)
-    made = leaderboard.make(place, path, exercise, seeds=seed or (), jobs=jobs, progress=tell)
+    with interruptible():
+        made = leaderboard.make(place, path, exercise, seeds=seed or (), jobs=jobs, progress=tell)
     if output is not None:
         leaderboard.write(pathlib.Path(output), made)
     if as_json:
@@ -289,6 +293,8 @@ def rank_class(
     for each in made:
         reason = f"  {each.reason}" if each.reason else ""
         _wrapped(f"{each.rank:>4}  {each.score:.3f}  {each.submission}{reason}", " " * 13)
+    if missing := len(grading.names(place)) - len(made):
+        typer.echo(f"\n{missing} not graded; the same command tries again")
 
 
 def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:
@@ -296,7 +302,8 @@ def _teller(quiet: bool) -> Callable[[Grade, int, int], None]:
 
     def tell(made: Grade, done: int, total: int) -> None:
         if not quiet:
-            word = "passed" if made.passed else f"{made.grade:.2f}: {made.reason}"
+            grade = "" if made.grade is None else f"{made.grade:.2f}: "
+            word = "passed" if made.passed else f"{grade}{made.reason}"
             _wrapped(f"{done} of {total}  {made.submission} {made.exercise}: {word}", " " * 8)
 
     return tell
@@ -307,7 +314,8 @@ def _graded(
 ) -> list[Grade]:
     only = None if number is None else exercises.find(number)
     place, path = pathlib.Path(submissions), pathlib.Path(output)
-    return grading.grade(place, path, only=only, seeds=seed or (), jobs=jobs, progress=_teller(quiet))
+    with interruptible():
+        return grading.grade(place, path, only=only, seeds=seed or (), jobs=jobs, progress=_teller(quiet))
 
 
 def _meant(number: str | None, folder: str | None, progress: learner.Progress) -> tuple[Exercise, pathlib.Path]:

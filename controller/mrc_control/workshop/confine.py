@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from mrc_control.lab import lifecycle
 from mrc_control.lab.namespaces import Owner, owner_for_root
 from mrc_control.workshop.confined import NOT_ISOLATED, Confinement
 from mrc_control.workshop.exercise import Limits, WorkshopError
+from mrc_control.workshop.idleness import Idleness, use_of
 from mrc_control.workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
 from mrc_topo.shipped import shipped
 from p4lite.folders import FolderError, make_private
@@ -40,8 +42,10 @@ KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
 #: All of the scratch folder; beyond it the run is ended.
 MAX_SCRATCH_BYTES = 1 << 30
 LOOK_S = 0.5
-#: Who got so much of a core when his time was over is waited for, up to so many times of it.
-LEAST_SHARE, MOST_WAITING = 0.03, 5
+#: Exit codes of a process that was ended by SIGKILL: by the limit of CPU time, or from outside.
+KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
+#: A job that computes, or waits for a core, may take so many times its time; then the machine is too busy for it.
+MOST_WAITING = 5
 #: For the learner's process to end, when there is no more to play.
 GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
@@ -55,13 +59,14 @@ QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 @dataclass(frozen=True)
 class Outcome:
     """What a confined process left. `reason`: why it was ended, or ended by itself without facts; empty if it did not.
-    `spent_s`: wall time."""
+    `spent_s`: wall time. `not_graded`: why that says nothing about the submission; empty: it does."""
 
     facts: Facts
     reason: str
     output: str
     spent_s: float
     isolation: dict[str, bool] = field(default_factory=dict)
+    not_graded: str = ""
 
 
 @dataclass(frozen=True)
@@ -236,12 +241,24 @@ class _Ended(Exception):
     """A process that took more than it may, and what."""
 
 
-def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path] = (), plays: bool = True) -> Outcome:
+class _NotGraded(Exception):
+    """A process that could not show what it does, and why."""
+
+
+def run(
+    job: Job,
+    scratch: Scratch,
+    allowed: Limits,
+    hide: Sequence[pathlib.Path] = (),
+    plays: bool = True,
+    stop: threading.Event | None = None,
+) -> Outcome:
     """Runs a job whose files are in the scratch folders; leaves captures and reports in `scratch.out`.
 
     Args:
         hide: folders that the processes must not see, beyond the scratch folders.
         plays: there are classes of the learner's.
+        stop: once it is set, the processes are ended.
     """
     (scratch.perform / JOB).write_text(job.model_dump_json())
     owner = owner_for_root()
@@ -252,7 +269,8 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
             give(folder, owner)
     begin = time.monotonic()
     running: list[_Process] = []
-    reason = ""
+    reason = not_graded = ""
+    idle = Idleness(begin)
     try:
         for folder, pipe in zip(folders, pipes, strict=True):
             order = Confinement(
@@ -266,15 +284,16 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
                 trees=[] if owner is None else lifecycle.trees(),
                 plays=folder is scratch.play,
                 socket=-1 if pipe is None else pipe.fileno(),
+                parent=os.getpid(),
             )
             running.append(_Process(order, pipe))
             if pipe is not None:
                 pipe.close()  # so that each sees the other's end
-        _attend(running, begin, allowed.wall_s)
+        _attend(running, begin, allowed, idle, stop)
     except _Ended as ended:
         reason = str(ended)
-    except TimeoutError:
-        reason = f"it ran for {allowed.wall_s} s without an end, which is the limit; is there an endless loop?"
+    except _NotGraded as ended:
+        not_graded = str(ended)
     finally:
         codes = [process.end() for process in reversed(running)]
         for pipe in pipes:
@@ -288,7 +307,11 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
     told = "".join(process.output for process in reversed(running)).splitlines(keepends=True)
     output = "".join(each for each in told if not each.startswith(NOT_ISOLATED))
     for process, code in zip(reversed(running), codes, strict=True):
-        reason = reason or ("" if process.ended else _limit(code, allowed))
+        if process.ended:
+            continue
+        if code in KILLED and idle.cpu_s < allowed.cpu_s / 2:
+            not_graded = not_graded or "a process of it was killed from outside; is the machine short of memory?"
+        reason = reason or _limit(code, allowed)
     facts = _read(scratch.out / FACTS)
     if facts is None:
         facts = Facts()
@@ -297,80 +320,95 @@ def run(job: Job, scratch: Scratch, allowed: Limits, hide: Sequence[pathlib.Path
             reason = f"its process ended with code {codes[-1]} before there were results" + (
                 f": {last}" if last else ""
             )
-    return Outcome(facts, reason, output, spent, facts.isolation)
+    return Outcome(facts, reason, output, spent, facts.isolation, not_graded)
 
 
 def _limit(code: int, allowed: Limits) -> str:
     """The limit by which a process ended, by its exit code; empty: none."""
-    if code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, -signal.SIGXCPU, -signal.SIGKILL):
+    if code in (128 + signal.SIGXCPU, -signal.SIGXCPU, *KILLED):
         return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
     if code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
         return "it wrote a file of more than 512 MB"
     return ""
 
 
-def waits_for_a_core(spent_s: float, lately_s: float, cpu_s: float, wall_s: float) -> bool:
-    """Whether who has used up his wall time did so because the machine had others to serve: lately, too, he computed,
-    in what was left to him, and he is not beyond `MOST_WAITING` times of it."""
-    return cpu_s >= LEAST_SHARE * lately_s and spent_s < MOST_WAITING * wall_s
-
-
-def _cpu_s(running: Sequence[_Process]) -> float:
-    """CPU time of processes and of what they started, s."""
-    total = 0.0
+def _pids(running: Sequence[_Process]) -> list[int]:
+    """Return the processes and what they started."""
+    found = []
     for each in running:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(each.pid)
-            for one in (process, *process.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    times = one.cpu_times()
-                    total += times.user + times.system
-    return total
+            found += [one.pid for one in (process, *process.children(recursive=True))]
+    return found
 
 
-def _attend(running: Sequence[_Process], begin: float, wall_s: float) -> None:
-    """Reads what is printed until the first process ends, and then a while for the others.
+def _attend(
+    running: Sequence[_Process], begin: float, allowed: Limits, idle: Idleness, stop: threading.Event | None
+) -> None:
+    """Read what is printed until the first process ends, and then a while for the others.
 
     Args:
-        begin: of the run (`time.monotonic`), which may take `wall_s`.
+        begin: of the run (`time.monotonic`).
+        allowed: for `wall_s` of it they may be idle.
+        idle: adds up for how long it is.
+        stop: once it is set, nothing is waited for any more.
 
     Raises:
-        TimeoutError: it does not end.
         _Ended: one of them takes more than it may.
+        _NotGraded: the machine has too much other work, or `stop` was set.
     """
     first = running[0]
-    until = begin + wall_s
-    lately: tuple[float, float] | None = None  # a while before that: when, and CPU time until then
     printing = list(running)
     looked = time.monotonic()
     over: float | None = None
     while printing:
         now = time.monotonic()
-        if lately is None and now > until - wall_s / 10:
-            lately = now, _cpu_s(running)
-        if now > until and lately is not None:
-            then, used = lately
-            lately = now, _cpu_s(running)
-            if not waits_for_a_core(now - begin, now - then, lately[1] - used, wall_s):
-                raise TimeoutError
-            until = now + wall_s / 10
+        _check_stop(stop)
         if over is None and first.gone():
             over = now + GRACE_S
         if over is not None and now > over:
             return
         if now - looked > LOOK_S:
             looked = now
+            idle.look(now, use_of(_pids(running)))
+            _check_time(now - begin, allowed, idle)
             for process in running:
                 if _size(process.scratch) > MAX_SCRATCH_BYTES:
                     raise _Ended("it wrote more than 1 GB of files")
-        ready, _, _ = select.select(printing, [], [], min(LOOK_S / 5, max(until - now, 0.0)))
+        ready, _, _ = select.select(printing, [], [], LOOK_S / 5)
         for process in ready:
             if not process.read():
                 printing.remove(process)
     while not all(process.gone() for process in running):
-        if time.monotonic() > min(until, over or time.monotonic() + GRACE_S):
+        _check_stop(stop)
+        if over is None and first.gone():
+            over = time.monotonic() + GRACE_S
+        now = time.monotonic()
+        if over is not None and now > over:
             return
+        if now - looked > LOOK_S:
+            looked = now
+            idle.look(now, use_of(_pids(running)))
+            _check_time(now - begin, allowed, idle)
         time.sleep(0.01)
+
+
+def _check_stop(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise _NotGraded("interrupted")
+
+
+def _check_time(spent_s: float, allowed: Limits, idle: Idleness) -> None:
+    if idle.seconds > allowed.wall_s:
+        raise _Ended(
+            f"it waited for {allowed.wall_s} s without computing, which is the limit; does it sleep, or wait for what "
+            "never comes?"
+        )
+    # Both processes together may compute for twice the limit of one; on a free machine they end by that first.
+    if spent_s > MOST_WAITING * max(allowed.wall_s, 2 * allowed.cpu_s):
+        raise _NotGraded(
+            f"machine busy: in {spent_s:.0f} s it got {idle.cpu_s:.0f} s of CPU time; check it again on a free machine"
+        )
 
 
 def _size(folder: pathlib.Path) -> int:

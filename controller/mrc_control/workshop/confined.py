@@ -32,7 +32,8 @@ class Confinement:
     """`scratch`: the one folder that can be written to, with the job or the learner's files in it (of who `plays`: what
     is written to its `tmp` is in memory, and the rest cannot be); `hide`: files and folders that must not be seen;
     `cpu_s` and `memory_bytes`: what the process may take; `owner` and `trees` as in `namespaces.isolate`; `plays`: it
-    has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1."""
+    has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1;
+    `parent`: the process that gave the order, and with which this one ends (0: any)."""
 
     scratch: str
     hide: list[str] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Confinement:
     trees: list[str] = field(default_factory=list)
     plays: bool = False
     socket: int = -1
+    parent: int = 0
 
     def line(self) -> str:
         """As one line of JSON."""
@@ -68,9 +70,14 @@ def main() -> NoReturn:
         isolation["namespaces"], scratch = True, SCRATCH
     except (NamespaceError, OSError) as error:
         print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
+    # Only now: becoming another user takes it back. A command that is killed leaves no submission running.
+    limits.end_with_parent()
+    if order.parent and os.getppid() != order.parent:
+        os._exit(1)
     child = os.fork()
     if child:
         _wait(child)
+    limits.end_with_parent()
     if isolation["namespaces"]:
         namespaces.first_process()
         child = os.fork()

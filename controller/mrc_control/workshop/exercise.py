@@ -38,6 +38,10 @@ class WorkshopError(Exception):
     """An exercise or a folder that cannot be used; one line per problem, with file, key and remedy."""
 
 
+class NotGraded(WorkshopError):
+    """A check that says nothing about the learner's files, as on a machine that is too busy for it."""
+
+
 class Inject(Model):
     """Packets of the check's own in the place of hosts: `usid_paths` sends one along every path of the lab, and others
     that a switch must pass on unshifted or drop."""

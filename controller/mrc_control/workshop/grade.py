@@ -13,13 +13,14 @@ import hashlib
 import io
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 
 from mrc_control.workshop import exercise as exercises
 from mrc_control.workshop import judge, learner
-from mrc_control.workshop.exercise import Exercise, WorkshopError
+from mrc_control.workshop.exercise import Exercise, NotGraded, WorkshopError
 from mrc_topo.document import printable
 from p4lite.files import write_whole
 
@@ -31,13 +32,14 @@ FORMULA = ("=", "+", "-", "@", "\t")
 
 @dataclass(frozen=True)
 class Grade:
-    """A row. `grade`: share of the checks that hold; `reason`: of the first that does not. `isolated`: whether the
-    submission was kept from network, files and processes; else what of it was missing."""
+    """A row. `grade`: share of the checks that hold, None where the machine was too busy to tell; such a row has no
+    `digest`, and is made again by the next command. `reason`: of the first check that does not hold. `isolated`:
+    whether the submission was kept from network, files and processes; else what of it was missing."""
 
     submission: str
     exercise: str
     passed: bool
-    grade: float
+    grade: float | None
     checks_passed: int
     checks: int
     score: float | None
@@ -153,7 +155,7 @@ def _grade(row: dict[str, str]) -> Grade:
         row["submission"],
         row["exercise"],
         row["passed"] == "True",
-        float(row["grade"]),
+        float(row["grade"]) if row["grade"] else None,
         int(row["checks_passed"]),
         int(row["checks"]),
         float(row["score"]) if row["score"] else None,
@@ -175,7 +177,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
     writer.writeheader()
     for each in sorted(grades, key=lambda grade: (grade.submission, grade.exercise)):
         row = asdict(each)
-        row["score"] = "" if each.score is None else each.score
+        row |= {key: "" for key in ("score", "grade") if row[key] is None}
         writer.writerow(row)
     write_whole(path, out.getvalue())
 
@@ -220,8 +222,9 @@ def grade(
         else:
             done.append(known)
     write(output, done)
+    stop = threading.Event()
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        futures: list[Future[Grade]] = [pool.submit(_check, task, folder, seeds) for task in waiting]
+        futures: list[Future[Grade]] = [pool.submit(_check, task, folder, seeds, stop) for task in waiting]
         try:
             for number, future in enumerate(as_completed(futures), 1):
                 made = future.result()
@@ -229,17 +232,20 @@ def grade(
                 write(output, done)
                 progress(made, number, len(waiting))
         except BaseException:
+            stop.set()
             for future in futures:
                 future.cancel()
             raise
     return sorted(done, key=lambda each: (each.submission, each.exercise))
 
 
-def _check(task: _Task, folder: pathlib.Path, seeds: Sequence[int]) -> Grade:
+def _check(task: _Task, folder: pathlib.Path, seeds: Sequence[int], stop: threading.Event) -> Grade:
     name = task.exercise.name
     checks = len(task.exercise.content.checks)
     try:
-        report = judge.check(task.exercise, task.folder, seeds=seeds, hide=[folder.absolute()])
+        report = judge.check(task.exercise, task.folder, seeds=seeds, hide=[folder.absolute()], stop=stop)
+    except NotGraded as error:
+        return Grade(task.submission, name, False, None, 0, checks, None, cell(str(error)), "", 0.0, "")
     except WorkshopError as error:
         return Grade(task.submission, name, False, 0.0, 0, checks, None, cell(str(error)), "", 0.0, task.digest)
     except Exception as error:  # noqa: BLE001 - no submission keeps the others from their grades

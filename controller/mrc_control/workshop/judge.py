@@ -6,6 +6,7 @@ import copy
 import os
 import pathlib
 import stat
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 from mrc_control.runs import experiment as experiments
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.workshop import confine, drawn, keep
-from mrc_control.workshop.exercise import FILE, CheckSpec, Exercise, RunSpec, WorkshopError
+from mrc_control.workshop.exercise import FILE, CheckSpec, Exercise, NotGraded, RunSpec, WorkshopError
 from mrc_control.workshop.job import Job, Order, Run
 from mrc_control.workshop.kinds import catalogue
 from mrc_control.workshop.kinds.registry import Finding
@@ -101,6 +102,7 @@ def check(
     quick: bool = False,
     hide: Sequence[pathlib.Path] = (),
     progress: Callable[[str], None] = lambda text: None,
+    stop: threading.Event | None = None,
 ) -> Report:
     """Checks a learner's folder.
 
@@ -109,9 +111,11 @@ def check(
         seeds: hidden seeds beyond those of the exercise.
         quick: with the first visible seed alone.
         hide: folders that the learner's code must not see.
+        stop: once it is set, the run is ended.
 
     Raises:
         SubmissionError: files are missing, or are none.
+        NotGraded: the run says nothing about the files.
     """
     sources = _sources(exercise, folder)
     try:
@@ -124,7 +128,9 @@ def check(
         job = Job(edit=exercise.content.edit, orders=orders)
         plays = any(run.policies for run in exercise.content.runs)
         hidden = [shipped("workshop"), exercise.folder, *hide]
-        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays)
+        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays, stop)
+        if outcome.not_graded:
+            raise NotGraded(f"not graded: {outcome.not_graded}")
         progress("judging")
         lines, score = _judge(exercise, sources, orders, outcome, scratch.out)
         report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation)

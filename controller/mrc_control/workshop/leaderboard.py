@@ -58,8 +58,9 @@ def chosen(number: str | None) -> Exercise:
 
 
 def rank(grades: Sequence[Grade]) -> list[Place]:
-    """Grades of one exercise in order: the highest score first, the same score by name."""
-    scored = sorted(grades, key=lambda each: (-(each.score or 0.0), each.submission))
+    """Grades of one exercise in order: the highest score first, the same score by name; without what is not graded."""
+    graded = [each for each in grades if each.grade is not None]
+    scored = sorted(graded, key=lambda each: (-(each.score or 0.0), each.submission))
     places: list[Place] = []
     for number, each in enumerate(scored, 1):
         score = each.score or 0.0

@@ -6,11 +6,14 @@ Each folder has a marker that says of which exercise it is. How far one is stand
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,12 +42,14 @@ class Progress:
 
     def __init__(self, path: pathlib.Path | None = None) -> None:
         self.path = path or _default_path()
-        self._standings: dict[str, Standing] = {}
+        self._standings = self._read()
+
+    def _read(self) -> dict[str, Standing]:
         try:
             document = json.loads(self.path.read_text())
-            self._standings = {str(name): Standing.model_validate(each) for name, each in document.items()}
+            return {str(name): Standing.model_validate(each) for name, each in document.items()}
         except FileNotFoundError:
-            pass
+            return {}
         except (OSError, ValueError, AttributeError, ValidationError) as error:
             raise WorkshopError(f"{self.path}: cannot be read: {str(error).splitlines()[0]}; move it away") from error
 
@@ -53,14 +58,34 @@ class Progress:
         return self._standings.get(name, Standing())
 
     def note(self, name: str, **changes: Any) -> None:
-        """Changes what is known of an exercise, and writes it down.
+        """Change what is known of an exercise, and write it down.
 
         Raises:
             WriteError: it cannot be written.
+            WorkshopError: what is there cannot be read.
         """
+        with self._alone():
+            self._change(name, changes)
+
+    def checked(self, name: str, *, passed: bool) -> None:
+        """Write down one more check of an exercise; what was passed once stays passed. Errors as `note`."""
+        with self._alone():
+            before = self.of(name)
+            self._change(name, {"checks": before.checks + 1, "passed": before.passed or passed})
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock of the file, with what it holds now: other commands may have written since it was read."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # The file itself is replaced at each change, so the lock is on another one.
+        with open(f"{self.path}.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._standings = self._read()
+            yield
+
+    def _change(self, name: str, changes: dict[str, Any]) -> None:
         self._standings[name] = self.of(name).model_copy(update=changes)
         document = {name: each.model_dump() for name, each in sorted(self._standings.items())}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.path, json.dumps(document, indent=1) + "\n")
 
 

@@ -9,13 +9,14 @@ import ctypes
 import errno
 import os
 import resource
+import signal
 import struct
 
 SYS_MOUNT_SETATTR = 442  # the same on all architectures
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND = 1, 2, 4, 4096
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 38, 22, 4, 24
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 38, 22, 4, 24
 SECCOMP_MODE_FILTER = 2
 CAPABILITY_VERSION_3 = 0x20080522
 CLONE_THREAD = 0x00010000
@@ -72,6 +73,15 @@ def limit_processes() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = MAX_PROCESSES if most == resource.RLIM_INFINITY else min(MAX_PROCESSES, most)
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
+
+
+def end_with_parent() -> None:
+    """This process is killed when its parent ends. Not inherited by children; lost when the user changes.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "ending with the parent")
 
 
 def keep_others_out() -> None:
