@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -15,7 +16,9 @@ import time
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from mrc_control.cli import app
 from mrc_control.figures import catalogue, failures, measure, produce, tables, work
 from mrc_control.figures.model import Cell, Figure, Size, judged
 from mrc_control.runs.experiment import ExperimentError
@@ -168,8 +171,25 @@ def test_every_run_can_be(figure: Figure, size: Size) -> None:
 @pytest.mark.parametrize("figure", catalogue.FIGURES.values(), ids=lambda each: each.name)
 def test_a_figure_without_results_is_not_reproduced(figure: Figure) -> None:
     cells = figure.cells("quick")
-    assert judged(figure, cells, {}).status == "not reproduced"
-    assert judged(figure, cells, {}, ["run: died"]).failures == ["run: died"]
+    assert judged(figure, cells, {}).status == "could not run"
+    assert judged(figure, cells, {}, ["run: died"]).not_run == ["run: died"]
+
+
+def test_a_run_that_could_not_be_says_nothing_about_its_figure(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    died = "P4RuntimeError: switch p0-t0.0: set pipeline: CANCELLED"
+    monkeypatch.setattr(work, "run", lambda tasks, *rest: {digest: died for digest, _, _ in tasks})
+    monkeypatch.setattr(catalogue, "chosen", lambda names: [SMALL])
+    ended = CliRunner().invoke(app, ["figures", "small", "-o", str(tmp_path)])
+    assert ended.exit_code == 3, ended.output
+    assert "could not run" in ended.output
+    page = (tmp_path / "index.html").read_text()
+    assert "could not run" in page
+    assert died in page
+    assert "not reproduced" not in page
+    (document,) = json.loads((tmp_path / "figures.json").read_text())
+    assert (document["result"], document["not_run"], document["failures"]) == ("could not run", [f"run: {died}"], [])
 
 
 #: Seconds of a core that a figure may take in `make test`; MRCLAB_FIGURES=1 takes all, some minutes.

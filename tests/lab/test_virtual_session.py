@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gc
+import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mrc_control.lab import p4rt
 from mrc_control.session import virtual
 from mrc_control.session.virtual import VirtualSession
 from mrc_topo.labfile import load_lab
+from p4lite.switch.p4rt import patience
+from p4lite.switch.p4rt.service import P4RuntimeService
 
 
 class Knot:
@@ -47,3 +52,39 @@ def test_cycles_are_seldom_looked_for_while_time_goes_on_but_are_found() -> None
     assert seen[0] == (virtual.LOOK_FOR_CYCLES_AFTER, True)
     assert seen[1] <= virtual.LOOK_FOR_CYCLES_AFTER
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+
+
+def test_no_limit_of_the_machines_clock_ends_a_call_inside_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a call within one process takes any time; `mrclab figures 9a` once ended by that."""
+    for module, names in (
+        (patience, ("SILENT_S", "UNSENT_S", "UNREAD_S")),
+        (p4rt, ("TIMEOUT_S", "PIPELINE_S")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, 1e-5)
+    over = threading.Event()
+    made: list[P4RuntimeService] = []
+    begin = P4RuntimeService.__init__
+
+    def note(self: P4RuntimeService, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        made.append(self)
+
+    def expire() -> None:
+        while not over.is_set():
+            for each in made:
+                for waiting in (each.silent, each.unsent, each.unread):
+                    waiting.expire()
+
+    monkeypatch.setattr(P4RuntimeService, "__init__", note)
+    thread = threading.Thread(target=expire)
+    thread.start()
+    try:
+        session = VirtualSession(load_lab("tiny"), "mrc")
+        assert session.target.timeout_s is None
+        session.advance(0.001)
+        session.close()
+    finally:
+        over.set()
+        thread.join()
+    assert made

@@ -118,7 +118,9 @@ def entries(session: Session) -> dict[str, int]:
     program, found = session.program, {}
     for switch in session.topology.switches:
         with grpc.insecure_channel(session.p4runtime_address(switch.name)) as channel:
-            found[switch.name] = Device(channel, switch.device_id, switch.name, program.p4info).count_entries()
+            patient = session.clock == "virtual"
+            device = Device(channel, switch.device_id, switch.name, program.p4info, patient=patient)
+            found[switch.name] = device.count_entries()
     return found
 
 

@@ -205,7 +205,10 @@ class Player:
             return False
         switch = self.session.topology.switch(step.target)
         channel = grpc.insecure_channel(self.session.p4runtime_address(switch.name))
-        self.controllers[step.target] = channel, primary(channel, switch, self.session.program)
+        self.controllers[step.target] = (
+            channel,
+            primary(channel, switch, self.session.program, patient=self.session.clock == "virtual"),
+        )
         return True
 
     def _leave(self, step: Step) -> bool:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_control.figures import catalogue, produce
-from mrc_control.figures.model import Judged, Size
+from mrc_control.figures.model import COULD_NOT_RUN, Judged, Size
 from mrc_control.figures.work import Progress
 from mrc_control.results import resultdir
 from mrc_control.runs.experiment import ExperimentError
@@ -30,7 +30,8 @@ def verb(
         pathlib.Path, typer.Option("-o", "--output", help="folder; what was run into it before is not run again")
     ] = resultdir.RESULTS / "figures",
 ) -> None:
-    """Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced and nothing tells why."""
+    """Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced and nothing tells why,
+    3 if none was so but one could not run."""
     if quick and full:
         raise ExperimentError("--quick and --full exclude each other; choose one")
     if jobs is not None and not 1 <= jobs <= 1024:
@@ -58,6 +59,8 @@ def verb(
     _show(done, page)
     if any(each.status == "not reproduced" for each in done):
         raise SystemExit(1)
+    if any(each.status == COULD_NOT_RUN for each in done):
+        raise SystemExit(3)
 
 
 def _duration(seconds: float) -> str:
@@ -88,7 +91,7 @@ def _show(done: list[Judged], page: pathlib.Path) -> None:
         table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}")
     console.print(table)
     for each in done:
-        for text in each.failures[:5]:
+        for text in (*each.not_run[:5], *each.failures[:5]):
             console.print(f"{each.figure.name}: {text}", markup=False, highlight=False)
         for measure in each.measures:
             if not measure.passed:

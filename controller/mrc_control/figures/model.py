@@ -13,6 +13,7 @@ Size = Literal["quick", "full"]
 #: What a run leaves (`measure.measure`): plain data.
 Result = Mapping[str, Any]
 Results = Mapping[str, Result]
+COULD_NOT_RUN = "could not run"
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Judged:
-    """A figure with its results."""
+    """A figure with its results. `failures`: what went wrong in runs; `not_run`: why runs left no result."""
 
     figure: Figure
     cells: Sequence[Cell]
     results: Results
     measures: Sequence[Measure]
     failures: Sequence[str]
+    not_run: Sequence[str] = ()
 
     @property
     def evidence(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -136,7 +138,12 @@ class Judged:
     @property
     def valid(self) -> bool:
         """Whether every run was what it should be: it went through, and its failures happened."""
-        return bool(self.measures) and not self.failures and all(each["passed"] for _, each in self.evidence)
+        return (
+            bool(self.measures)
+            and not self.failures
+            and not self.not_run
+            and all(each["passed"] for _, each in self.evidence)
+        )
 
     @property
     def reproduced(self) -> bool:
@@ -145,19 +152,25 @@ class Judged:
 
     @property
     def status(self) -> str:
-        """reproduced, differs because (of a reason that is known), or not reproduced."""
+        """reproduced, differs because (of a reason that is known), not reproduced, or could not run: a run left no
+        result, which says nothing about the figure."""
+        if self.not_run or len(self.results) < len(self.cells):
+            return COULD_NOT_RUN
         if self.reproduced:
             return "reproduced"
         return "differs because" if self.valid and self.figure.differs else "not reproduced"
 
 
-def judged(figure: Figure, cells: Sequence[Cell], results: Results, failures: Sequence[str] = ()) -> Judged:
-    """Holds a figure's headline against its results; runs that failed are failures of the figure."""
-    wrong = list(failures)
+def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> Judged:
+    """Holds a figure's headline against its results; what failed in a run is a failure of the figure.
+
+    Args:
+        not_run: runs that left no result, and why.
+    """
     may = {cell.name for cell in cells if cell.may_fail}
-    wrong += [f"{name}: {text}" for name, each in results.items() if name not in may for text in each["failures"]]
+    wrong = [f"{name}: {text}" for name, each in results.items() if name not in may for text in each["failures"]]
     measures = figure.judge(results) if len(results) == len(cells) else []
-    return Judged(figure, cells, results, measures, wrong)
+    return Judged(figure, cells, results, measures, wrong, list(not_run))
 
 
 def ratio(one: float, other: float) -> float:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from mrc_control.figures.model import Judged, Size
 from mrc_control.results import look
 from p4lite.files import write_whole
 
-PAGE, TIMES = "index.html", "times.js"
+PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
 STYLE = """
 img { width: 100%; max-width: 46rem } table, code { font-size: 13px }
 .reproduced { color: var(--good) } .differs { color: var(--warn) } .not { color: var(--bad) }
+.could { color: var(--warn) }
 """
 
 
@@ -30,7 +34,7 @@ def write(
     size: Size,
     notes: Sequence[str] = (),
 ) -> pathlib.Path:
-    """Writes the page and its times.
+    """Write the page, its times, and the results as JSON (`RESULTS`).
 
     Args:
         files: what lies beside it, by figure.
@@ -46,7 +50,27 @@ def write(
     )
     write_whole(folder / TIMES, lines)
     write_whole(folder / PAGE, _page(figures, files, size, notes))
+    write_whole(folder / RESULTS, json.dumps([_document(each) for each in figures], indent=1) + "\n")
     return folder / PAGE
+
+
+def _document(judged: Judged) -> dict[str, Any]:
+    return {
+        "figure": judged.figure.name,
+        "title": judged.figure.title,
+        "result": judged.status,
+        "differs": judged.figure.differs if judged.status == "differs because" else "",
+        "failures": list(judged.failures),
+        "not_run": list(judged.not_run),
+        "measures": [
+            # JSON has no infinity and no value that is not a number.
+            {
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in row.items()
+            }
+            for row in ({**asdict(each), "passed": each.passed} for each in judged.measures)
+        ],
+    }
 
 
 def _text(text: object) -> str:
@@ -93,6 +117,9 @@ def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
     )
     rows += "".join(
         f"<tr><td>failed</td><td>nothing</td><td>{_text(each)}</td><td>missed</td></tr>" for each in judged.failures
+    )
+    rows += "".join(
+        f"<tr><td>could not run</td><td></td><td>{_text(each)}</td><td></td></tr>" for each in judged.not_run
     )
     plot = f"{figure.name}.svg"
     image = f'<p><img src="{plot}" alt="{_text(figure.title)}"></p>' if plot in files else ""

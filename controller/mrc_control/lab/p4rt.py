@@ -136,10 +136,15 @@ class Device:
         device_id: as the server numbers its switches.
         name: for messages.
         p4info: P4Info text of the program.
+        patient: the server is in this process, so its answers are waited for without end: how long they take on a busy
+            machine must not change a simulation.
     """
 
-    def __init__(self, channel: grpc.Channel, device_id: int, name: str, p4info: str) -> None:
+    def __init__(self, channel: grpc.Channel, device_id: int, name: str, p4info: str, *, patient: bool = False) -> None:
         self.device_id = device_id
+        self._timeout_s = None if patient else TIMEOUT_S
+        self._pipeline_s = None if patient else PIPELINE_S
+        self._wait = patient
         self.name = name
         self.p4info = parsed(p4info)
         self.names = Names(self.p4info)
@@ -156,14 +161,14 @@ class Device:
             P4RuntimeError: another controller is primary, or no answer.
         """
         self.election = p4runtime_pb2.Uint128(high=election_id >> 64, low=election_id & (1 << 64) - 1)
-        self._stream = self.stub.StreamChannel(iter(self._requests.get, None))
+        self._stream = self.stub.StreamChannel(iter(self._requests.get, None), wait_for_ready=self._wait)
         threading.Thread(target=self._read, name=f"p4rt-{self.name}", daemon=True).start()
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         request.arbitration.election_id.CopyFrom(self.election)
         self._requests.put(request)
         try:
-            answer = self._answers.get(timeout=TIMEOUT_S)
+            answer = self._answers.get(timeout=self._timeout_s)
         except queue.Empty:
             raise P4RuntimeError(f"switch {self.name}: no answer to arbitration in {TIMEOUT_S:.0f} s") from None
         if isinstance(answer, grpc.RpcError):
@@ -202,7 +207,7 @@ class Device:
         request.config.p4info.CopyFrom(self.p4info)
         request.config.p4_device_config = bmv2_json
         try:
-            self.stub.SetForwardingPipelineConfig(request, timeout=PIPELINE_S)
+            self.stub.SetForwardingPipelineConfig(request, timeout=self._pipeline_s, wait_for_ready=self._wait)
         except grpc.RpcError as error:
             raise self._error("set pipeline", error) from error
 
@@ -211,7 +216,7 @@ class Device:
             request = p4runtime_pb2.WriteRequest(device_id=self.device_id, election_id=self.election)
             request.updates.extend(updates[first : first + BATCH])
             try:
-                self.stub.Write(request, timeout=TIMEOUT_S)
+                self.stub.Write(request, timeout=self._timeout_s, wait_for_ready=self._wait)
             except grpc.RpcError as error:
                 raise self._error(what, error) from error
 
@@ -250,7 +255,7 @@ class Device:
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
         request.entities.append(entity)
         try:
-            for answer in self.stub.Read(request, timeout=TIMEOUT_S):
+            for answer in self.stub.Read(request, timeout=self._timeout_s, wait_for_ready=self._wait):
                 yield from answer.entities
         except grpc.RpcError as error:
             raise self._error("read", error) from error

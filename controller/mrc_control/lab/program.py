@@ -277,13 +277,15 @@ def program_of(topology: Topology) -> FabricProgram:
     return made
 
 
-def primary(channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False) -> Device:
-    """Becomes the primary controller of a switch, whoever was; `first`: nobody was before.
+def primary(
+    channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False, patient: bool = False
+) -> Device:
+    """Becomes the primary controller of a switch, whoever was; `first`: nobody was before; `patient` as of `Device`.
 
     Raises:
         P4RuntimeError: the switch refuses.
     """
-    device = Device(channel, switch.device_id, switch.name, program.p4info)
+    device = Device(channel, switch.device_id, switch.name, program.p4info, patient=patient)
     device.become_primary(election_id=1 if first else time.time_ns())
     return device
 

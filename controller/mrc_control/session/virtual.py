@@ -87,10 +87,10 @@ class VirtualSession(Session):
         self._program = program_of(topology)
         self._started: dict[str, int] = {}
         plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
-        self.server = FabricServer.from_description(describe.fabric_description(topology, plan))
+        self.server = FabricServer.from_description(describe.fabric_description(topology, plan), patient=True)
         address = self.server.start()
         self.address = address
-        self.target = TargetClient(address)
+        self.target = TargetClient(address, timeout_s=None)
         self.fabric = self.target
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
         for switch in topology.switches:
@@ -129,7 +129,7 @@ class VirtualSession(Session):
     def _refill(self, name: str) -> None:
         switch = self.topology.switch(name)
         # Anew each time: another controller may have been primary since.
-        device = primary(self._channel, switch, self._program)
+        device = primary(self._channel, switch, self._program, patient=True)
         try:
             fill(self.topology, switch, device, self._program)
         finally:

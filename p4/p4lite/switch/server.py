@@ -101,12 +101,19 @@ class FabricServer:
     """A fabric and its gRPC server. Usable as a context manager; `start` serves, `stop` ends everything."""
 
     def __init__(
-        self, fabric: Fabric, address: str = listen.PRIVATE, *, tls: Tls | None = None, grants: Grants | None = None
+        self,
+        fabric: Fabric,
+        address: str = listen.PRIVATE,
+        *,
+        tls: Tls | None = None,
+        grants: Grants | None = None,
+        patient: bool = False,
     ) -> None:
         """`address`: unix:PATH, HOST:PORT (with `tls`), or a socket of its own that nobody else can open (PRIVATE);
-        `grants`: what clients of the target API may touch of the machine."""
+        `grants`: what clients of the target API may touch of the machine; `patient`: all clients are of this process,
+        and none is ended for being slow."""
         self.fabric = fabric
-        self.service = P4RuntimeService(fabric)
+        self.service = P4RuntimeService(fabric, patient=patient)
         self.address = address
         self.tls = tls
         self.grants = grants or Grants()
@@ -120,10 +127,10 @@ class FabricServer:
 
     @classmethod
     def from_description(
-        cls, description: Mapping[str, Any], base: Path = Path(), *, tls: Tls | None = None
+        cls, description: Mapping[str, Any], base: Path = Path(), *, tls: Tls | None = None, patient: bool = False
     ) -> FabricServer:
         """Build what a description asks for; relative paths start at `base`. Raises ServerError."""
-        return _Builder(description, base, tls).server()
+        return _Builder(description, base, tls, patient).server()
 
     def add_switch(self, device_id: int, **options: Any) -> Switch:
         """A new switch (see `Fabric.add_switch`), served at once."""
@@ -210,7 +217,8 @@ def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
 class _Builder:
     """Reads a description; every error names the place in it."""
 
-    def __init__(self, description: Mapping[str, Any], base: Path, tls: Tls | None) -> None:
+    def __init__(self, description: Mapping[str, Any], base: Path, tls: Tls | None, patient: bool) -> None:
+        self.patient = patient
         self.description = description
         self.base = base
         self.tls = tls
@@ -231,7 +239,7 @@ class _Builder:
                 realtime=boolean(given.get("realtime", False), "realtime"),
             )
             address = text(given.get("grpc_server_addr", listen.PRIVATE), "grpc_server_addr")
-            server = FabricServer(fabric, address, tls=self.tls, grants=self.grants(given))
+            server = FabricServer(fabric, address, tls=self.tls, grants=self.grants(given), patient=self.patient)
         except (CodecError, FabricError, BuildError, GrantError) as error:
             raise ServerError(f"{place}: {error}" if isinstance(error, FabricError) else str(error)) from None
         try:

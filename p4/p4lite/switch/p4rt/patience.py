@@ -31,9 +31,13 @@ MIN_CALLS_PER_CONNECTION, CALLS_PER_DEVICE = 256, 4
 
 
 class Waiting:
-    """Calls that wait for their client. Each may be ended by a function that its own thread does not call."""
+    """Calls that wait for their client. Each may be ended by a function that its own thread does not call.
 
-    def __init__(self, most: int, seconds: float) -> None:
+    `most` and `seconds` (of the machine's clock) may be infinite, for a simulation whose only clients are in its own
+    process: what a busy machine does to them must not change a result.
+    """
+
+    def __init__(self, most: float, seconds: float) -> None:
         self.most, self.seconds = most, seconds
         self._lock = threading.Lock()
         self._tokens = itertools.count()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import math
 import queue
 import select
 import threading
@@ -112,7 +113,8 @@ class Stream:
 class P4RuntimeService:
     """The devices of a fabric, the RPCs on them, and the thread that passes on what the fabric reports."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, *, patient: bool = False) -> None:
+        """`patient`: all clients are of this process, so none is ended for being slow (`patience.Waiting`)."""
         self.fabric = fabric
         self.cache = PipelineCache()
         self._devices: dict[int, Device] = {}
@@ -126,9 +128,9 @@ class P4RuntimeService:
         self.chores: list[Callable[[], None]] = [self._expire, self._tidy]
         self._streams_ended = 0
         self._tidied_at = 0.0
-        self.silent = Waiting(patience.SILENT_STREAMS, patience.SILENT_S)
-        self.unsent = Waiting(patience.UNSENT_CALLS, patience.UNSENT_S)
-        self.unread = Waiting(patience.UNREAD_CALLS, patience.UNREAD_S)
+        self.silent = Waiting(*((math.inf, math.inf) if patient else (patience.SILENT_STREAMS, patience.SILENT_S)))
+        self.unsent = Waiting(*((math.inf, math.inf) if patient else (patience.UNSENT_CALLS, patience.UNSENT_S)))
+        self.unread = Waiting(*((math.inf, math.inf) if patient else (patience.UNREAD_CALLS, patience.UNREAD_S)))
         self.readers = ThreadPoolExecutor(patience.READ_THREADS, thread_name_prefix="p4rt-read")
         self._stream_threads = StreamThreads()
 

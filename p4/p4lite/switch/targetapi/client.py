@@ -105,9 +105,10 @@ class TargetClient:
     """A connection to a fabric's server. Every method raises TargetError when the server refuses or is gone."""
 
     def __init__(
-        self, address: str, *, timeout_s: float = 10.0, credentials: grpc.ChannelCredentials | None = None
+        self, address: str, *, timeout_s: float | None = 10.0, credentials: grpc.ChannelCredentials | None = None
     ) -> None:
-        """`credentials` (`grpc.ssl_channel_credentials`) for a server that speaks TLS."""
+        """`credentials` (`grpc.ssl_channel_credentials`) for a server that speaks TLS; `timeout_s`: of a call, s;
+        None: without end, for a server in the same process."""
         self.address = address
         self.timeout_s = timeout_s
         options = [("grpc.max_receive_message_length", 64 << 20)]
@@ -140,7 +141,7 @@ class TargetClient:
             f"/{codec.SERVICE}/{method}", request_serializer=bytes, response_deserializer=bytes
         )
         try:
-            data = stub(codec.dump(given), timeout=self.timeout_s)
+            data = stub(codec.dump(given), timeout=self.timeout_s, wait_for_ready=self.timeout_s is None)
         except grpc.RpcError as error:
             code = error.code()
             raise TargetError(code.name, f"{self.address}: {method}: {error.details()}") from None
