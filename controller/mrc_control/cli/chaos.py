@@ -16,7 +16,7 @@ from mrc_control.chaos import schedule as schedules
 from mrc_control.chaos.run import Played, is_ours, play
 from mrc_control.chaos.schedule import Schedule
 from mrc_control.chaos.shrink import shrink
-from mrc_control.cli.common import need_namespaces, seconds, the_lab
+from mrc_control.cli.common import need_namespaces, own_lab, seconds, the_lab
 from mrc_control.faults import kinds
 from mrc_control.faults.action import FailureError
 from mrc_control.lab import describe
@@ -82,8 +82,8 @@ def _where(lab: str | None, clock: str | None, file: pathlib.Path | None) -> tup
     """Clock, lab and transport that are meant."""
     up = {run.name: run for run in all_runs()}
     if clock is None:
-        clock = "real" if (up if lab is None else lab in up) and file is None else "virtual"
-    if clock == "real" and (lab in up or (lab is None and up)):
+        clock = "real" if (own_lab() if lab is None else lab in up) and file is None else "virtual"
+    if clock == "real" and (lab in up or (lab is None and own_lab())):
         state = RunDir(the_lab(lab)).read()
         _need_p4lite("chaos", state.name, state.switch)
         return clock, state.lab_file, state.transport

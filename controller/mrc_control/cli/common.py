@@ -12,7 +12,7 @@ import typer
 
 from mrc_control.faults.action import FailureError
 from mrc_control.faults.ledger import UnsettledError
-from mrc_control.lab import lifecycle
+from mrc_control.lab import lifecycle, shells
 from mrc_control.lab.hostclient import HostError
 from mrc_control.lab.hostnet import HostNetError
 from mrc_control.lab.namespaces import NamespaceError
@@ -39,8 +39,9 @@ from p4lite.switch.listen import ServerError
 from p4lite.switch.targetapi.client import TargetError
 
 #: A lab by its name, as an argument or as an option.
-LabName = Annotated[str | None, typer.Argument(help="the lab's name; the only one that is up if left out")]
-LabOption = Annotated[str | None, typer.Option("--lab", help="the lab's name, if several are up")]
+_NAME = "the lab's name; $MRCLAB_LAB or this shell's only one if left out"
+LabName = Annotated[str | None, typer.Argument(help=_NAME)]
+LabOption = Annotated[str | None, typer.Option("--lab", help=_NAME)]
 
 #: What forwards in a lab, and what compiles its program; the lab file's if left out.
 Switch = Annotated[str | None, typer.Option("--switch", help="p4lite, bmv2 or kernel; as the lab says if left out")]
@@ -144,20 +145,50 @@ def seconds(option: str, value: float | None, *, least: float = 0.0) -> float | 
 
 
 def the_lab(name: str | None) -> str:
-    """The lab that is meant: the named one, or the only one that is up.
+    """The lab that is meant: the named one, that of `MRCLAB_LAB`, or the only one that this shell brought up.
 
     Raises:
-        RunError: none or several are up.
+        RunError: none or several are up here; the text names those of other shells.
     """
     if name is not None:
         return name
-    names = [run.name for run in all_runs()]
-    if len(names) != 1:
-        what = (
-            f"several labs are up ({', '.join(names)}); name one with --lab" if names else "no lab is up; `mrclab up`"
+    chosen = own_lab()
+    if chosen is not None:
+        return chosen
+    others = [run.name for run in all_runs()]
+    if not others:
+        raise RunError("no lab is up; `mrclab up`")
+    raise RunError(
+        f"no lab was brought up from this shell, but {', '.join(others)} from elsewhere; name it, or "
+        f"`export {shells.VARIABLE}={others[0]}`"
+    )
+
+
+def own_lab() -> str | None:
+    """The lab that a command means which names none: that of `MRCLAB_LAB`, or the only one that this shell brought up.
+
+    Never one of another shell's. None: there is none.
+
+    Raises:
+        RunError: this shell brought several up, or the variable names none that is up.
+    """
+    runs = all_runs()
+    chosen = os.environ.get(shells.VARIABLE)
+    if chosen:
+        if chosen not in [run.name for run in runs]:
+            known = ", ".join(run.name for run in runs) or "none"
+            raise RunError(f"{shells.VARIABLE}: lab '{chosen}' is not up; up: {known}; `unset {shells.VARIABLE}`?")
+        return chosen
+    names = []
+    for run in runs:
+        with contextlib.suppress(RunError):  # it has just gone
+            if shells.is_here(run.read().shell):
+                names.append(run.name)
+    if len(names) > 1:
+        raise RunError(
+            f"several labs are up ({', '.join(names)}); name one with --lab, or `export {shells.VARIABLE}={names[0]}`"
         )
-        raise RunError(what)
-    return names[0]
+    return names[0] if names else None
 
 
 def need_namespaces() -> None:

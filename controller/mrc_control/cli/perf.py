@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from mrc_control.cli.common import need_namespaces, the_lab
+from mrc_control.cli.common import need_namespaces, own_lab
 from mrc_control.cli.outcome import clock_of
-from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.lab.rundir import RunDir
 from mrc_control.pytorch import perf as by_torch
 from mrc_control.pytorch import ranks
 from mrc_control.runs import perf
@@ -51,16 +51,16 @@ def verb(
         if not 1 <= value <= most:
             raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
     wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
-    running = bool(all_runs())
+    up = own_lab() if lab is None and clock != "virtual" else None
     own = backend == "workload"
-    clock = clock_of(clock) or ("real" if (running and lab is None) or not own else "virtual")
+    clock = clock_of(clock) or ("real" if up is not None or not own else "virtual")
     if not own:
         if clock != "real":
             raise ExperimentError(f"--backend {backend} runs programs, which there are on the real clock only")
         if qps > 1:
             raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
         ranks.need("torch")
-    name = lab or (RunDir(the_lab(None)).read().lab_file if running and clock == "real" else "default")
+    name = lab or ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     known = [each.name for each in topology.hosts]
     names = known if hosts is None else hosts.split(",")

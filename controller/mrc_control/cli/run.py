@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from mrc_control.cli.common import Compiler, Switch, TrustCode, the_lab
+from mrc_control.cli.common import Compiler, Switch, TrustCode, own_lab
 from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_control.cli.settings import parse_settings
-from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.lab.rundir import RunDir
 from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
+from mrc_topo.labfile import load_lab
 
 OPTIONS: dict[tuple[int | str, ...], str] = {
     ("workload", "duration"): "--duration",
@@ -32,7 +33,9 @@ def verb(
     param: Annotated[
         list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
     ] = None,
-    lab: Annotated[str | None, typer.Option(help="a lab, for a workload; the one that is up if left out")] = None,
+    lab: Annotated[
+        str | None, typer.Option(help="a lab, for a workload; $MRCLAB_LAB, this shell's or default if left out")
+    ] = None,
     hosts: Annotated[
         str | None, typer.Option(help="hosts that take part, for a workload: h0,h3; all if left out")
     ] = None,
@@ -55,8 +58,9 @@ def verb(
     """Run an experiment or a workload; exit code 1 if anything expected was missed."""
     clock = clock_of(clock)
     if name in WORKLOADS:
-        running = [each.name for each in all_runs()]
-        chosen = lab if lab is not None else _default_lab(bool(running), clock)
+        up = None if clock == "virtual" or lab is not None else own_lab()
+        running = up is not None or (lab is not None and RunDir(load_lab(lab).lab.name).exists())
+        chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
         workload = {
             "name": name,
             "params": parse_settings(param or []),
@@ -91,11 +95,6 @@ def verb(
     if cores is not None and (clock or experiment.clock) == "real":
         raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
     run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
-
-
-def _default_lab(running: bool, clock: str | None) -> str:
-    """The lab of a workload that names none: the one that is up, where it can be used."""
-    return RunDir(the_lab(None)).read().lab_file if running and clock != "virtual" else "default"
 
 
 def _from_options(document: dict[str, Any]) -> Experiment:

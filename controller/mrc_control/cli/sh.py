@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from mrc_control.cli.common import LabOption as Lab
 from mrc_control.cli.common import the_lab
 from mrc_control.lab import inside
 from mrc_control.lab.rundir import RunDir
+from mrc_control.lab.shells import VARIABLE
 
 
 def verb(lab: Lab = None) -> None:
@@ -37,7 +39,9 @@ def verb(lab: Lab = None) -> None:
             inside.attend(RunDir(name).read(), words[1:], host=words[0])
         else:
             verb = subprocess.run(
-                [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", *words], check=False
+                [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", *words],
+                check=False,
+                env={**os.environ, VARIABLE: name},
             )
             if verb.returncode == 130:
                 return

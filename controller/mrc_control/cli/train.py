@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from mrc_control.cli.common import need_namespaces, seconds, the_lab
+from mrc_control.cli.common import need_namespaces, own_lab, seconds
 from mrc_control.cli.outcome import Folder
 from mrc_control.faults import kinds
 from mrc_control.faults.action import Action, FailureError
-from mrc_control.lab.rundir import RunDir, all_runs
+from mrc_control.lab.rundir import RunDir
 from mrc_control.pytorch import page, ranks, summary
 from mrc_control.pytorch.job import Attempt, Job, JobResult, Plan
 from mrc_control.results import resultdir
@@ -63,10 +63,9 @@ def verb(
     experiment = None if schedule is None else load_experiment(schedule)
     if experiment is not None and not experiment.schedule:
         raise ExperimentError(f"--schedule: experiment {experiment.name} has no schedule")
-    running = bool(all_runs())
-    name = lab or (
-        RunDir(the_lab(None)).read().lab_file if running else "default" if experiment is None else experiment.lab
-    )
+    up = own_lab() if lab is None else None
+    named = "default" if experiment is None else experiment.lab
+    name = lab or (named if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     names = _names(topology, name, hosts)
     actions = [] if experiment is None else experiment.actions()

@@ -11,6 +11,7 @@ from mrc_control.cli.common import Compiler, Switch, TrustCode
 from mrc_control.cli.livepage import Web, check_page, page
 from mrc_control.lab import describe
 from mrc_control.lab.rundir import RunError
+from mrc_control.lab.shells import VARIABLE
 from mrc_control.machines import connect as reach
 from mrc_control.machines import lifecycle
 from mrc_control.runs.interruption import interruptible
@@ -85,4 +86,5 @@ def bring_up(
         f"lab {name} is up{where}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
         f"{len(topology.links)} links; try: mrclab run ring_all_reduce"
     )
+    typer.echo(f"commands from another shell: export {VARIABLE}={name}")
     return name

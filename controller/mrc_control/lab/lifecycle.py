@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from mrc_control.lab import forwarders, policies, scheduling
+from mrc_control.lab import forwarders, policies, scheduling, shells
 from mrc_control.lab.death import FEW, WORDS, several
 from mrc_control.lab.hostnet import HostNetError, check_installed
 from mrc_control.lab.launch import Order
@@ -255,7 +255,7 @@ def _start(
     if run.program_file.exists():
         FabricProgram.load(run.program_file).save(run.folder.path / run.program_file.name)
     state = State(run.name, lab_file=str(run.lab_file), transport=transport, links=links, since=time.time())
-    state.switch, state.compiler = lab.switch, lab.compiler
+    state.switch, state.compiler, state.shell = lab.switch, lab.compiler, shells.here()
     bmv2 = [forwarders.bmv2()] if lab.switch == "bmv2" else []
     state.uid, state.gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
     if owner is not None:

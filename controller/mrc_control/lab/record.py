@@ -154,7 +154,7 @@ class State:
 
     `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
     as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own;
-    `machines`: if it is on several, the hosts that each carries.
+    `machines`: if it is on several, the hosts that each carries; `shell`: where it was brought up (`shells.here`).
     """
 
     name: str
@@ -170,6 +170,7 @@ class State:
     denied: list[str] = field(default_factory=list)
     since: float = 0.0
     machines: dict[str, list[str]] = field(default_factory=dict)
+    shell: list[str] = field(default_factory=list)
     ending: bool = False
     phase: str = "starting"
     error: str = ""

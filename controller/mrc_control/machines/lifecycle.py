@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from mrc_control.lab import describe, lifecycle
+from mrc_control.lab import describe, lifecycle, shells
 from mrc_control.lab.lifecycle import Progress, quiet
 from mrc_control.lab.process import Process
 from mrc_control.lab.record import State, last_line
@@ -121,7 +121,7 @@ def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
     shutil.copyfile(lab_path(wanted.lab), run.lab_file)
     lab = wanted.topology.lab
     state = State(run.name, lab_file=str(run.lab_file), transport=wanted.transport, since=time.time())
-    state.switch, state.compiler = lab.switch, lab.compiler
+    state.switch, state.compiler, state.shell = lab.switch, lab.compiler, shells.here()
     placement = Placement(wanted.topology)
     state.machines = {name: [host.name for host in placement.hosts(name)] for name in placement.machines}
     state.uid, state.gid = os.geteuid(), os.getegid()

@@ -1,0 +1,43 @@
+"""From which shell a lab was brought up: a command that names no lab means one of its own shell, or none.
+
+Otherwise a command typed in one window could break, capture or end what somebody does in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+import psutil
+
+#: The name of the lab that commands mean where they name none; `mrclab up` prints it.
+VARIABLE: Final = "MRCLAB_LAB"
+#: Programs between a shell and a command that it runs.
+BETWEEN: Final = frozenset(("sudo", "doas", "su", "pkexec", "env", "time", "timeout", "nice", "mrclab"))
+
+
+def _identity(pid: int) -> str:
+    """Return a process as text that no other process has, also when its number is used again."""
+    try:
+        return f"{pid} {psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return f"{pid} gone"
+
+
+def here() -> list[str]:
+    """Return what this command's shell is known by: its session, and the nearest ancestor that is no wrapper.
+
+    sudo gives each command a session of its own, and a script's commands have a session in common, but not a parent.
+    """
+    found = [f"session {_identity(os.getsid(0))}"]
+    with contextlib.suppress(psutil.Error):
+        parent = next((each for each in psutil.Process().parents() if each.name() not in BETWEEN), None)
+        if parent is not None and parent.pid > 1:
+            found.append(f"shell {_identity(parent.pid)}")
+    return found
+
+
+def is_here(shell: list[str]) -> bool:
+    """Return whether what `here` returned for another command is this command's shell."""
+    return not set(shell).isdisjoint(here())
