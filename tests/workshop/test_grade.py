@@ -66,6 +66,23 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "os._exit(0)",
         "policy.py: Mine: its process ended before it had answered",
     ),
+    "shared-memory": (
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.shmget(4711, 1 << 20, 0o1600) >= 0, os.strerror(ctypes.get_errno())\n"
+        "raise RuntimeError('it has shared memory')",
+        "Operation not permitted",
+    ),
+    "memory-file": (
+        "import os\nos.ftruncate(os.memfd_create('x'), 1 << 20)\nraise RuntimeError('it has a file in memory')",
+        "Operation not permitted",
+    ),
+    "read-machine": (
+        "import os\nfound = [each for each in ('/var', '/home', '/srv', '/opt', '/mnt') if os.path.isdir(each)]\n"
+        "seen = [name for each in found for name in os.listdir(each)]\n"
+        "raise RuntimeError(f'seen: {{seen}} {{open(\"/etc/passwd\").read()}}.')",
+        "seen: [] .",
+    ),
     "patched-judge": (
         "import mrc_control.workshop.job as job\n"
         "from mrc_control.workshop.kinds import catalogue\n"

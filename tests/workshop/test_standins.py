@@ -12,7 +12,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -348,3 +348,45 @@ def test_losses_of_what_is_not_in_flight_are_refused(lost: object) -> None:
     with pytest.raises(PolicyError, match=r"mine.py: Mine.infer: named something lost that is not in flight"):
         detector.infer([], None, 1000, 5)
     other.close()
+
+
+class _Asking:
+    """The other process, which asks for so many draws of 32 bits before it answers."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.drawn: list[int] = []
+        self.sent: list[Any] = []
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+        if len(message) == 1:
+            self.drawn.append(int(message[0]))
+
+    def receive(self) -> list[Any]:
+        self.left -= 1
+        return ["draw", 32] if self.left >= 0 else ["ok"]
+
+
+def test_the_generator_of_an_endpoint_cannot_be_recovered_from_what_is_drawn() -> None:
+    """624 draws of 32 bits are the state of Python's generator, from which all that was drawn and will be follows."""
+    wire, rng = _Asking(2000), random.Random("seed")
+    players = Players(cast(Any, wire), pathlib.Path(), [])
+    players.ask(["call", 0], "", rng)
+    own = random.Random("seed")
+    wanted = [own.getrandbits(32) for _ in range(2000)]
+    same = sum(one == other for one, other in zip(wire.drawn, wanted, strict=True))
+    assert same == 8192 // 32
+    assert wire.drawn[:same] == wanted[:same]
+    assert len(set(wire.drawn)) > 1990
+    again = _Asking(2000)
+    Players(cast(Any, again), pathlib.Path(), []).ask(["call", 0], "", random.Random("seed"))
+    assert again.drawn == wire.drawn, "the same run gets the same numbers"
+
+
+def test_what_differs_between_links_is_not_told() -> None:
+    wire = _Asking(0)
+    Players(cast(Any, wire), pathlib.Path(), []).begin(
+        "name: tiny\nseed: 77\noverrides: {p0-t0.0--p0-t1.0: {loss: 0.05}}\npolicies: {ev: policy:Mine}\nplanes: 2\n"
+    )
+    assert yaml.safe_load(wire.sent[0][1]) == {"name": "tiny", "planes": 2, "seed": 1}

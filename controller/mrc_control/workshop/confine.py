@@ -51,7 +51,22 @@ GRACE_S = 5.0
 KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
 #: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
 SAME = {"PYTHONHASHSEED": "0"}
-SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/dev", "/sys", "/run")
+#: What Python needs of the machine; of /etc it is what the loader, the C library and Debian's Python read.
+SYSTEM: tuple[str, ...] = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/bin",
+    "/sbin",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/run",
+)
+SYSTEM += ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
+SYSTEM += ("/etc/alternatives", "/etc/nsswitch.conf", f"/etc/python{sys.version_info.major}.{sys.version_info.minor}")
 #: gRPC has something to say about every fork, even one that the kernel refuses.
 QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 
@@ -216,8 +231,9 @@ class _Process:
 
 
 def _private() -> list[pathlib.Path]:
-    """Where there may be what is no learner's business: the home, others' temporary files, a checkout with its past."""
-    places = [pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
+    """Where there may be what is no learner's business: the whole machine; homes, temporary files and a checkout with
+    its past are named, too, since they may lie below what is needed of it."""
+    places = [pathlib.Path("/"), pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
     with contextlib.suppress(KeyError):
         places.append(pathlib.Path(pwd.getpwuid(os.geteuid()).pw_dir))
     checkout = shipped("workshop").parent

@@ -68,6 +68,7 @@ def main() -> NoReturn:
     try:
         namespaces.isolate(order.owner, {SCRATCH: order.scratch}, order.trees)
         isolation["namespaces"], scratch = True, SCRATCH
+        limits.leave_shared_objects()
     except (NamespaceError, OSError) as error:
         print(f"{NOT_ISOLATED}{error}", file=sys.stderr, flush=True)
     # Only now: becoming another user takes it back. A command that is killed leaves no submission running.

@@ -8,6 +8,7 @@ there are in the hands of whoever wrote the submission.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import pathlib
 import random
 from array import array
@@ -38,6 +39,9 @@ from mrc_host.proto.limits import ConfigError
 from mrc_topo.topology import Topology
 
 MAX_DRAWN_BITS = 4096
+#: The state of Python's generator has 19937 bits, each told bit is a linear equation of it, and the values of EVs tell
+#: some more. An endpoint with few peers draws some thousand bits in a run.
+MAX_TOLD_BITS = 8192
 MAX_TEXT = 4000
 #: Of a profile: what a policy can see of it. Values and fields are told as the EVs that they make.
 SETTINGS = ("fmt", "count", "active", "resolver", "values", "fields", "format_widths", "mode")
@@ -53,7 +57,9 @@ class Players:
         self._wire = wire
         self._learner = learner
         self._edit = edit
-        self._rng: random.Random | None = None
+        #: By endpoint's generator: the bits of it that were told, and what is drawn from after `MAX_TOLD_BITS`.
+        self._told_bits: dict[random.Random, int] = {}
+        self._instead: dict[random.Random, random.Random] = {}
 
     def greeted(self) -> dict[str, bool]:
         """What the other process is kept from; it says so before it has seen anything of the learner's."""
@@ -64,10 +70,13 @@ class Players:
         return dict(isolation) if word == "hello" else {}
 
     def begin(self, lab: str) -> None:
-        """Another run: nothing of the last one is left, and the seed of the lab is not told."""
+        """Another run: nothing of the last one is left, and neither seed nor `overrides` of the lab are told."""
         document = yaml.safe_load(lab)
-        for key in ("policies", "program"):
+        # What differs between links may have been drawn from the seed, for the learner's class to find out.
+        for key in ("policies", "program", "overrides"):
             document.pop(key, None)
+        self._told_bits.clear()
+        self._instead.clear()
         document["seed"] = 1
         self.ask(["fresh", yaml.safe_dump(document, sort_keys=False)], "")
 
@@ -105,7 +114,7 @@ class Players:
                 bits = int(rest[0])
                 if not 0 < bits <= MAX_DRAWN_BITS:
                     raise PolicyError(f"{where}: draws {bits} random bits at a time")
-                self._wire.send([rng.getrandbits(bits)])
+                self._wire.send([self._draw(rng, bits)])
         except Gone:
             raise PolicyError(f"{where}: its process ended before it had answered, in the middle of the run") from None
         except (WireError, TypeError, ValueError, IndexError) as error:
@@ -114,6 +123,16 @@ class Players:
             return rest
         text = str(rest[0])[:MAX_TEXT] if rest else "nothing"
         raise ConfigError(text) if word == "config" else PolicyError(text)
+
+    def _draw(self, rng: random.Random, bits: int) -> int:
+        """Draw for the learner's class: from the endpoint's generator, as in the endpoint's own process, while that
+        tells too little of it to find its state, and so the seed; then from another, which no step leads back from."""
+        told = self._told_bits[rng] = self._told_bits.get(rng, 0) + bits
+        if told <= MAX_TOLD_BITS:
+            return rng.getrandbits(bits)
+        if rng not in self._instead:
+            self._instead[rng] = random.Random(hashlib.sha256(repr(rng.getstate()).encode()).hexdigest())
+        return self._instead[rng].getrandbits(bits)
 
 
 def _checked(kind: str, method: str, where: str, policy: Any, given: tuple[Any, ...], result: Any) -> None:
