@@ -6,6 +6,7 @@ import json
 import pathlib
 import random
 import socket
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -213,3 +214,39 @@ def test_no_command_ends_an_agent(served: Callable[[bytes], dict[str, Any]], lin
     assert answer["ok"] is False
     assert answer["error"]
     assert served(b'{"verb": "hello"}')["name"] == "h0"
+
+
+def test_a_client_that_reads_nothing_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+    """Its answer waits in a thread; the loop, and with it packets and other clients, goes on at once."""
+    loop = Loop()
+    large = "x" * (8 << 20)
+    server = ControlServer(
+        tmp_path / "s", loop, lambda verb, given, now: {"text": large if verb == "large" else "small"}
+    )
+
+    def turn() -> None:
+        for ready in list(loop.readers.values()):
+            ready(0)
+
+    slow, other = (socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(2))
+    for client in (slow, other):
+        client.connect(str(tmp_path / "s"))
+        client.settimeout(5)
+        turn()
+    slow.sendall(b'{"verb": "large"}\n{"verb": "small"}\n')
+    begin = time.monotonic()
+    turn()
+    other.sendall(b'{"verb": "small"}\n')
+    turn()
+    assert json.loads(other.recv(1 << 16)) == {"ok": True, "text": "small"}
+    assert time.monotonic() - begin < 4, "a blocking answer takes 5 s until it is given up"
+    # When it reads at last, it gets all, in order.
+    answers = b""
+    while answers.count(b"\n") < 2:
+        turn()
+        answers += slow.recv(1 << 20)
+    assert [len(json.loads(line)["text"]) for line in answers.splitlines()] == [len(large), len("small")]
+    for client in (slow, other):
+        client.close()
+    server.close()
+    assert not loop.readers
