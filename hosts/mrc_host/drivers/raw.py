@@ -128,10 +128,12 @@ class Station:
         node = self.node
         if self.posted():
             node.settle(self._told_ns)  # a receive that was posted before a packet came is there for it
+        looked = self._looked_ns
         now = self._receive()
         due = node.next_timer()
         if due is not None and due <= now:
-            self.lag.add(now - due)
+            # What is due at once (0) was set after the last look, at which all that was due was done.
+            self.lag.add(now - (due or looked or now))
             node.handle_timer(now)
         node.settle(now)
         if now < self._resumed_ns:

@@ -100,6 +100,17 @@ def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Nod
         assert abs(before - age * MS - at) < 5 * MS
 
 
+def test_what_is_due_at_once_is_not_late_since_the_machine_started(made: tuple[Node, list[Ring], Station]) -> None:
+    node, _, station = made
+    for _ in range(3):
+        node.due = 0
+        begin = time.monotonic_ns()
+        station.round()
+    assert station.lag.count == 3
+    assert station.lag.max_ns <= 60_000 * MS, "at most since the last look, not the uptime"
+    assert station.lag.max_ns < begin
+
+
 def test_a_late_program_reads_the_answer_before_it_times_out(made: tuple[Node, list[Ring], Station]) -> None:
     node, rings, station = made
     rings[1].put(b"answer", 50 * MS)
