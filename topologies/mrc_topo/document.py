@@ -26,6 +26,8 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 MAX_DIGITS = 40
+#: With what a spreadsheet takes a cell for a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 #: More lines than this tell nobody more.
 MAX_PROBLEMS = 8
 SHOWN = 60
@@ -107,6 +109,14 @@ def printable(text: str) -> str:
     """The text without anything that a terminal would obey; at most a line."""
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     return shown if len(shown) <= 200 else shown[:150] + "..." + shown[-40:]
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a value for a cell of a CSV file: a text that a spreadsheet would take for a formula gets a `'` in front.
+
+    Numbers stay numbers, negative ones too.
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def dotted(path: KeyPath) -> str:

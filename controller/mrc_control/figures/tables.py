@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mrc_control.figures.model import Judged
+from mrc_topo.document import csv_cell
 from p4lite.files import write_whole
 
 POINTS = ("figure", "run", "series", "x", "x_is", "y", "y_is")
@@ -55,7 +56,7 @@ def write(folder: pathlib.Path, name: str, heads: Sequence[str], rows: Sequence[
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
+    writer.writerows(["" if value is None else csv_cell(value) for value in row] for row in rows)
     write_whole(folder / f"{name}.csv", text.getvalue())
     made = [f"{name}.csv"]
     if has_parquet():

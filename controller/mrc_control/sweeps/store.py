@@ -22,7 +22,7 @@ from mrc_control.runs.experiment import ExperimentError
 from mrc_control.sweeps import measure, plan
 from mrc_control.sweeps.plan import Plan, Run
 from mrc_control.sweeps.spec import quantity, source_of
-from mrc_topo.document import Document, printable
+from mrc_topo.document import Document, csv_cell, printable
 from p4lite.files import write_whole
 
 PLAN, RUNS, LOGS, DATASET, CSV = "sweep.json", "runs", "logs", "dataset", "sweep.csv"
@@ -135,7 +135,7 @@ class Store:
         heads = list(columns(self.plan))
         writer.writerow(heads)
         for row in rows(self.plan, self.answers()):
-            writer.writerow(["" if row[head] is None else row[head] for head in heads])
+            writer.writerow(["" if row[head] is None else csv_cell(row[head]) for head in heads])
         _write(self.folder / CSV, text.getvalue().encode())
 
     def answers(self) -> Iterator[tuple[Run, Answer]]:

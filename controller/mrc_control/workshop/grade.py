@@ -21,13 +21,11 @@ from dataclasses import asdict, dataclass, fields
 from mrc_control.workshop import exercise as exercises
 from mrc_control.workshop import judge, learner
 from mrc_control.workshop.exercise import Exercise, NotGraded, WorkshopError
-from mrc_topo.document import printable
+from mrc_topo.document import csv_cell, printable
 from p4lite.files import write_whole
 
 MAX_REASON = 300
 MAX_HASHED_BYTES = 1_000_000
-#: What a spreadsheet would take for a formula.
-FORMULA = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True)
@@ -184,8 +182,7 @@ def write(path: pathlib.Path, grades: Sequence[Grade]) -> None:
 
 def cell(text: str) -> str:
     """A text that a stranger wrote, for a cell."""
-    shown = printable(" ".join(text.split()))[:MAX_REASON]
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
+    return str(csv_cell(printable(" ".join(text.split()))[:MAX_REASON]))
 
 
 def grade(
