@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import pathlib
+import struct
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +28,11 @@ RESULT = "result.json"
 LEAST_BYTES = 16 << 20
 #: Samples and events, per host and second, with their share of the fabric's ports; measured: 0.4 to 1.4 KB.
 BYTES_PER_HOST_SECOND = 3_000
+#: What reading raises where bytes, names, types or values are not those that a run writes.
+DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
+    *(MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error),
+)
 
 
 class FolderError(Exception):
@@ -123,20 +130,36 @@ def write(
     return folder
 
 
+@contextlib.contextmanager
+def readable(path: pathlib.Path) -> Iterator[None]:
+    """Around what reads a file of an earlier run, which may have been damaged or changed in any way.
+
+    Raises:
+        FolderError: what is in the file is not what a run writes; names the file.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        text = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        raise FolderError(
+            f"{printable(str(path))}: no results that can be read ({text}); it is damaged or missing: run it again"
+        ) from error
+
+
 def load(folder: pathlib.Path) -> dict[str, Any]:
     """The document of an earlier run (`record.RunResult.document`), to be judged or rendered anew.
 
     Raises:
-        FolderError: there is none, or its format is a later one.
+        FolderError: there is none, a file of it is damaged, or its format is a later one; the file is named.
     """
-    try:
+    with readable(folder / RESULT):
         document: dict[str, Any] = json.loads((folder / RESULT).read_text())
         version = document.get("format", 1)
-        if version == FORMAT:
+    if version == FORMAT:
+        with readable(folder / SAMPLES):
             document["samples"], document["fabric"] = load_samples(folder)
+        with readable(folder / EVENTS):
             document["events"] = load_events(folder)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise FolderError(f"{printable(str(folder))}: no results that can be read: {error}") from error
     if version not in (1, FORMAT):
         raise FolderError(f"{printable(str(folder))}: results of format {version}; this version reads up to {FORMAT}")
     return document

@@ -34,6 +34,7 @@ from mrc_control.web.state import (
     SwitchState,
     layout_of,
 )
+from mrc_topo.document import printable
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
@@ -49,13 +50,16 @@ class Recorded:
     """A run by the folder of its results.
 
     Raises:
-        FolderError: there is none, or its lab is not known any more.
+        FolderError: there is none, a file of it is damaged, or its lab is not known any more.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
         self.document = resultdir.load(folder)
-        self.topology = topology_of(self.document, folder)
+        with resultdir.readable(folder / resultdir.RESULT):
+            self.topology = topology_of(self.document, folder)
+            # What a page needs is made once before there is one: a damaged file is then an error of the command.
+            Replay(Hub(), self).prepare()
 
 
 class Replay:
@@ -77,8 +81,8 @@ class Replay:
         self._line = 0
         self._done = 0
 
-    def go(self, interrupted: Callable[[], object]) -> None:
-        """Plays it until it is interrupted."""
+    def prepare(self) -> None:
+        """Give the hub what does not change: the lab's layout, and the history of the whole run."""
         layout = layout_of(
             self.topology,
             "run",
@@ -90,6 +94,10 @@ class Replay:
         )
         self.hub.show(layout)
         self.hub.whole = self.history()
+
+    def go(self, interrupted: Callable[[], object]) -> None:
+        """Plays it until it is interrupted."""
+        self.prepare()
         before = time.monotonic()
         while True:
             interrupted()
@@ -379,10 +387,12 @@ def topology_of(document: Mapping[str, Any], folder: pathlib.Path) -> Topology:
         given = document.get("topology")
         topology = load_lab(document["lab"]) if given is None else Topology(Lab.model_validate(given))
     except (LabError, ValidationError, TopologyError) as error:
-        raise FolderError(f"{folder}: its lab '{document['lab']}' is not known here: {error}") from error
+        lab = printable(str(document["lab"]))
+        raise FolderError(f"{folder}: its lab '{lab}' is not known here: {printable(str(error))}") from error
     known = {host.name for host in topology.hosts}
     if not set(document["ranks"]) <= known:
-        raise FolderError(f"{folder}: the lab '{document['lab']}' has other hosts now than the run had")
+        lab = printable(str(document["lab"]))
+        raise FolderError(f"{folder}: the lab '{lab}' has other hosts now than the run had")
     return topology
 
 
