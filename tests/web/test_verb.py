@@ -36,8 +36,8 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("empty", r"empty: no recorded run: it has no result\.json; `mrclab run NAME -o FOLDER` records one"),
         ("many", r"many: no recorded run: it has no result\.json; there are some in it: one, two"),
-        ("broken", "broken: no results that can be read"),
-        ("broken/result.json", "broken: no results that can be read"),
+        ("broken", r"broken/result\.json: no results that can be read"),
+        ("broken/result.json", r"broken/result\.json: no results that can be read"),
         ("many/one --lab tiny", "many/one is a recorded run: its lab and clock are its own; leave out --lab"),
         ("nothing", "nothing"),
         ("mine.yaml", "nothing in lab tiny is called 'nothing-of-that-name'"),

@@ -16,7 +16,7 @@ from mrc_control.results.expectation import Expectation
 from mrc_control.runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
-from mrc_topo.labfile import load_lab
+from mrc_topo.labfile import LabError, load_lab
 
 OPTIONS: dict[tuple[int | str, ...], str] = {
     ("workload", "duration"): "--duration",
@@ -59,7 +59,7 @@ def verb(
     clock = clock_of(clock)
     if name in WORKLOADS:
         up = None if clock == "virtual" or lab is not None else own_lab()
-        running = up is not None or (lab is not None and RunDir(load_lab(lab).lab.name).exists())
+        running = up is not None or (lab is not None and _is_up(lab))
         chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
         workload = {
             "name": name,
@@ -95,6 +95,14 @@ def verb(
     if cores is not None and (clock or experiment.clock) == "real":
         raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
     run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+
+
+def _is_up(lab: str) -> bool:
+    """Return whether a lab that is given by name or path is up. What is wrong with its file is told later."""
+    try:
+        return RunDir(load_lab(lab).lab.name).exists()
+    except LabError:
+        return False
 
 
 def _from_options(document: dict[str, Any]) -> Experiment:
