@@ -54,6 +54,14 @@ def test_parameters_scale_with_the_bdp() -> None:
     assert nscc.alpha == pytest.approx(4 * MTU * 2 * (4_500 / 12_000) / 4_500)
 
 
+def test_a_network_a_thousand_times_slower_does_not_open_the_window_at_once() -> None:
+    """The factor b of alpha is at most 4: with 750, one window of samples 1 % below the target added 30 packets."""
+    nscc = NsccConfig(line_rate_bps=100_000_000, base_rtt_ns=12_000_000).controller(MTU)
+    assert nscc.alpha * nscc.target_ns == pytest.approx(4 * MTU * 4)  # bytes in a round trip without delay
+    just_below = NsccConfig(base_rtt_ns=4 * 16_000).controller(MTU)  # b = 4: still the formula of UET 1.0
+    assert just_below.alpha == pytest.approx(4 * MTU * (64 / 12) * 4 / 48_000)
+
+
 def test_no_ce_below_target_increases_in_proportion_to_the_headroom() -> None:
     nscc = settled()
     rtt = BASE + 4_500  # half the target
