@@ -63,6 +63,17 @@ def test_an_unusable_number_of_processes_is_refused(tmp_path: pathlib.Path, proc
         load_lab(lab_file(tmp_path, "tiny", agents={"processes": processes}))
 
 
+def test_congestion_control_is_the_same_on_both_clocks() -> None:
+    """The demonstration's incast was unfair on the real clock alone, where base RTT and window were longer."""
+    topology = load_lab("default")
+    real, virtual = (describe.endpoint_settings(topology, clock)["cc"] for clock in ("real", "virtual"))
+    assert real == virtual
+    # A full queue costs hardly more than the target delay, which quick adapt takes for granted.
+    assert topology.lab.queues.trim is not None
+    trimmed_ns = topology.lab.queues.trim.threshold * 8 * 10**9 // topology.lab.links.host.rate
+    assert 1 < trimmed_ns / (0.75 * real["base_rtt_ns"]) < 2
+
+
 @pytest.mark.parametrize(("rx_usecs", "room_ms"), [(None, 3), (0, 1), (5000, 11)])
 def test_agents_are_told_how_often_they_look_and_the_base_rtt_has_room_for_it(
     rx_usecs: int | None, room_ms: int, tmp_path: pathlib.Path

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mrc_control.results import verdict
+from mrc_control.results import performance, verdict
 from mrc_control.results.evidence import LABELS, findings
 from mrc_control.results.expectation import Evidence
 from mrc_control.runs import execute
@@ -175,3 +175,16 @@ def test_jains_index() -> None:
     assert verdict.jain([5.0, 5.0, 5.0]) == pytest.approx(1)
     assert verdict.jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
     assert verdict.jain([]) == 0
+
+
+def test_the_table_of_streams_says_how_fair_an_incast_was() -> None:
+    def stream(bps: float) -> dict[str, float]:
+        return {"message_bytes": 1, "messages": 1, "peak_bps": bps, "average_bps": bps, "messages_per_s": 1.0}
+
+    def titles(progress: dict[str, Any]) -> list[str]:
+        return [each.title for each in performance.tables({"ranks": ["h0", "h1", "h2"], "progress": progress})]
+
+    to_h0 = {f"h{n}": {"measured": {"streams": {"0": stream(rate)}}} for n, rate in ((1, 9.0), (2, 3.0))}
+    (title,) = titles(to_h0)
+    assert title.endswith("Jain's index of fairness of 2 streams to h0: 0.800")
+    assert titles({"h1": to_h0["h1"]}) == ["bandwidth, Mb/s; messages per second"]

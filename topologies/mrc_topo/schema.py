@@ -202,7 +202,11 @@ class EvSpec(Model):
 
 
 class CcSpec(Model):
-    """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab."""
+    """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab.
+
+    `qa_gate` is UET's 3 and two more: windows of a lab are a few packets, of which the share of each of seven senders to
+    one receiver is within one packet of an eighth.
+    """
 
     algorithm: Literal["nscc", "fixed"] = "nscc"
     base_rtt: SomeTime | None = None
@@ -213,7 +217,7 @@ class CcSpec(Model):
     gamma: Probability = 0.8
     max_md_jump: Probability = 0.5
     disable_qa: bool = False
-    qa_gate: Annotated[int, Field(ge=0, le=16)] = 3
+    qa_gate: Annotated[int, Field(ge=0, le=16)] = 5
     qa_threshold: Time | None = None
     fi: Annotated[float, Field(ge=0)] | None = None
     fi_scale: Annotated[float, Field(ge=0)] | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_control.results import steps
+from mrc_control.results import steps, verdict
 
 #: Columns of ib_write_lat, and where they stand in a distribution's summary.
 TIMES = (
@@ -21,6 +21,9 @@ TIMES = (
     ("99%", "p99"),
     ("99.9%", "p99_9"),
 )
+
+#: The title of a table has room for so many.
+_MOST_INDICES = 3
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,20 @@ def of(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def _fairness(streams: Sequence[Mapping[str, Any]]) -> str:
+    """Jain's index of the streams that share a destination, for the title of their table; empty where none do."""
+    shared: dict[str, list[float]] = {}
+    for each in streams:
+        shared.setdefault(each["destination"], []).append(each["average_bps"])
+    indices = [
+        f"of {len(rates)} streams to {destination}: {verdict.jain(rates):.3f}"
+        for destination, rates in shared.items()
+        if len(rates) > 1
+    ]
+    # All-to-all has as many as hosts: one line says it for a few.
+    return f"; Jain's index of fairness {', '.join(indices)}" if 0 < len(indices) <= _MOST_INDICES else ""
+
+
 def tables(document: Mapping[str, Any]) -> list[Table]:
     """The same as text; bandwidths in Mb/s, times in µs."""
     found = of(document)
@@ -85,7 +102,7 @@ def tables(document: Mapping[str, Any]) -> list[Table]:
             )
             for each in streams
         ]
-        made.append(Table("bandwidth, Mb/s; messages per second", heads, rows))
+        made.append(Table(f"bandwidth, Mb/s; messages per second{_fairness(streams)}", heads, rows))
     if pairs := found.get("latency"):
         heads = ("pair", "#bytes", "#iterations", *(head for head, _ in TIMES))
         rows = [

@@ -79,6 +79,7 @@ class NetConfig:
     trim_bytes: int | None = 200_000
     port_queue_bytes: int = 400_000
     port_trim_bytes: int | None = 200_000
+    port_ecn: tuple[int, int] | None = None  # of the ports to hosts, which MRC leaves unmarked
     select: str = "hash"
     nic_queue_bytes: int = 10_000  # what a NIC port takes from the endpoint ahead of its wire
     impairment: Impairment = Impairment()
@@ -174,7 +175,10 @@ class Net:
         """A host; by default it is alone under its T0 (its own group)."""
         c, index = self.config, len(self.hosts)
         group = index if group is None else group
-        ports = [Queue(c.port_rate_bps, c.port_queue_bytes, c.port_trim_bytes, DSCP_LASTHOP) for _ in range(c.planes)]
+        ports = [
+            Queue(c.port_rate_bps, c.port_queue_bytes, c.port_trim_bytes, DSCP_LASTHOP, c.port_ecn)
+            for _ in range(c.planes)
+        ]
         zeros = [0] * c.planes
         host = Host(index, group, core, address, zeros[:], ports, [True] * c.planes, [-1] * c.planes)
         host.received_bytes = zeros[:]
