@@ -1,7 +1,7 @@
-"""Fairness of NSCC in an incast: Jain's index of 2 to 64 flows, with and without trimming, last-hop ECN and quick adapt.
+"""Fairness of NSCC in an incast: Jain's index of 2 to 64 flows, with and without trimming, last-hop ECN, quick adapt.
 
-The network is the reference network of UET 1.0 (100 Gb/s, base RTT 12 us) in simulated time, so the figures are those of
-the algorithm and the same on every machine. `MRCLAB_SMOKE=1` runs two cells of it for 0.5 ms, to see that it works.
+The network is the reference network of UET 1.0 (100 Gb/s, base RTT 12 us) in simulated time, so the figures are those
+of the algorithm and the same on every machine. `MRCLAB_SMOKE=1` runs two cells of it for 0.5 ms, to see that it works.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class Outcome:
     queue: float
 
 
-def measure(
-    cell: Cell, length_ns: int = LENGTH_NS, warm_ns: int = WARM_NS, slower: int = 1, **changes: Any
-) -> Outcome:
+def measure(cell: Cell, length_ns: int = LENGTH_NS, warm_ns: int = WARM_NS, slower: int = 1, **changes: Any) -> Outcome:
     """Run one cell for `warm_ns` and then for `length_ns` ns, which count.
 
     Args:

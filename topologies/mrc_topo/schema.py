@@ -204,8 +204,8 @@ class EvSpec(Model):
 class CcSpec(Model):
     """Congestion control profile (`mrc-protocol.md §8`); null: derived from rate and base RTT of the lab.
 
-    `qa_gate` is UET's 3 and two more: windows of a lab are a few packets, of which the share of each of seven senders to
-    one receiver is within one packet of an eighth.
+    `qa_gate` is UET's 3 and two more: windows of a lab are a few packets, of which the share of each of seven senders
+    to one receiver is within one packet of an eighth.
     """
 
     algorithm: Literal["nscc", "fixed"] = "nscc"

@@ -23,8 +23,8 @@ _REFERENCE_BDP: Final = _REFERENCE_BPS / 8 * _REFERENCE_RTT_NS / 1e9
 _NEAR_ZERO_NS: Final = 1_000
 _NEAR_ZERO_SHARE: Final = 16
 _NEVER: Final = 1 << 62
-# Ours: at most this factor b. It is 0.75 in the reference network and grows with the target delay, so in a lab that runs
-# a thousand times slower a single sample a little below the target would open the window to its maximum.
+# Ours: at most this factor b. It is 0.75 in the reference network and grows with the target delay, so in a lab that
+# runs a thousand times slower a single sample a little below the target would open the window to its maximum.
 _MOST_B: Final = 4.0
 
 
