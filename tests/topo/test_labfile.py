@@ -222,7 +222,7 @@ def test_a_lab_at_another_rate_has_queues_for_as_much_time(name: str, factor: fl
     assert other.links.host.rate == rate
     assert other.links.fabric.rate == lab.links.fabric.rate * rate // lab.links.host.rate
     packet = other.interface_mtu + 14
-    for key, least in (("limit", 8), ("ecn.kmin", 1), ("ecn.kmax", 4), ("trim.threshold", 6)):
+    for key, least in (("limit", 8), ("ecn.kmin", 1), ("ecn.kmax", 4), ("trim.threshold", 5)):
         was, now = (operator.attrgetter(key)(each.queues) for each in (lab, other))
         assert now == max(int(was * factor), least * packet)
     unlike = {"links", "queues", "overrides"}

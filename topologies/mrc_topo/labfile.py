@@ -105,7 +105,7 @@ def merged(document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
     """The document of a lab whose host links have this rate, all other links in proportion.
 
-    Queues hold as much time as before, but room for whole packets at least: 8, 6 before trimming, 1 and 4 before ECN.
+    Queues hold as much time as before, but room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
     """
     scaled: dict[str, Any] = lab.model_dump(mode="json")
     own, packet = lab.links.host.rate, lab.interface_mtu + 14
@@ -116,7 +116,7 @@ def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
     def queue(spec: dict[str, Any]) -> None:
         spec["limit"] = size(spec["limit"], 8)
         if spec["trim"] is not None:
-            spec["trim"]["threshold"] = size(spec["trim"]["threshold"], 6)
+            spec["trim"]["threshold"] = size(spec["trim"]["threshold"], 5)
         if spec["ecn"] is not None:
             spec["ecn"] |= {"kmin": size(spec["ecn"]["kmin"], 1), "kmax": size(spec["ecn"]["kmax"], 4)}
         if spec["pfc"] is not None:
