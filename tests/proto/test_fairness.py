@@ -1,4 +1,4 @@
-"""NSCC in an incast whose last hop marks: as fair and as little trimmed a thousand times slower (`mrc-protocol.md §8`)."""
+"""NSCC in an incast whose last hop marks: as fair and as little trimmed when slower (`mrc-protocol.md §8`)."""
 
 from __future__ import annotations
 
