@@ -70,6 +70,29 @@ def test_a_small_retransmission_needs_room_for_itself_only() -> None:
     assert {write.status for write in writes} == {CompletionStatus.SUCCESS}
 
 
+def test_a_full_packet_with_an_immediate_leaves_a_window_of_one_packet() -> None:
+    """It is four bytes larger than the window, and leaves as any packet does when nothing is in flight."""
+    s = story(ONE_PACKET)
+    other = s.bench.connect(s.requestor_host, s.responder_host)
+    writes = [s.bench.post(s.connection, 1), s.bench.post(other, MTU, immediate=5)]
+    s.bench.run(max_time_ns=100 * MS)
+    assert {write.status for write in writes} == {CompletionStatus.SUCCESS}
+
+
+def test_a_loss_that_is_acknowledged_before_its_repetition_does_not_stop_the_tail_timer() -> None:
+    s = story()
+    write = s.bench.post(s.connection, 1)
+    s.until(lambda: bool(s.sacks()))
+    s.lose(lambda sent: sent.opcode == Opcode.ACK and len(s.packets(Opcode.ACK)) == 1)
+    core = s.requestor_host.core
+    core.set_port_enabled(0, False, s.net.now)  # the packet is taken for lost, and waits for a plane
+    s.net.run(max_time_ns=20_000)  # its SACK arrives, its transport ACK is lost
+    core.set_port_enabled(0, True, s.net.now)
+    s.net.touch(s.requestor_host)
+    s.bench.run(max_time_ns=100 * MS)
+    assert write.status is CompletionStatus.SUCCESS
+
+
 def test_the_check_finds_a_queue_pair_that_cannot_go_on() -> None:
     s = story(ONE_PACKET)
     s.bench.post(s.connection, 10 * MTU)

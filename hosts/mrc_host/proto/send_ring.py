@@ -39,9 +39,9 @@ class SendRing:
         """Put those that wait for the window into the ring, in turn, as far as it has room for what they would send."""
         cc = qpcc.cc
         room = cc.cwnd - cc.inflight
-        if room < cc.mtu and cc.inflight <= 0:
-            room = float(cc.mtu)  # with nothing in flight one packet may always leave
         waiting = qpcc.waiting
+        if waiting and cc.inflight <= 0 and room < waiting[0].needs:
+            room = float(waiting[0].needs)  # with nothing in flight one packet may always leave, whatever its size
         while waiting and room >= waiting[0].needs:
             sender = waiting.popleft()
             sender.waiting = False

@@ -96,8 +96,11 @@ class Requestor(Sender):
     # --- posting ---
 
     def has_data(self) -> bool:
-        """Whether something waits to be sent."""
-        return self.work.current is not None or bool(self.lost)
+        """Return whether something waits to be sent; what was lost and has been acknowledged since does not."""
+        lost = self.lost
+        while lost and lost[0].state != LOST:
+            lost.popleft()
+        return self.work.current is not None or bool(lost)
 
     def has_outstanding(self) -> bool:
         """Whether something that was sent is not acknowledged."""
