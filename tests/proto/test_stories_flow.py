@@ -116,7 +116,8 @@ def test_more_write_imm_than_max_wimm_is_an_error_of_the_application() -> None:
     assert s.qp.error is ErrorReason.WIMM_LIMIT
     s.net.touch(s.requestor_host)
     s.until(lambda: len(seen) == 4)
-    assert [c.status for c in seen] == [CompletionStatus.WR_FLUSH_ERR] * 3 + [CompletionStatus.LOC_QP_OP_ERR]  # type: ignore[attr-defined]
+    # The first completion in error says why (IBTA 1.4, 10.8.3).
+    assert [c.status for c in seen] == [CompletionStatus.LOC_QP_OP_ERR] + [CompletionStatus.WR_FLUSH_ERR] * 3  # type: ignore[attr-defined]
 
 
 def test_responder_refuses_more_early_immediates_than_it_stashes() -> None:
@@ -374,7 +375,7 @@ def test_a_queue_pair_that_joins_late_gets_its_share() -> None:
     )  # and an RTT for the last answer
 
 
-def test_destroyed_queue_pair_flushes_and_is_unknown() -> None:
+def test_destroyed_queue_pair_completes_nothing_and_is_unknown() -> None:
     s = story()
     seen = collect(s)
     a, b = s.connection.source.core, s.connection.target.core
@@ -386,10 +387,7 @@ def test_destroyed_queue_pair_flushes_and_is_unknown() -> None:
     a.destroy_qp(s.qp, s.net.now)
     b.destroy_qp(s.connection.peer, s.net.now)
     s.net.run(max_time_ns=1_000_000)
-    assert {(c.wr_id, c.status) for c in seen} == {  # type: ignore[attr-defined]
-        (1, CompletionStatus.WR_FLUSH_ERR),
-        (2, CompletionStatus.WR_FLUSH_ERR),
-    }
+    assert seen == []
     assert b.statistics()["drops"]["unknown_qp"] > 0
     assert s.qp.qpcc.cc.inflight == 0
     assert a.statistics()["peers"] == []

@@ -38,9 +38,9 @@ def _can_go_on(qp: QueuePair, timers: TimerQueue) -> bool:
         return timers.is_armed(TimerKind.TAIL, requestor.recovery)
     if not qp.open_planes:
         return qp.attributes.patience_ns() is None or timers.is_armed(TimerKind.OUTAGE, qp)
-    if requestor.waiting:  # another queue pair has packets in flight behind the same window
+    if requestor.waiting:  # another queue pair has packets in flight behind the same window, or its turn to send
         others = [other for other in qp.peer.qps if isinstance(other, QueuePair) and other.qpcc is qp.qpcc]
-        return any(_under_a_timer(other, timers) for other in others)
+        return any(_under_a_timer(other, timers) or other.requestor.in_ring for other in others)
     return False
 
 
