@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from mrc_control.cli import app
 from mrc_control.figures import catalogue, failures, measure, produce, tables, work
-from mrc_control.figures.model import Cell, Figure, Size, judged
+from mrc_control.figures.model import Cell, Figure, Measure, Size, judged, shares
 from mrc_control.runs.experiment import ExperimentError
 
 COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
@@ -267,3 +267,36 @@ def test_the_script_of_the_docs_redraws_a_figure(made: pathlib.Path, tmp_path: p
     picture = tmp_path / "mine.png"
     subprocess.run([sys.executable, str(script), str(made / "small.csv"), str(picture)], check=True, timeout=120)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def stream(source: str, size: int, began_s: float, ended_s: float) -> dict[str, Any]:
+    spans = {"began_ns": round(began_s * 1e9), "ended_ns": round(ended_s * 1e9)}
+    return {
+        "source": source,
+        "destination": "h9",
+        "bytes": size,
+        "average_bps": size * 8 / (ended_s - began_s),
+        **spans,
+    }
+
+
+def test_shares_of_streams_never_add_up_to_more_than_their_link_carries() -> None:
+    """One stream ends early and leaves the link to the other: their own averages add up to 150 %."""
+    both = [stream("h0", 500_000, 0.0, 1.0), stream("h1", 1_500_000, 0.0, 2.0)]
+    result = {"streams": both, "host_bps": 8_000_000}
+    assert sum(each["average_bps"] for each in both) > 8_000_000
+    assert shares(result) == [0.25, 0.75]
+    assert shares({"streams": [], "host_bps": 1}) == []
+
+
+def test_a_number_out_of_bounds_needs_a_reason_of_its_own() -> None:
+    known, unknown = Measure("x", 0.2, 0.6, 0.9, paper=0.75, differs="queues are short"), Measure("y", 9.0, 0.0, 1.0)
+    results = {"run": {"evidence": [], "failures": [], "segments": []}}
+
+    def status(*measures: Measure) -> str:
+        figure = dataclasses.replace(SMALL, judge=lambda _: measures, differs="")
+        return judged(figure, [figure.cells("quick")[0]], results).status
+
+    assert status(Measure("z", 0.5, 0.0, 1.0)) == "reproduced"
+    assert status(known) == "differs because"
+    assert status(known, unknown) == "not reproduced"

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import io
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from mrc_control.figures.model import Judged
+from mrc_control.figures.model import Judged, Measure
 from p4lite.files import write_whole
 
 SIZE = (7.0, 3.4)
 GREY = "0.6"
+
+
+def _beside(plot: Any, measures: Sequence[Measure]) -> None:
+    """Draw what the paper states, our bounds and our values, a row for each."""
+    for row, each in enumerate(measures):
+        assert each.paper is not None
+        most = max(each.value, each.paper) * 1.2 if math.isinf(each.high) else each.high
+        plot.barh(
+            row, most - each.low, left=each.low, height=0.5, color="0.88", label="our bounds" if not row else None
+        )
+        plot.plot([each.paper], [row], "k|", markersize=14, label="paper" if not row else None)
+        plot.plot([each.value], [row], "o", color="tab:blue", label="here" if not row else None)
+    plot.set_yticks(range(len(measures)), [each.what for each in measures], fontsize=7)
+    plot.invert_yaxis()
+    plot.set_xlim(left=0)
+    plot.legend(fontsize=7, loc="lower right")
 
 
 def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -> list[str]:
@@ -27,7 +44,15 @@ def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -
 
     figure, axes = judged.figure, judged.figure.axes
     with matplotlib.rc_context({"svg.hashsalt": "mrclab", "svg.fonttype": "path", "font.size": 9}):
-        drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
+        stated = [each for each in judged.measures if each.paper is not None and math.isfinite(each.value)]
+        if stated:
+            size = (SIZE[0], SIZE[1] + 0.5 + 0.3 * len(stated))
+            drawn, (plot, beside) = pyplot.subplots(
+                2, figsize=size, layout="constrained", height_ratios=(SIZE[1], 0.4 + 0.3 * len(stated))
+            )
+            _beside(beside, stated)
+        else:
+            drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
         lines: dict[str, list[tuple[float, float]]] = {}
         cells = {row[1] for row in rows}
         for _, run, series, x, _, y, _ in rows:

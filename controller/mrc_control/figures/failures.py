@@ -6,7 +6,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mrc_control.figures.model import Axes, Cell, Figure, Measure, Point, Result, Results, Size, least, most, ratio
+from mrc_control.figures.model import (
+    Axes,
+    Cell,
+    Figure,
+    Measure,
+    Point,
+    Result,
+    Results,
+    Size,
+    least,
+    mean,
+    most,
+    ratio,
+)
 
 TIME = Axes("time, s", "goodput, Mb/s", "steps")
 #: Of four planes at 5 Mb/s each; that of the paper is 100 Gb/s.
@@ -205,7 +218,7 @@ def _t1_freezes(size: Size) -> list[Cell]:
         {"at": 3 * step, "restore": "p1-t1.2", "loss": 0.0},
     ]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": EVS_8}}]
-    used = {"ev_profile": "few", "qps_per_peer": 4}
+    used = {"ev_profile": "few", "qps_per_peer": 12}  # so many that the share is known to a tenth
     document = across(schedule, 4 * step, workload=used, profiles=profiles)
     return [Cell(RUN, racks(), document, cost=step * 30)]
 
@@ -267,20 +280,22 @@ def _lossy(size: Size) -> list[Cell]:
     ]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": 16}}]
     document = one_pair(schedule, 3 * step, workload={"ev_profile": "few"}, profiles=profiles)
-    return [Cell(RUN, lab(4, 4), document, cost=step * 6)]
+    return [Cell(RUN, lab(4, 4), document, cost=step * 6, watch=(LOSSY_PORT,))]
 
 
-LOSSY = "p0-t0.0--p0-t1.1"
+LOSSY, LOSSY_PORT = "p0-t0.0--p0-t1.1", "p0-t0.0:4"
 
 
 def _lossy_judged(results: Results) -> list[Measure]:
     result: Result = results[RUN]
     found = segments(results)
-    before = [good for time, good, _ in result["evs"] if found and time < found[0]["at_s"]]
-    after = [good for time, good, _ in result["evs"] if found and time > (found[0]["at_s"] + found[0]["until_s"]) / 2]
+    sent = result["watched"][LOSSY_PORT]
+    before = [rate for time, rate in sent if found and found[0]["at_s"] / 2 < time < found[0]["at_s"]]
+    after = [rate for time, rate in sent if found and time > (found[0]["at_s"] + found[0]["until_s"]) / 2]
     return [
-        Measure("EVs in use afterwards over before", ratio(least(after), most(before)), 0.93, 1.07),
-        Measure("settled goodput over that before", found[0]["settled"] if found else math.nan, 1 - NEAR, 1 + NEAR),
+        # A sixteenth of the packets losing a fifth costs goodput 1.3 %, which no bound on goodput can tell from noise.
+        # Whether the EV left shows in what the link still carries.
+        Measure("traffic on the lossy path, after over before", ratio(mean(after), mean(before)), 0.0, 0.3, paper=0.0),
         Measure("glitch", found[0]["glitch_s"] if found else math.nan, 0.0, 0.3, "s"),
         Measure("queue pairs that left an EV", result["qps_hit"], 1, result["qps"]),
     ]

@@ -55,13 +55,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measure:
-    """A number beside the bounds that the headline sets; not a number is outside of all bounds."""
+    """A number beside the bounds that the headline sets; not a number is outside of all bounds.
+
+    `paper` is the paper's own value in the same unit, where it states one; `differs` says why ours lies outside of the
+    bounds, where that is known.
+    """
 
     what: str
     value: float
     low: float
     high: float
     unit: str = ""
+    paper: float | None = None
+    differs: str = ""
 
     @property
     def passed(self) -> bool:
@@ -158,7 +164,15 @@ class Judged:
             return COULD_NOT_RUN
         if self.reproduced:
             return "reproduced"
-        return "differs because" if self.valid and self.figure.differs else "not reproduced"
+        return "differs because" if self.valid and self.reason else "not reproduced"
+
+    @property
+    def reason(self) -> str:
+        """Why the figure differs from the paper; empty unless a reason is known for every number out of bounds."""
+        missed = [each for each in self.measures if not each.passed]
+        if self.figure.differs:
+            return self.figure.differs
+        return "; ".join(dict.fromkeys(each.differs for each in missed)) if all(each.differs for each in missed) else ""
 
 
 def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Sequence[str] = ()) -> Judged:
@@ -176,6 +190,23 @@ def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Seq
 def ratio(one: float, other: float) -> float:
     """Not a number, which no bound takes, where there is nothing to compare with."""
     return one / other if other and math.isfinite(one) and math.isfinite(other) else math.nan
+
+
+def shares(result: Result) -> list[float]:
+    """Return the rate of each stream over the time of all of them together, as a share of a host's capacity.
+
+    So streams that share a link never add up to more than it carries, even when some end before the others.
+    """
+    streams = result["streams"]
+    if not streams:
+        return []
+    span_s = (max(each["ended_ns"] for each in streams) - min(each["began_ns"] for each in streams)) / 1e9
+    return [ratio(8 * each["bytes"] / result["host_bps"], span_s) for each in streams]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean; not a number of none."""
+    return sum(values) / len(values) if values else math.nan
 
 
 def least(values: Sequence[float]) -> float:

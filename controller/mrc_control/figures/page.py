@@ -59,7 +59,7 @@ def _document(judged: Judged) -> dict[str, Any]:
         "figure": judged.figure.name,
         "title": judged.figure.title,
         "result": judged.status,
-        "differs": judged.figure.differs if judged.status == "differs because" else "",
+        "differs": judged.reason if judged.status == "differs because" else "",
         "failures": list(judged.failures),
         "not_run": list(judged.not_run),
         "measures": [
@@ -98,7 +98,7 @@ def _page(figures: Sequence[Judged], files: Mapping[str, Sequence[str]], size: S
 
 def _status(judged: Judged) -> str:
     kind = judged.status.split()[0]
-    reason = f" {_text(judged.figure.differs)}" if kind == "differs" else ""
+    reason = f" {_text(judged.reason)}" if kind == "differs" else ""
     return f'<span class="{kind}">{_text(judged.status)}{reason}</span>'
 
 
@@ -106,7 +106,8 @@ def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
     figure = judged.figure
     rows = "".join(
         f"<tr><td>{_text(each.what)}</td><td>{each.low:.3g} to {each.high:.3g} {_text(each.unit)}</td>"
-        f"<td>{each.value:.4g} {_text(each.unit)}</td><td>{'good' if each.passed else 'missed'}</td></tr>"
+        f"<td>{each.value:.4g} {_text(each.unit)}</td><td>{'good' if each.passed else 'missed'}</td>"
+        f"<td>{'' if each.paper is None else f'{each.paper:.3g} {_text(each.unit)}'}</td></tr>"
         for each in judged.measures
     )
     rows += "".join(
@@ -129,7 +130,7 @@ def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
         f'<h2 id="{_text(figure.name)}">{_text(figure.name)}: {_text(figure.title)}</h2>\n<p>{_status(judged)}</p>'
         f"<table><tr><th>paper</th><td>{_text(figure.paper)}</td></tr><tr><th>here</th><td>{_text(figure.ours)}</td></tr>"
         f"<tr><th>headline</th><td>{_text(figure.headline)}</td></tr></table>\n{image}\n"
-        f"<table><tr><th>what</th><th>expected</th><th>measured</th><th></th></tr>{rows}</table>\n"
+        f"<table><tr><th>what</th><th>expected</th><th>measured</th><th></th><th>paper</th></tr>{rows}</table>\n"
         f"<p>{links}</p><p>{len(judged.cells)} runs, seed {', '.join(map(str, seeds))}; "
         f"<code>mrclab figures {_text(figure.name)} --{size}</code>; "
         f'<span id="time-{_text(figure.name)}"></span></p>\n'

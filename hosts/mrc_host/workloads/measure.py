@@ -107,7 +107,11 @@ class Meter:
         return best * self.message_bytes * 8e9
 
     def summary(self) -> dict[str, Any]:
-        """Messages and bytes acknowledged, peak and average in bits per second, messages per second."""
+        """Return messages and bytes acknowledged, peak and average in bits per second, messages per second.
+
+        The average is over the stream's own time, from `began_ns` to `ended_ns`. Averages of streams that share a link
+        and end at different times add up to more than the link carries.
+        """
         span_s = (self._last - self._first) / 1e9
         rate = self.completions / span_s if self.completions and span_s > 0 else 0.0
         average = rate * self.message_bytes * 8
@@ -117,5 +121,7 @@ class Meter:
             "bytes": self.completions * self.message_bytes,
             "peak_bps": max(self._peak_bps(), average),
             "average_bps": average,
+            "began_ns": self._first,
+            "ended_ns": self._last,
             "messages_per_s": rate,
         }

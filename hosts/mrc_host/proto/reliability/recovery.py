@@ -199,7 +199,7 @@ class Recovery:
             association.qpcc.cc.on_trim(now, sent.size)
         else:
             self._back_off(now)
-        self.lose(sent, LossReason.NACK, now)
+        self.lose(sent, LossReason.NACK, now, congested=fate is Fate.CONGESTED)
         self._wake_waiting()
 
     def _back_off(self, now: int) -> None:
@@ -211,8 +211,11 @@ class Recovery:
         self.hold_ns = now + pause
         self.association.context.timers.arm(TimerKind.BACKOFF, self, self.hold_ns)
 
-    def lose(self, sent: Transmission, reason: LossReason, now: int) -> None:
-        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget."""
+    def lose(self, sent: Transmission, reason: LossReason, now: int, congested: bool = False) -> None:
+        """Take a packet in flight for lost: blame the path, queue it again, count it against the budget.
+
+        `congested` says that a switch trimmed it.
+        """
         association = self.association
         sent.state = LOST
         counted = sent.counted  # a NACK's packet has left the account before the controller heard of it
@@ -241,7 +244,7 @@ class Recovery:
                 now, "packet:lost", qpn=association.number, psn=sent.psn & PSN_MASK, ev=value, reason=reason.value,
                 tx=sent.count,
             )  # fmt: skip
-        if self._costs_budget(sent, reason, now):
+        if self._costs_budget(sent, reason, congested, now):
             sent.failures += 1
             sent.since_ns = _AFRESH
             if sent.failures > self.budget:
@@ -258,13 +261,14 @@ class Recovery:
             self.lost.append(sent)
         self._wake()
 
-    def _costs_budget(self, sent: Transmission, reason: LossReason, now: int) -> bool:
+    def _costs_budget(self, sent: Transmission, reason: LossReason, congested: bool, now: int) -> bool:
         """Return whether a loss counts against the retry budget of its packet (`§4`).
 
-        Timeouts and NACKs do. A loss that is inferred costs at most one retry in each local ACK timeout: inference may
-        repeat a packet in every round trip, and the budget is meant to last for as long as in a silent network.
+        Timeouts and refusals do. A loss that is inferred, or a trim, costs at most one retry in each local ACK timeout:
+        both may repeat a packet in every round trip, and the budget is meant to last for as long as in a silent
+        network. An incast may trim the same packet more often than the budget allows, while its queue pair works.
         """
-        if reason is LossReason.NACK or reason is LossReason.TIMEOUT:
+        if reason is LossReason.TIMEOUT or (reason is LossReason.NACK and not congested):
             return True
         return reason is not LossReason.PORT_DOWN and now - sent.since_ns >= self._board.timeout_of(sent)
 
