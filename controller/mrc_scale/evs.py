@@ -63,10 +63,11 @@ def keys(texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
 
 def draw(
     kernels: Kernels, pool: ThreadPoolExecutor, texts: Iterable[str], planes: int, t1s: int, size: int, active: int,
-    floor: int,
+    floor: int, even: bool = True,
 ) -> Evs:  # fmt: skip
-    """The EVs of the queue pairs with these texts: their universe (`mrc_topo.ev.draw_profile`), then the choice of the
-    active ones as in `EvSet`, by a generator of the text and `/order` (`/order/1` and so on for more of one text)."""
+    """Return the EVs of the queue pairs with these texts: their universe (`mrc_topo.ev.draw_profile`), then the choice
+    of the active ones as in `EvSet`, by a generator of the text and `/order` (`/order/1` and so on for more of one
+    text)."""
     named = list(texts)
     seen: Counter[str] = Counter()
     orders = []
@@ -79,7 +80,7 @@ def draw(
     hop = np.zeros((planes, len(named), each), np.uint16)
 
     def part(span: tuple[int, int]) -> None:
-        kernels.draw(first, first_words, second, second_words, t1s, hop, *span)
+        kernels.draw(first, first_words, second, second_words, t1s, even, hop, *span)
 
     list(pool.map(part, spans(len(named))))
     target = max(1, active // planes)

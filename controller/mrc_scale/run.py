@@ -162,7 +162,7 @@ class Run:
                 pairs = zip(self.flows.src.tolist(), self.flows.dst.tolist(), strict=True)
                 evs = ev_states.draw(
                     self.kernels, pool, [self.texts(src, dst) for src, dst in pairs], shape.planes, shape.t1s,
-                    cluster.ev.size, cluster.ev.active, cluster.ev.min_active,
+                    cluster.ev.size, cluster.ev.active, cluster.ev.min_active, cluster.ev.spread == "even",
                 )  # fmt: skip
             spec = cluster.model
             usable = (spec.nic_share, spec.fabric_share or 1.0)

@@ -23,11 +23,16 @@ CLASSES: tuple[str, ...] = ("links", "ports", "t0s", "t1s")
 
 
 class EvSpec(Model):
-    """EVs of a queue pair: totals over all planes, as in a lab file; times are those of NICs."""
+    """EVs of a queue pair: totals over all planes, as in a lab file; times are those of NICs.
+
+    `spread`: `even` gives each T1 of a plane as many of a queue pair's EVs as any other, as labs do; `random` draws the
+    T1 of each EV by itself, as the paper's formula has it.
+    """
 
     size: Annotated[int, Field(ge=1, le=4096)] = 256
     active: Annotated[int, Field(ge=1, le=4096)] = 128
     min_active: Annotated[int, Field(ge=1, le=4096)] = 4
+    spread: Literal["even", "random"] = "even"
     probe_interval: SomeTime = 1_000_000
     probes_to_revive: Annotated[int, Field(ge=1, le=100)] = 2
     probe_burst: Annotated[int, Field(ge=1, le=4096)] = 16

@@ -27,7 +27,7 @@ from mrc_topo.plan import plan
 
 # Rates that differ by 1 % are one level (`shares.LEVEL`): goodput is told no finer.
 PAPER = "the paper"
-PROOF = "follows"
+PROOF = "own formula"
 #: Passes after which load moves no more.
 STEERED = 1000
 
@@ -95,19 +95,23 @@ def _spraying(kernels: Kernels) -> Iterator[Row]:
 
 
 def _touched(kernels: Kernels) -> Iterator[Row]:
-    """Queue pairs with an active EV through a T1 that fails."""
-    loaded = cluster(nics=16384, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
-    result = Run(loaded, kernels).mrc()
-    step = next(each for each in result.steps if each.hit)
-    evs, t1s = loaded.cluster.ev.active // 8, loaded.shape.t1s
-    expected = 1 - (1 - 1 / t1s) ** evs
-    scatter = 3 * math.sqrt(expected * (1 - expected) / len(result.flows))
-    # The paper's formula draws with repetition: what is between them is below the scatter.
-    measured = 100 * step.hit / len(result.flows)
-    yield Row(
-        "queue pairs that a T1 failure touches: 1-(1-1/T1s)^EVs", PAPER, 100 * expected, measured, 100 * scatter, "%"
-    )
-    yield Row("the same, T1s drawn without repetition: EVs/T1s", PROOF, 100 * evs / t1s, measured, 100 * scatter, "%")
+    """Queue pairs with an active EV through a T1 that fails, with 64 EVs for the 256 T1s of a plane.
+
+    Drawn by themselves they leave more queue pairs untouched than spread evenly: with fewer EVs both formulas agree.
+    """
+    for spread, source in (("random", PAPER), ("even", PROOF)):
+        spec = {"size": 1024, "active": 512, "spread": spread}
+        loaded = cluster(nics=4096, ev=spec, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
+        result = Run(loaded, kernels).mrc()
+        step = next(each for each in result.steps if each.hit)
+        evs, t1s = loaded.cluster.ev.active // 8, loaded.shape.t1s
+        expected = 1 - (1 - 1 / t1s) ** evs if spread == "random" else evs / t1s
+        scatter = 3 * math.sqrt(expected * (1 - expected) / len(result.flows))
+        formula = "T1 of each EV drawn: 1-(1-1/T1s)^EVs" if spread == "random" else "EVs spread evenly: EVs/T1s"
+        measured = 100 * step.hit / len(result.flows)
+        yield Row(
+            f"queue pairs that a T1 failure touches, {formula}", source, 100 * expected, measured, 100 * scatter, "%"
+        )
 
 
 def _capacity(kernels: Kernels) -> Iterator[Row]:
@@ -220,5 +224,15 @@ def _model(run: Run, kernels: Kernels, pool: ThreadPoolExecutor) -> tuple[Any, e
     spec, shape = run.loaded.cluster.ev, run.loaded.shape
     pairs = zip(run.flows.src.tolist(), run.flows.dst.tolist(), strict=True)
     texts = [run.texts(src, dst) for src, dst in pairs]
-    evs = ev_states.draw(kernels, pool, texts, shape.planes, shape.t1s, spec.size, spec.active, spec.min_active)
+    evs = ev_states.draw(
+        kernels,
+        pool,
+        texts,
+        shape.planes,
+        shape.t1s,
+        spec.size,
+        spec.active,
+        spec.min_active,
+        spec.spread == "even",
+    )
     return Model(shape, run.ends, evs, kernels, pool), evs

@@ -194,3 +194,28 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
         results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("even", "touched"), [(True, 0.25), (False, 1 - (1 - 1 / 256) ** 64)])
+def test_the_share_of_queue_pairs_that_use_a_t1_follows_the_way_of_drawing(
+    made: Kernels, even: bool, touched: float
+) -> None:
+    """With 64 EVs for 256 T1s the two ways differ: 25 % when they are spread evenly, 22.2 % when each is drawn."""
+    texts = [f"1/lab/{number}/0/0" for number in range(400)]
+    with ThreadPoolExecutor(2) as pool:
+        evs = ev_states.draw(made, pool, texts, 1, 256, 64, 64, 1, even)
+    share = np.mean([(evs.hop[0] == t1).any(axis=1).mean() for t1 in range(256)])
+    assert share == pytest.approx(touched, abs=0.004)
+    counts = [len(set(row)) for row in evs.hop[0].tolist()]
+    assert (min(counts) == 64) is even
+
+
+def test_both_kernels_draw_the_same_t1s_at_random() -> None:
+    pytest.importorskip("numba", reason="the extra `scale` is not installed")
+    texts = [f"7/lab/{number}/1/0" for number in range(20)]
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (
+            ev_states.draw(each, pool, texts, 2, 9, 12, 6, 1, False)
+            for each in (kernels.reference(), kernels.compiled())
+        )
+    assert (one.hop == other.hop).all()

@@ -65,16 +65,19 @@ def generated_fields(mode: RoutingMode, t1_count: int) -> tuple[EvField, ...]:
 
 
 def draw_profile(
-    mode: RoutingMode, planes: int, t1_count: int, size: int, rng: random.Random
+    mode: RoutingMode, planes: int, t1_count: int, size: int, rng: random.Random, even: bool = True
 ) -> tuple[tuple[int, ...], ...]:
-    """`size` distinct EVs in pseudo-random order, equally many per plane: one tuple per plane.
+    """Return `size` distinct EVs in pseudo-random order, equally many per plane: one tuple per plane.
 
-    Each plane's EVs are spread over its T1s as equally as they divide.
+    Each plane's EVs are spread over its T1s as equally as they divide; without `even` each EV's T1 is drawn by itself,
+    as an endpoint does that generates EVs without a controller (`mrc-protocol.md §7`).
     """
     named = t1_count if MODES[mode].chooser is Chooser.EV else 0
     profile = []
     for plane in range(planes):
         hops: list[int] = []
+        if not even and named:
+            hops = [rng.randrange(named) for _ in range(size // planes)]
         while len(hops) < size // planes:
             turn = list(range(named)) or [0]
             rng.shuffle(turn)

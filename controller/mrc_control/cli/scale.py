@@ -168,7 +168,8 @@ def _validate(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([{**vars(row), "passed": row.passed} for row in rows], indent=2))
     else:
-        table = Table(title="the model beside what is published or follows", title_justify="left")
+        title = "the model beside what is published ('the paper') and beside closed forms of its own assumptions"
+        table = Table(title=title, title_justify="left")
         for column in ("what", "from", "must be", "is", "within", ""):
             table.add_column(column)
         for row in rows:
@@ -176,6 +177,9 @@ def _validate(as_json: bool) -> None:
             numbers = (f"{value:.6g} {row.unit}".strip() for value in (row.expected, row.measured, row.tolerance))
             table.add_row(row.what, row.source, *numbers, verdict)
         Console().print(table)
+        typer.echo(
+            "'own formula' checks that the model computes what it assumes, not that a real cluster does the same."
+        )
         typer.echo(caveat())
     if not all(row.passed for row in rows):
         raise SystemExit(1)

@@ -18,9 +18,11 @@ class Kernels(Protocol):
     for all planes has the plane in front, and works on the queue pairs from `begin` to `end`."""
 
     def draw(
-        self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
-    ) -> None:
-        """Fills `hop[plane, qp]`: universe by the generator of `first`, order by that of `second`."""
+        self, first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any,
+        begin: int, end: int,
+    ) -> None:  # fmt: skip
+        """Fill `hop[plane, qp]`: universe by the generator of `first` (`even`: each T1 as often as any other), order by
+        that of `second`."""
 
     def spread(
         self, hop: Any, active: Any, src: Any, dst: Any, value: Any, price_up: Any, price_dn: Any, up: Any, dn: Any

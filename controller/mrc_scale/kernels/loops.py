@@ -122,7 +122,7 @@ def _skip_sample(mt: Any, k: int, seen: Any) -> None:
 
 @_compile
 def draw(
-    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any, begin: int, end: int
 ) -> None:
     """See `Kernels`."""
     planes, _, each = hop.shape
@@ -134,6 +134,9 @@ def draw(
         _seed(mt, first[q], first_words[q])
         for plane in range(planes):
             done = 0
+            while not even and done < each:
+                hop[plane, q, done] = _below(mt, t1s)
+                done += 1
             while done < each:
                 for i in range(t1s):
                     turn[i] = i

@@ -20,13 +20,13 @@ def _generator(words: Any, count: int) -> random.Random:
 
 
 def draw(
-    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, hop: Any, begin: int, end: int
+    first: Any, first_words: Any, second: Any, second_words: Any, t1s: int, even: bool, hop: Any, begin: int, end: int
 ) -> None:
     """See `Kernels`."""
     planes, _, each = hop.shape
     for q in range(begin, end):
         rng = _generator(first[q], first_words[q])
-        profile = draw_profile(RoutingMode.SRV6_USID, planes, t1s, each * planes, rng)
+        profile = draw_profile(RoutingMode.SRV6_USID, planes, t1s, each * planes, rng, even)
         order = _generator(second[q], second_words[q])
         for plane, values in enumerate(profile):
             chosen = list(values)
