@@ -9,7 +9,7 @@ from mrc_host.proto.config import ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, QpState
 from mrc_host.proto.roce.rnr import rnr_delay_ns
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ
-from support.proto.net import NetConfig
+from support.proto.net import NetConfig, opcode_of, psn_of
 from support.proto.story import WIDE, Story
 
 MTU = 1024
@@ -81,3 +81,18 @@ def test_a_middle_packet_must_agree_with_its_message(change: str) -> None:
 @pytest.mark.parametrize(("code", "ms"), [(0, 655.36), (1, 0.01), (7, 0.12), (14, 1.28), (31, 491.52)])
 def test_rnr_timer_codes_are_those_of_infiniband(code: int, ms: float) -> None:
     assert rnr_delay_ns(0x20 | code) == round(ms * MS)
+
+
+def test_the_packet_that_ends_a_queue_pair_has_no_sack_held_back() -> None:
+    reliability = ReliabilityConfig(sack_every=32, sack_delay_ns=50_000, timeout=14)
+    s = Story(NetConfig(trim_bytes=None, ecn=None), wire=WireConfig(mtu=MTU), cc=WIDE, reliability=reliability)
+    # The first packet comes last and completes the message, for whose immediate no receive is posted.
+    s.net.rules.append(lambda n, h, p, i, packet: 30_000 if psn_of(packet) == 1 and opcode_of(packet) < 0xCC else None)
+    s.bench.post(s.connection, 3 * MTU, immediate=5)
+    s.connection.peer.responder.receives.clear()
+    s.until(lambda: s.connection.peer.state is QpState.ERROR)
+    assert s.connection.peer.error is ErrorReason.NO_RECEIVE_POSTED
+    before = len(s.sacks())
+    s.net.run(max_time_ns=MS)
+    assert len(s.sacks()) - before <= 1  # that of the packet itself, at once
+    assert all(sack.time < s.net.now - MS + 10_000 for sack in s.sacks())

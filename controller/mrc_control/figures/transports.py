@@ -26,7 +26,11 @@ KIB = 1024
 LARGE_MTU = "no loss with path MTU 4096"
 HEADERS = (
     "with a path MTU of 1 KiB MRC's SRv6 header, its RETH in every packet and a SACK for each packet take a tenth of "
-    "the link more than RoCE's headers; with 4 KiB, beside it, the difference is gone"
+    "the link more than RoCE's headers; with 4 KiB, beside it, most of the difference is gone"
+)
+SRV6 = (
+    "of 4 KiB packets SRv6 takes 1 % of the link and a SACK for each packet 3 % of the way back, which a ring and "
+    "all-to-all use as much; RoCE's 16 queue pairs have neither"
 )
 ONE = "two planes only: a RoCE queue pair has one of them, and what collides on it takes as long again"
 CONDITIONS = {"no loss": 0.0, "0.1 %": 0.001, "1 %": 0.01}
@@ -117,6 +121,7 @@ def _collective(workload: str, what: str) -> Any:
     def judge(results: Results) -> list[Measure]:
         mrc, one, many = (name for name, _, _ in VARIANTS)
         clean = seconds(results, mrc, "no loss")
+        small = seconds(results, many, "no loss") / clean
         large = ratio(seconds(results, many, LARGE_MTU), seconds(results, mrc, LARGE_MTU))
         return [
             Measure(
@@ -129,13 +134,20 @@ def _collective(workload: str, what: str) -> Any:
             ),
             Measure(
                 "RoCE 16 QPs over MRC, no loss",
-                seconds(results, many, "no loss") / clean,
+                small,
                 1.0,
                 math.inf,
                 paper=1.05,
-                differs=HEADERS if large >= 0.97 else "",
+                differs=HEADERS if large >= small + 0.05 else "",
             ),
-            Measure("RoCE 16 QPs over MRC, no loss, path MTU 4096", large, 0.97, math.inf, paper=1.05),
+            Measure(
+                "RoCE 16 QPs over MRC, no loss, path MTU 4096",
+                large,
+                1.0,
+                math.inf,
+                paper=1.05,
+                differs=SRV6 if large >= 0.95 else "",
+            ),
             Measure("InfiniBand-like over MRC, no loss", seconds(results, INFINIBAND, "no loss") / clean, 0.7, 4.0),
             Measure("MRC at 0.1 % over none", seconds(results, mrc, "0.1 %") / clean, 0.95, 1.25),
             Measure("MRC at 1 % over none", seconds(results, mrc, "1 %") / clean, 1.005, 3.5),

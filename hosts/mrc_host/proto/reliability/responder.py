@@ -243,7 +243,8 @@ class Responder:
             self._trace(data, port, now, "placed")
 
         self._since_sack += 1
-        if self._since_sack >= self.every or data.ce or data.flags & FLAG_ACK_REQ or completed or opcode > _MIDDLE:
+        due = self._since_sack >= self.every or data.ce or data.flags & FLAG_ACK_REQ or completed or opcode > _MIDDLE
+        if due or self._nak is not None:  # a queue pair that this packet ended holds nothing back for later
             self._sack(psn, data, port, now)
         else:
             self._hold(psn, data, port, now)
