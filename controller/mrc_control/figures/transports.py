@@ -32,7 +32,7 @@ SRV6 = (
     "of 4 KiB packets SRv6 takes 1 % of the link and a SACK for each packet 3 % of the way back, which a ring and "
     "all-to-all use as much; RoCE's 16 queue pairs have neither"
 )
-ONE = "two planes only: a RoCE queue pair has one of them, and what collides on it takes as long again"
+ONE = "after a collision DCQCN's recovery is slow against so short a transfer"
 CONDITIONS = {"no loss": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 #: Name, transport, queue pairs per peer.
 VARIANTS = (("MRC 1 QP", "mrc", 1), ("RoCE 1 QP", "roce", 1), ("RoCE 16 QPs", "roce", 16))
