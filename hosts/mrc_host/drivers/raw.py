@@ -23,6 +23,8 @@ from mrc_host.drivers.surface import Drivable, PortPacer
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
 RTMGRP_LINK = 1
+#: Carriers are also looked at once in this time: a notice of the kernel may be lost, and a port must not stay down for it.
+CARRIER_NS = 1_000_000_000
 NETLINK_BYTES = 1 << 16
 MS = 1_000_000
 IDLE_NS = 100 * MS
@@ -264,6 +266,7 @@ class RawDriver:
             self.watch(station.changes.fileno(), station.links_changed)
             station.poll_carrier(clock())
         asked = 0
+        looked = clock()
         while self._running:
             began = clock()
             for station in stations:
@@ -274,7 +277,11 @@ class RawDriver:
             if hold > 0:
                 time.sleep(hold / 1e9)
                 now = clock()
-            wake = min(station.wake_ns for station in stations)
+            if now - looked >= CARRIER_NS:
+                looked = now
+                for station in stations:
+                    station.poll_carrier(now)
+            wake = min(looked + CARRIER_NS, *(station.wake_ns for station in stations))
             busy = wake <= now or any(station.readable() for station in stations)
             if not busy or now - asked >= CONTROL_NS:
                 asked = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -58,6 +59,7 @@ class Node(Drivable):
         self.log: list[tuple[str, int, Any]] = []
         self.sendable: list[int] = []
         self.due: int | None = None
+        self.carriers: list[tuple[int, bool]] = []
 
     def receive(self, port: int, packet: bytes, now: int) -> None:
         self.log.append(("packet", now, packet))
@@ -78,7 +80,7 @@ class Node(Drivable):
         """Has no application."""
 
     def set_carrier(self, port: int, up: bool, now: int) -> None:
-        """Has no interest."""
+        self.carriers.append((port, up))
 
 
 @pytest.fixture
@@ -87,6 +89,24 @@ def made() -> Iterator[tuple[Node, list[Ring], Station]]:
     station = Station(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
     yield node, rings, station
     station.close()
+
+
+def test_a_port_comes_up_although_the_notice_of_the_kernel_was_lost(made: tuple[Node, list[Ring], Station]) -> None:
+    node, rings, station = made
+    driver = RawDriver([station])
+    loop = threading.Thread(target=driver.run)
+    loop.start()
+    try:
+        deadline = time.monotonic() + 60
+        while (0, False) not in node.carriers and time.monotonic() < deadline:
+            time.sleep(0.01)
+        rings[0].interface = "lo"  # which has a carrier; no netlink message says so
+        while (0, True) not in node.carriers and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        driver.stop()
+        loop.join()
+    assert (0, True) in node.carriers
 
 
 def test_packets_of_all_rings_come_in_the_order_of_their_arrival(made: tuple[Node, list[Ring], Station]) -> None:
