@@ -23,7 +23,7 @@ from mrc_host.drivers.surface import Drivable, PortPacer
 SIOCGIFFLAGS = 0x8913
 IFF_RUNNING = 0x40
 RTMGRP_LINK = 1
-#: Carriers are also looked at once in this time: a notice of the kernel may be lost, and a port must not stay down for it.
+#: Carriers are also looked at once in this time: a notice of the kernel may be lost.
 CARRIER_NS = 1_000_000_000
 NETLINK_BYTES = 1 << 16
 MS = 1_000_000
