@@ -12,7 +12,7 @@ from mrc_topo import document
 from mrc_topo.document import DocumentError
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
-from mrc_topo.schema import Lab, PoliciesSpec
+from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
 
@@ -110,28 +110,13 @@ def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
     scaled: dict[str, Any] = lab.model_dump(mode="json")
     own, packet = lab.links.host.rate, lab.interface_mtu + 14
 
-    def size(value: int, packets: int) -> int:
-        return max(value * rate_bps // own, packets * packet)
+    def queue(spec: dict[str, Any]) -> dict[str, Any]:
+        return QueueSpec.model_validate(spec).at_rate(rate_bps, own, packet).model_dump(mode="json")
 
-    def queue(spec: dict[str, Any]) -> None:
-        spec["limit"] = size(spec["limit"], 8)
-        if spec["trim"] is not None:
-            spec["trim"]["threshold"] = size(spec["trim"]["threshold"], 5)
-        if spec["ecn"] is not None:
-            spec["ecn"] |= {"kmin": size(spec["ecn"]["kmin"], 1), "kmax": size(spec["ecn"]["kmax"], 4)}
-        if spec["pfc"] is not None:
-            spec["pfc"] |= {"xoff": size(spec["pfc"]["xoff"], 2)}
-            for key in ("xon", "headroom"):
-                if spec["pfc"][key] is not None:
-                    spec["pfc"][key] = size(spec["pfc"][key], 1)
-
-        if spec["credits"] is not None:
-            spec["credits"] |= {"buffer": size(spec["credits"]["buffer"], 4)}
-
-    queue(scaled["queues"])
+    scaled["queues"] = queue(scaled["queues"])
     for link in (scaled["links"]["host"], scaled["links"]["fabric"], *scaled["overrides"].values()):
         if link["rate"] is not None:
             link["rate"] = link["rate"] * rate_bps // own
         if link.get("queue") is not None:
-            queue(link["queue"])
+            link["queue"] = queue(link["queue"])
     return scaled

@@ -165,6 +165,29 @@ class QueueSpec(Model):
             changes["trim"] = None
         return self.model_copy(update=changes) if changes else self
 
+    def at_rate(self, rate_bps: int, own_bps: int, packet_bytes: int) -> QueueSpec:
+        """Return queues that hold as much time on a link of `rate_bps` as these do on one of `own_bps`.
+
+        They keep room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
+        """
+
+        def size(value: int, packets: int) -> int:
+            return max(value * rate_bps // own_bps, packets * packet_bytes)
+
+        changes: dict[str, object] = {"limit": size(self.limit, 8)}
+        if self.trim is not None:
+            changes["trim"] = TrimSpec(threshold=size(self.trim.threshold, 5))
+        if self.ecn is not None:
+            sizes = {"kmin": size(self.ecn.kmin, 1), "kmax": size(self.ecn.kmax, 4)}
+            changes["ecn"] = self.ecn.model_copy(update=sizes)
+        if self.pfc is not None:
+            optional = {"xon": self.pfc.xon, "headroom": self.pfc.headroom}
+            kept = {name: None if value is None else size(value, 1) for name, value in optional.items()}
+            changes["pfc"] = self.pfc.model_copy(update={"xoff": size(self.pfc.xoff, 2), **kept})
+        if self.credits is not None:
+            changes["credits"] = CreditSpec(buffer=size(self.credits.buffer, 4))
+        return self.model_copy(update=changes)
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.pfc is not None and self.credits is not None:

@@ -254,11 +254,16 @@ class Topology:
         override = self.lab.overrides.get(name, Override())
         if name in self.lab.overrides:
             self._used_overrides.add(name)
+        usual = spec.rate
         spec = LinkSpec(
             rate=spec.rate if override.rate is None else override.rate,
             delay=spec.delay if override.delay is None else override.delay,
         )
         queue = self.lab.queues if override.queue is None else override.queue
+        if override.queue is None and override.rate is not None and override.rate < usual:
+            # Thresholds are meant as times: bytes that last a few round trips on the other links would last longer than
+            # the local ACK timeout on a slow one.
+            queue = queue.at_rate(override.rate, usual, self.lab.interface_mtu + 14)
         return Link(name, plane, low, high, spec, queue, override.loss, override.corrupt)
 
     def _make_switches(self, links: dict[str, dict[int, Link]]) -> list[Switch]:

@@ -24,6 +24,8 @@ from p4lite.switch.targetapi import codec as target_codec
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it, and
 #: `nic.rx_usecs` at either end.
 REAL_CLOCK_RTT_NS = 1_000_000
+#: The largest exponent of the local ACK timeout.
+LONGEST_TIMEOUT = 24
 #: On the real clock: what a late agent may send at once to catch up, and how late it looks at a pause.
 AGENT_PAUSE_NS = 10_000_000
 ETHERNET_BYTES = 14
@@ -110,9 +112,31 @@ def control_rtt_ns(topology: Topology, clock: str) -> int:
     return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (unusual_ns if clock == "real" else 0)
 
 
+def ack_timeout_exponent(topology: Topology) -> int:
+    """Return t of the QPs' local ACK timeout, 1.024 us * 2^t (`mrc-protocol.md §4`).
+
+    It is the lab file's, or the default, made longer where a slow link's full queue would outlast it: a timeout that
+    expires for a packet that waits its turn takes every EV of that plane for bad. Headers of trimmed packets go first
+    on such a link, so that its data may take three times as long.
+    """
+    lab = topology.lab
+    exponent = lab.reliability.timeout
+    if "timeout" in lab.reliability.model_fields_set:
+        return exponent
+    usual = min(lab.links.host.rate, lab.links.fabric.rate)
+    for link in topology.links.values():
+        if link.spec.rate < usual:
+            trim = link.queue.trim
+            held = link.queue.limit if trim is None else trim.threshold + frame_bytes(topology)
+            full_ns = held * 8 * 10**9 // link.spec.rate
+            while 1024 << exponent < 3 * full_ns and exponent < LONGEST_TIMEOUT:
+                exponent += 1
+    return exponent
+
+
 def ack_timeout_ns(topology: Topology) -> int:
-    """The QPs' local ACK timeout (`mrc-protocol.md §4`)."""
-    return 1024 << topology.lab.reliability.timeout
+    """Return the QPs' local ACK timeout in ns."""
+    return 1024 << ack_timeout_exponent(topology)
 
 
 def _settings(link: Link, overhead: int) -> dict[str, Any]:
@@ -308,6 +332,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
         },
         "reliability": {
             **lab.reliability.model_dump(),
+            "timeout": ack_timeout_exponent(topology),
             "mpr_dest": lab.reliability.mpr,
             "sack_delay_ns": lab.reliability.sack_every * packet_ns,
         },
