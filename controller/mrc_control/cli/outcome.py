@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,11 +13,16 @@ from rich.table import Table
 
 from mrc_control.cli.common import need_namespaces
 from mrc_control.results import analysis, performance
-from mrc_control.runs import execute
+from mrc_control.runs import again, execute
+from mrc_control.runs.again import Earlier, Repetition
 from mrc_control.runs.execute import Outcome
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.runs.interruption import Interrupted
+from mrc_topo.document import printable
 from mrc_topo.units import format_rate
+
+#: Differing parts of results that are named; `--json` names all.
+DIFFERING = 8
 
 Clock = Annotated[str | None, typer.Option(help="real (namespaces) or virtual (simulated time)")]
 
@@ -38,7 +44,13 @@ def run_and_show(
     *,
     trust_code: bool = False,
     cores: int = 1,
-) -> None:
+    earlier: Earlier | None = None,
+) -> NoReturn:
+    """Run an experiment and end the command by its verdict; `earlier`: the run of which it is the repetition.
+
+    Raises:
+        SystemExit: 0 if everything came out as expected, and an earlier run's results are the same again; else 1.
+    """
     if (clock or experiment.clock) == "real":
         need_namespaces()
     console = Console(stderr=True)
@@ -50,15 +62,38 @@ def run_and_show(
         progress=lambda text: console.print(text, style="dim"),
         trust_code=trust_code,
         cores=cores,
+        recorded=None if earlier is None else earlier.experiment,
     )
+    repetition = None if earlier is None else again.compared(earlier, outcome.document, outcome.folder)
     if as_json:
         measured = performance.of(outcome.document)
-        typer.echo(json.dumps({"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}))
+        made = {"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}
+        if earlier is not None and repetition is not None:
+            made["again"] = {"of": str(earlier.folder), "caveats": earlier.caveats, **asdict(repetition)}
+        typer.echo(json.dumps(made))
     else:
         show(outcome)
+        if earlier is not None and repetition is not None:
+            _show_repetition(earlier, repetition)
     if outcome.signal:
         raise SystemExit(Interrupted(outcome.signal).exit_code)
-    raise SystemExit(0 if outcome.verdict.passed else 1)
+    same = repetition is None or repetition.passed
+    raise SystemExit(0 if outcome.verdict.passed and same else 1)
+
+
+def _show_repetition(earlier: Earlier, repetition: Repetition) -> None:
+    """Print what differs from the earlier run."""
+    lines = [f"repeated: {earlier.folder}", *(f"note: {each}" for each in earlier.caveats)]
+    lines += [f"provenance: {each}" for each in repetition.provenance] or ["provenance: the same"]
+    if repetition.results is None:
+        lines.append("results: not compared, because no two runs on the real clock are the same")
+    elif repetition.results:
+        shown, more = repetition.results[:DIFFERING], len(repetition.results) - DIFFERING
+        lines.append(f"results: other bytes in {'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}")
+    else:
+        lines.append("results: the same bytes")
+    for line in lines:
+        typer.echo(printable(line))
 
 
 def show(outcome: Outcome) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from mrc_control.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrc_control.cli.settings import parse_settings
 from mrc_control.lab.rundir import RunDir
 from mrc_control.results.expectation import Expectation
+from mrc_control.runs import again as repetition
 from mrc_control.runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.document import dotted, explain, printable
@@ -29,7 +31,7 @@ OPTIONS: dict[tuple[int | str, ...], str] = {
 
 
 def verb(
-    name: Annotated[str, typer.Argument(help="an experiment (name or file), or a workload")],
+    name: Annotated[str | None, typer.Argument(help="an experiment (name or file), or a workload")] = None,
     param: Annotated[
         list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
     ] = None,
@@ -52,11 +54,28 @@ def verb(
         int | None,
         typer.Option(min=1, max=2, help="of a simulation; 2: the fabric runs beside the hosts, with the same result"),
     ] = None,
+    again: Annotated[
+        pathlib.Path | None,
+        typer.Option(help="repeat the run whose results are in this folder: its lab, experiment, seed and clock"),
+    ] = None,
     output: Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ) -> None:
     """Run an experiment or a workload; exit code 1 if anything expected was missed."""
     clock = clock_of(clock)
+    given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
+    given["--transport"] = transport
+    if again is not None:
+        _repeat(
+            again,
+            {"a name": name, **given, "--switch": switch, "--compiler": compiler, "--clock": clock},
+            output,
+            as_json,
+            trust_code=trust_code,
+            cores=cores,
+        )
+    if name is None:
+        raise ExperimentError("name an experiment or a workload, or repeat a run by --again FOLDER")
     if name in WORKLOADS:
         up = None if clock == "virtual" or lab is not None else own_lab()
         running = up is not None or (lab is not None and _is_up(lab))
@@ -84,17 +103,46 @@ def verb(
             experiment = load_experiment(name)
         except UnknownExperiment as error:
             raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
-        given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
-        ignored = [option for option, value in {**given, "--transport": transport}.items() if value is not None]
+        ignored = [option for option, value in given.items() if value is not None]
         if ignored:
             raise ExperimentError(
                 f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
             )
     asked = {"switch": switch, "compiler": compiler}
     experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
-    if cores is not None and (clock or experiment.clock) == "real":
-        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
+    _check_cores(cores, clock or experiment.clock)
     run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+
+
+def _check_cores(cores: int | None, clock: str) -> None:
+    if cores is not None and clock == "real":
+        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
+
+
+def _repeat(
+    folder: pathlib.Path,
+    given: Mapping[str, object],
+    output: pathlib.Path | None,
+    as_json: bool,
+    *,
+    trust_code: bool,
+    cores: int | None,
+) -> NoReturn:
+    """Repeat a run from its results and end the command; `given`: what else was asked for, by option.
+
+    Raises:
+        ExperimentError, FolderError: it cannot be repeated, or something was asked for that the results say.
+        SystemExit: as of `run_and_show`.
+    """
+    for option, value in given.items():
+        if value is not None:
+            raise ExperimentError(f"{option} with --again: the results say what is run; leave one of them out")
+    earlier = repetition.load(folder)
+    if output is not None:
+        repetition.check_other(output, earlier)
+    _check_cores(cores, earlier.experiment.clock)
+    with repetition.repeatable(earlier) as experiment:
+        run_and_show(experiment, None, output, as_json, trust_code=trust_code, cores=cores or 1, earlier=earlier)
 
 
 def _is_up(lab: str) -> bool:

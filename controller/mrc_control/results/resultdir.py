@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mrc_control.results import report
+from mrc_control.results import provenance, report
 from mrc_control.results.record import FORMAT
 from mrc_control.results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
 from mrc_control.results.verdict import Verdict
@@ -122,7 +122,8 @@ def write(
     for name in (*names, SAMPLES, EVENTS):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
-    write_whole(folder / names[0], json.dumps(judged.document(), indent=1))
+    came = {key: document[key] for key in (provenance.KEY,) if key in document}
+    write_whole(folder / names[0], json.dumps({**judged.document(), **came}, indent=1))
     recording.keep()
     stored = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
     write_whole(folder / names[1], json.dumps({**document, **stored}))

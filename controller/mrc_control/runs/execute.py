@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from mrc_control.machines import lifecycle as machines
 from mrc_control.machines.session import session_of
 from mrc_control.paths import clustermapper, localiser
 from mrc_control.paths.clustermapper import Localiser
-from mrc_control.results import resultdir, verdict
+from mrc_control.results import provenance, resultdir, verdict
 from mrc_control.results.live import LiveView
 from mrc_control.results.record import RunResult
 from mrc_control.results.recording import Recording
@@ -279,11 +279,22 @@ def counted(session: Session) -> dict[str, Any]:
         return {"program_counters": {}, "pauses": {}, "credits": {}}
 
 
-def complete(session: Session, result: RunResult) -> dict[str, Any]:
-    """The document of a run that has ended, with what the session knows of it: counters, program, lab."""
-    lab = session.topology.lab.model_dump(mode="json")
-    more = {"program": session.program_document(), "topology": lab}
-    return result.document() | counted(session) | more
+def complete(session: Session, result: RunResult, experiment: Experiment) -> dict[str, Any]:
+    """The document of a run that has ended, with what the session knows of it: counters, program, lab; and with what
+    `mrclab run --again` needs: the experiment as it was run, and its provenance."""
+    program = session.program_document()
+    experiment = experiment.model_copy(update={"clock": session.clock})
+    return result.document() | counted(session) | {"program": program} | origin(session.topology, experiment, program)
+
+
+def origin(topology: Topology, experiment: Experiment, program: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a result's document says where it comes from: `topology`, `experiment` and `provenance`."""
+    asked = experiment.model_dump(mode="json")
+    return {
+        "topology": topology.lab.model_dump(mode="json"),
+        "experiment": asked,
+        provenance.KEY: provenance.collect(topology.lab, asked, program).model_dump(),
+    }
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
@@ -305,16 +316,18 @@ def execute(
     trust_code: bool = False,
     cores: int = 1,
     view: View | None = None,
+    recorded: Experiment | None = None,
 ) -> Outcome:
     """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
     `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
-    one in a browser.
+    one in a browser. `recorded`: the experiment as the result shall name it, where its lab is in a temporary file.
 
     Raises:
         LabError, ExperimentError, FolderError: it cannot be run or its results not be kept; nothing was started.
         WriteError: a result could not be written.
     """
     clock = clock or experiment.clock
+    recorded = (recorded or experiment).model_copy(update={"clock": clock})
     wanted = wanted_by(experiment, trust_code=trust_code)
     wanted.check(clock)
     topology = wanted.topology
@@ -337,13 +350,13 @@ def execute(
                     view.begin(session, experiment, interruption.check)
                 with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
                     result = run_on(session, experiment, terminal, recording, interruption.check, view)
-                document = complete(session, result)
+                document = complete(session, result, recorded)
                 program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
             if document is None:
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
-                document = result.document() | {"program_counters": {}}
+                document = result.document() | {"program_counters": {}} | origin(topology, recorded, {})
         judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
         if view is not None:
             view.end(judged)

@@ -45,7 +45,7 @@ def perform(
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
         result = execute.run_on(session, experiment, None, recording, interrupted, view)
-        document = execute.complete(session, result)
+        document = execute.complete(session, result, experiment)
         judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
         view.finished(document, judged)
         if folder is not None:
