@@ -123,6 +123,38 @@ def test_counters_that_a_program_has_not_are_not_counted(tmp_path: pathlib.Path)
     assert found["drop_no_route"] == 0
 
 
+#: One of each unit, under names that the controller does not know, and one with several cells.
+COUNTING = """\
+    counter(16, CounterType.packets) drops;
+    counter(4, CounterType.packets) by_size;
+    counter(1, CounterType.bytes) volume;
+    counter(1, CounterType.packets_and_bytes) shifted;
+"""
+
+
+def test_all_counters_of_a_program_are_in_the_result(tmp_path: pathlib.Path, run: Run) -> None:
+    counted = "action forward(bit<9> port) { std.egress_spec = port; volume.count(0); shifted.count(0); "
+    counted += "by_size.count((bit<32>) std.packet_length[9:8]); }"
+    program = edited("    counter(16, CounterType.packets) drops;\n", COUNTING)
+    program = program.replace("action forward(bit<9> port) { std.egress_spec = port; }", counted)
+    code, told = run(lab_file(tmp_path, program), tmp_path / "results")
+    assert code == 0, told
+    found = json.loads((tmp_path / "results/result.json").read_text())["program_counters"]
+    assert found["OwnIngress.shifted"] == found["OwnIngress.by_size"] > 0
+    assert found["OwnIngress.shifted.bytes"] == found["OwnIngress.volume"] > 100 * found["OwnIngress.shifted"]
+    assert found["OwnIngress.drops"] == found["drop_no_route"] == 0
+
+
+@pytest.mark.lab
+def test_all_counters_are_in_the_result_on_the_real_clock(tmp_path: pathlib.Path, run: Run) -> None:
+    program = edited("std.egress_spec = port; }", "std.egress_spec = port; sent.count(0); }")
+    program = program.replace("    action end_un", "    counter(1, CounterType.packets) sent;\n    action end_un")
+    code, told = run(lab_file(tmp_path, program), tmp_path / "results", "real")
+    assert code == 0, told
+    found = json.loads((tmp_path / "results/result.json").read_text())["program_counters"]
+    assert found["OwnIngress.sent"] > 0
+
+
 def test_fabric_p4_lacks_nothing_in_any_lab() -> None:
     names = fabric_program().names
     for name in ("tiny", "structured-ev", "spray", "ecmp", "srv6-srh"):

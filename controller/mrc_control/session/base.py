@@ -108,8 +108,12 @@ class Session(abc.ABC):
         return counters.stalls(self.topology, self.fabric)
 
     def program_counters(self) -> dict[str, int]:
-        """What the P4 program counted since the start: marked, trimmed, dropped by reason, over all switches."""
-        return counters.program_counters(self.topology, self.fabric, self.counter_names())
+        """What the P4 program counted since the start, over all switches: marked, trimmed, dropped by reason; of a
+        lab's own program also all its counters by their full names."""
+        found = counters.program_counters(self.topology, self.fabric, self.counter_names())
+        if self.topology.lab.program is not None:
+            found |= counters.own_counters(self.topology, self.fabric, self.program.names)
+        return found
 
     def counter_names(self) -> Mapping[str, str]:
         """What the program calls the counters of `rules.COUNTERS`, as far as it has them."""

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from p4.config.v1 import p4info_pb2
+
+from mrc_control.lab.p4rt import Names
 from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.fabric import Fabric
@@ -155,4 +158,20 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
         for index, reason in rules.DROP_REASONS.items():
             packets = cells[index][0] if index < len(cells) else 0
             found[f"drop_{reason}"] = found.get(f"drop_{reason}", 0) + packets
+    return found
+
+
+def own_counters(topology: Topology, source: CounterSource, names: Names) -> dict[str, int]:
+    """Sums over all switches and cells of every indirect counter of a lab's own P4 program, by its full name.
+
+    They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`.
+    """
+    found: dict[str, int] = {}
+    for name, counter in names.counters.items():
+        cells = [cell for switch in topology.switches for cell in source.read_counter(switch.device_id, name)]
+        packets, octets = (sum(cell[part] for cell in cells) for part in (0, 1))
+        unit = counter.spec.unit
+        found[name] = octets if unit == p4info_pb2.CounterSpec.BYTES else packets
+        if unit == p4info_pb2.CounterSpec.BOTH:
+            found[f"{name}.bytes"] = octets
     return found
