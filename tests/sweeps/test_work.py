@@ -123,6 +123,37 @@ def test_more_seeds_add_to_what_is_done(tmp_path: pathlib.Path, monkeypatch: pyt
         assert len((tmp_path / store.CSV).read_text().splitlines()) == 1 + 6 * seeds
 
 
+POLICIES = """\
+from mrc_host.policy import LossDetector
+class Fine(LossDetector):
+    pass
+class Other(Fine):
+    pass
+class Wrong(LossDetector):
+    def infer(self, acked, overtaken, base_rtt_ns, now):
+        print("what it printed")
+        raise KeyError("mine")
+"""
+
+
+def test_a_policys_mistake_is_an_error_of_its_run_alone(tmp_path: pathlib.Path, command: Command) -> None:
+    (tmp_path / "own.py").write_text(POLICIES)
+    names = [f"{tmp_path}/own.py:{name}" for name in ("Fine", "Wrong", "Other")]
+    cases = [{"name": str(at), "experiment.policies.loss": name} for at, name in enumerate(names)]
+    workload = {"name": "write_bw", "params": {"message_bytes": 20_000, "iterations": 2}}
+    content = {"name": "own", "title": "policies", "lab": "tiny", "experiment": {"workload": workload}, "cases": cases}
+    (tmp_path / "own.yaml").write_text(json.dumps(content))
+    code, out, err = command("sweep", "./own.yaml", "--workers", "0", "-o", "out", cwd=tmp_path)
+    assert code == 1, (out, err)
+    with (tmp_path / "out" / store.CSV).open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == ["good", "error", "good"]
+    assert "own.py:9: Wrong.infer: " in rows[1]["failure"]
+    (log,) = (tmp_path / "out").rglob("*.log")
+    assert "what it printed" in log.read_text()
+    assert "PolicyError" in log.read_text()
+
+
 class Cut(Exception):
     pass
 

@@ -23,6 +23,7 @@ from mrc_control.runs import compare, execute, sources
 from mrc_control.runs.compare import Comparison, seconds_per_iteration
 from mrc_control.runs.experiment import Experiment
 from mrc_host.node.samples import condense
+from mrc_host.policy import PolicyError
 from mrc_topo.topology import Topology
 
 #: How a run ended: as it should; its workload failed, which is a result; it could not be done, which is none.
@@ -116,7 +117,9 @@ def perform(task: Mapping[str, Any]) -> dict[str, Any]:
             else:
                 rows, failure = (_experiment if task["kind"] == "experiment" else _comparison)(task)
                 status = FAILED if failure else GOOD
-        except Exception as error:  # noqa: BLE001 - one run that cannot be done is that; it tells why
+        # One run that cannot be done is that, and tells why. A policy's mistake is no `Exception`, so that it ends the
+        # run in which it is made; the other runs of the sweep may have other policies or other settings.
+        except (Exception, PolicyError) as error:  # noqa: BLE001
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)
     seconds = time.monotonic() - begin
