@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from mrc_control.cli import app
+from mrc_control.lab.rundir import RunError
 from mrc_control.runs import compare
 from mrc_control.runs.compare import Cell, Comparison
 from mrc_control.runs.experiment import ExperimentError
@@ -84,6 +85,10 @@ def small(**changes: object) -> dict[str, object]:
             "'hosts' is the same for all variants; one may have its own queues",
         ),
         ({"speed": 3}, "speed"),
+        (
+            {"variants": [{"name": "a", "transport": "roce", "policies": {"loss": "own.py:Own"}}]},
+            "policies: they are of MRC; the transport is roce",
+        ),
     ],
 )
 def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str, tmp_path: pathlib.Path) -> None:
@@ -94,6 +99,30 @@ def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str
     assert str(caught.value).startswith(str(path))
     with pytest.raises(ExperimentError, match=r"known: .*mrc-vs-roce"):
         compare.load_comparison("nothing")
+
+
+NO_INFERENCE = """\
+from mrc_host.policy import LossDetector
+class Own(LossDetector):
+    def infer(self, acked, overtaken, base_rtt_ns, now):
+        return []
+"""
+
+
+def test_a_variant_has_policies_of_its_own(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "own.py").write_text(NO_INFERENCE)
+    variants = [{"name": "ours"}, {"name": "own", "policies": {"loss": "own.py:Own"}}]
+    workload = {"name": "all_to_all", "params": {"block_bytes": 100_000, "iterations": 2}}
+    conditions = [{"name": "good"}, {"name": "bad", "impair": {"loss": 0.02}, "evidence": {"lost": 5}}]
+    expect = [{"faster": "ours", "than": "own", "at": "bad", "by": 1.2}]
+    content = small(variants=variants, workload=workload, conditions=conditions, expect=expect)
+    (tmp_path / "compare.yaml").write_text(yaml.safe_dump(content))
+    comparison = compare.load_comparison(str(tmp_path))
+    cells = compare.compare(comparison)
+    assert all(each.passed for each in compare.judge(comparison, cells)), cells
+    (tmp_path / "own.py").unlink()
+    with pytest.raises(RunError, match=r"policies\.loss: .*own\.py"):
+        compare.compare(comparison)
 
 
 def test_expectations_are_judged_by_ratios() -> None:

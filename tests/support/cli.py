@@ -98,6 +98,8 @@ def _unknown_name(verb: str, given: dict[str, Any]) -> str | None:
         "compiler": forwarders.COMPILERS,
     }
     if verb == "run":
+        if given["name"] is None and given["again"] is None:
+            return "mrclab run: it names neither an experiment, nor a workload, nor results to repeat"
         names["name"] = [*experiment.known_experiments(), *WORKLOADS]
     if verb == "compare":
         names["name"] = list(compare.known_comparisons())

@@ -75,7 +75,7 @@ def verb(
             cores=cores,
         )
     if name is None:
-        raise ExperimentError("name an experiment or a workload, or repeat a run by --again FOLDER")
+        raise ExperimentError("Missing argument 'name'; see mrclab run --help")
     if name in WORKLOADS:
         up = None if clock == "virtual" or lab is not None else own_lab()
         running = up is not None or (lab is not None and _is_up(lab))

@@ -25,15 +25,17 @@ from mrc_control.runs import tcp
 from mrc_control.runs.execute import session_for
 from mrc_control.runs.experiment import FOLDER, ExperimentError, Name, Title, Workload, find_file, read
 from mrc_control.runs.ideal import ideal_seconds
-from mrc_control.runs.precheck import check_workload
+from mrc_control.runs.precheck import check_policies, check_workload
 from mrc_control.runs.runner import Run
 from mrc_control.runs.workload import WorkloadSpec
 from mrc_control.session import fidelity
 from mrc_control.session.base import Session
 from mrc_control.session.real import RealSession
+from mrc_topo import labfile
 from mrc_topo.document import Model
-from mrc_topo.labfile import LabError, load_lab, merged, parse_lab
+from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.named import beside
+from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 
 EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
@@ -53,13 +55,27 @@ OWN_KEYS = ("queues", "routing", "roce", "cc", "reliability", "ev")
 
 class Variant(Model):
     """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all.
-    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away."""
+    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away. `policies`: in
+    the place of the lab's, each kind for itself; their files are beside the comparison's or below."""
 
     name: Title
     transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
     over: Literal["one_plane", "ecmp"] | None = None
     lab: dict[str, Any] = {}
+    policies: PoliciesSpec = PoliciesSpec()
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What of the lab's document this variant has otherwise."""
+        named = self.policies.named
+        return {**self.lab, "policies": named} if named else self.lab
+
+    @model_validator(mode="after")
+    def _policies(self) -> Self:
+        if self.policies.named and self.transport != "mrc":
+            raise ValueError(f"policies: they are of MRC; the transport is {self.transport}: leave them out")
+        return self
 
     @model_validator(mode="after")
     def _lab(self) -> Self:
@@ -211,7 +227,19 @@ def load_comparison(name_or_path: str) -> Comparison:
     """
     path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
     found = read(Comparison, path, EXAMPLE)
-    return found.model_copy(update={"lab": beside(path.parent, found.lab)})
+    return placed(found, path.absolute().parent)
+
+
+def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
+    """Return a comparison with the files that it names as they are found from anywhere; `folder`: of its file."""
+    variants = [
+        each.model_copy(update={"policies": labfile.placed(each.policies, folder)}) if each.policies.named else each
+        for each in comparison.variants
+    ]
+    changes: dict[str, Any] = {"variants": variants}
+    if "lab" in comparison.model_fields_set:
+        changes["lab"] = beside(folder, comparison.lab)
+    return comparison.model_copy(update=changes)
 
 
 def seconds_per_iteration(result: RunResult) -> float:
@@ -233,6 +261,7 @@ def check(comparison: Comparison) -> None:
     for variant in comparison.variants:
         where = f"comparison {comparison.name}: {variant.name}"
         topology = variant_topology(comparison, variant)
+        check_policies(topology, where)
         check_workload(comparison.workload, topology, _carried_by(variant), (), where)
         if variant.transport == "iperf3" and not tcp.have_iperf3():
             raise ExperimentError(f"{where}: {tcp.IPERF3}")
@@ -261,7 +290,7 @@ def _variant_document(comparison: Comparison, variant: Variant) -> dict[str, Any
     document = load_lab(comparison.lab).lab.model_dump(mode="json", exclude_unset=True)
     # A name of its own: on the real clock a lab that is up under the file's is another.
     document["name"] = f"{document['name'][:40]}-{comparison.variants.index(variant) + 1}"
-    return merged(document, variant.lab)
+    return labfile.merged(document, variant.changes)
 
 
 def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
@@ -270,7 +299,7 @@ def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
     Raises:
         ExperimentError: what it has otherwise cannot be; names the variant and the key.
     """
-    if not variant.lab:
+    if not variant.changes:
         return load_lab(comparison.lab)
     text = yaml.safe_dump(_variant_document(comparison, variant))
     try:
@@ -282,7 +311,7 @@ def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
 @contextlib.contextmanager
 def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
     """Where the lab of a variant is."""
-    if not variant.lab:
+    if not variant.changes:
         yield comparison.lab
         return
     with tempfile.TemporaryDirectory(prefix="mrclab-compare-") as folder:

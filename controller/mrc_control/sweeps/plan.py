@@ -197,7 +197,6 @@ def _content(source: Source) -> dict[str, Any]:
         ExperimentError: it is none.
     """
     sweep = source.sweep
-    model: type[Experiment] | type[Comparison] = Experiment if sweep.kind == "experiment" else Comparison
     given = sweep.experiment if sweep.kind == "experiment" else sweep.comparison
     if isinstance(given, dict):
         # What is swept may be missing here, or be wrong until it is set: each point is checked as a whole.
@@ -208,7 +207,7 @@ def _content(source: Source) -> dict[str, Any]:
         made: Model = load_experiment(str(path))
     else:
         path = find_file(beside(source.folder, given), known_comparisons(), "compare.yaml", "comparison")
-        made = read(model, path, compare.EXAMPLE)
+        made = compare.placed(read(Comparison, path, compare.EXAMPLE), path.absolute().parent)
     content: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True)
     if "lab" in content:
         content["lab"] = beside(path.parent, content["lab"])
@@ -237,7 +236,7 @@ def _base(source: Source) -> Base:
 def _files(lab: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
     """What files hold that a run names, by path: a worker elsewhere must have the same."""
     found = [str(lab["program"])] if lab.get("program") else []
-    for each in (lab, content):
+    for each in (lab, content, *content.get("variants", ())):
         policies = each.get("policies") or {}
         found += [str(given).rpartition(":")[0] for given in policies.values() if given]
     return {path: measure.digest_of(path) for path in found}
