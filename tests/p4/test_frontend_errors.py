@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from p4lite.compiler import parser
+from p4lite.compiler import compile_program, parser
+from p4lite.compiler.diagnostics import CompileError
 from support.p4.source import MARK, errors, marked, program
 
 TABLE_FRAME = "action a(bit<8> v) { meta.a = v; } "
@@ -307,6 +308,20 @@ def test_the_message_shows_line_and_caret() -> None:
     assert shown[0].startswith("test.p4:")
     assert shown[1] == "\tmeta.a = meta.w;"
     assert shown[2].startswith("\t         ^")
+
+
+def test_line_and_caret_are_shown_of_an_absolute_path_below_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "folder" / "own.p4"
+    source.parent.mkdir()
+    source.write_text(program(apply="meta.a = nope"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CompileError) as caught:
+        compile_program(source)
+    shown = str(caught.value).splitlines()
+    assert re.match(r"folder/own\.p4:\d+:\d+: error: syntax error: ", shown[0])
+    assert shown[2].strip() == "^"
 
 
 def test_a_long_line_is_cut_around_the_place() -> None:

@@ -130,6 +130,12 @@ def decode_source(path: str, data: bytes) -> str:
     return _ODD_LINE_ENDS.sub(" ", text)
 
 
+def _shown(path: str) -> str:
+    """Return the name by which pcpp knows a file: one below the working directory by its relative path."""
+    shown = os.path.relpath(path)
+    return path if shown.startswith("..") else shown
+
+
 class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
     """pcpp with our diagnostics."""
 
@@ -156,9 +162,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]
         if not Path(includepath).is_file():
             raise FileNotFoundError(includepath)
         text = read_source(includepath)
-        shown = os.path.relpath(includepath)
-        shown = includepath if shown.startswith("..") else shown
-        check_comments(shown, text, self.reporter)
+        check_comments(_shown(includepath), text, self.reporter)
         return io.StringIO(hide_comments(text))
 
     def include(self, tokens: Any, original_line: Any) -> Iterable[Any]:
@@ -221,6 +225,8 @@ def preprocess(
     path: str, text: str, include_dirs: Sequence[str], defines: Sequence[str], reporter: Reporter
 ) -> tuple[str, SourceMap]:
     """Expands `text`, the content of `path`. `defines` are NAME or NAME=VALUE. Raises `CompileError`."""
+    # Errors are looked up by the name that they will have; by another one they would show neither line nor caret.
+    path = _shown(path) if os.path.isabs(path) else path
     check_comments(path, text, reporter)
     cpp = _Preprocessor(reporter)
     # "FILE" is searched beside the including file first; that of the top file is not known to pcpp.
