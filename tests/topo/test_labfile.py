@@ -36,7 +36,7 @@ BAD = [
     ("name: a\npath_mtu: 1001", 2, "path_mtu", "multiple of 4"),
     ("name: a\nrouting: {mode: bgp}", 2, "routing.mode", "'structured_ev'"),
     ("name: a\nev: {active: 300}", 2, "ev", "active (300) <= size (128)"),
-    ("name: a\nplanes: 3", 1, "lab", "multiples of the 3 planes"),
+    ("name: a\nplanes: 3\nev: {size: 128}", 1, "lab", "multiples of the 3 planes"),
     ("name: a\nhosts: 9", 1, "lab", "9 hosts do not fit"),
     ("name: a\nhosts: 6", 1, "lab", "leave a T0 of 4 empty"),
     ("name: a\nt1_per_plane: 0", 1, "lab", "give at least 1"),
@@ -241,3 +241,14 @@ def test_overridden_links_follow_the_rate() -> None:
     queue = other.overrides["p1-t0.0--p1-t1.0"].queue
     assert queue is not None
     assert (queue.limit, queue.ecn) == (2 << 20, None)
+
+
+@pytest.mark.parametrize("planes", range(1, 9))
+def test_default_ev_counts_fit_any_number_of_planes(planes: int) -> None:
+    ev = parse_lab(f"name: a\nplanes: {planes}\n").lab.ev
+    assert ev.size % planes == ev.active % planes == 0
+    assert 128 <= ev.size < 128 + planes
+    assert 64 <= ev.active < 64 + planes
+    # What is given stays, and the other fits it.
+    own = parse_lab(f"name: a\nplanes: {planes}\nev: {{size: {40 * planes + 64 * planes}}}\n").lab.ev
+    assert (own.size, own.active) == (104 * planes, ev.active)

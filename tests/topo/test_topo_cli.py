@@ -26,7 +26,7 @@ def test_validate(tmp_path: pathlib.Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("name: bad\nhosts: 5000\n")
     failed = mrclab_topo("validate", "tiny", str(bad))
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "tiny: good" in failed.output
     assert f"{bad}:2: hosts: " in failed.output
 

@@ -205,7 +205,8 @@ class QueueSpec(Model):
 
 
 class EvSpec(Model):
-    """EV profile of every QP: `size` and `active` are totals over all planes (`mrc-protocol.md §7`)."""
+    """EV profile of every QP: `size` and `active` are totals over all planes (`mrc-protocol.md §7`); where they are
+    left out, a lab rounds them up to a multiple of its planes."""
 
     mode: EvMode = EvMode.EXPLICIT
     size: Annotated[int, Field(ge=1, le=4096)] = 128
@@ -477,6 +478,14 @@ class Lab(Model):
 
     @model_validator(mode="after")
     def _profile(self) -> Self:
+        # Counts that the file does not give are the defaults, rounded up to what all planes share equally.
+        defaults = {
+            key: -(-getattr(self.ev, key) // self.planes) * self.planes
+            for key in ("size", "active")
+            if key not in self.ev.model_fields_set
+        }
+        if any(getattr(self.ev, key) != value for key, value in defaults.items()):
+            self.__dict__["ev"] = self.ev.model_copy(update=defaults)
         if self.ev.size % self.planes or self.ev.active % self.planes:
             raise ValueError(
                 f"ev.size ({self.ev.size}) and ev.active ({self.ev.active}) must be multiples of the "

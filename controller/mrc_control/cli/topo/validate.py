@@ -14,8 +14,8 @@ ALL_PAIRS = 256
 
 
 def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of labs")]) -> None:
-    """Check lab files: schema, radix, oversubscription, and every route of every path."""
-    failed = False
+    """Check lab files: schema, radix, oversubscription, and every route of every path; exit code 2 for a bad file."""
+    code = 0
     for lab in labs:
         try:
             topology = load_lab(lab)
@@ -24,7 +24,8 @@ def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of l
             some = range(0, shape.hosts, shape.hosts_per_t0) if shape.hosts > ALL_PAIRS else None
             paths = walk.check_routes(topology, some)
         except (LabError, walk.WalkError) as error:
-            failed = True
+            # A file that is none is the user's mistake; routes that lead nowhere are a failed check of a good one.
+            code = max(code, 2 if isinstance(error, LabError) else 1)
             for line in str(error).splitlines():
                 typer.echo(f"mrclab topo: error: {line}", err=True)
             continue
@@ -36,5 +37,5 @@ def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of l
         # Only RoCE's fabric has what may be warned of.
         for text in describe.warnings(topology, topology.lab.clock, "roce"):
             typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
-    if failed:
-        raise typer.Exit(1)
+    if code:
+        raise typer.Exit(code)
