@@ -54,7 +54,7 @@ def commands(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> p
 def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -> None:
     carried = {f"mrc_topo/data/{kind}": folder for kind, folder in CHECKOUT.items()}
     carried |= {each: f"p4/{each}" for each in ("p4lite/switch/core", "p4lite/compiler/include")}
-    wanted = {"p4lite/compiler/grammar.lark"}
+    wanted = {"p4lite/compiler/grammar.lark", "mrc_topo/data/mrc.lua"}
     for inside, folder in carried.items():
         files = [path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert files, folder

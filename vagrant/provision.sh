@@ -55,7 +55,7 @@ mrclab: a laboratory for MRC (Multipath Reliable Connection). You are in its che
   mrclab --help                everything else; the pages are in docs/
 
 Reports are in results/: `python3 -m http.server 8000 -d results` shows them at http://127.0.0.1:8000 outside.
-The live view (`sudo apt-get install npm && make web-assets` once): `mrclab web --host 0.0.0.0`, with 127.0.0.1 for 0.0.0.0
+The live view (`make web-assets` once): `mrclab web --host 0.0.0.0`, with 127.0.0.1 for 0.0.0.0
 in the address that it prints.
 MOTD
 if [ -n "$reference" ]; then
