@@ -51,8 +51,8 @@ def printed_here(folder: pathlib.Path) -> str:
 def test_it_runs_and_shows_it(tmp_path: pathlib.Path) -> None:
     jupyter = all(importlib.util.find_spec(name) for name in ("nbclient", "ipykernel"))
     printed = (printed_by_jupyter if jupyter else printed_here)(tmp_path)
-    assert "at least two flows share an uplink: 0.906" in printed
-    assert "uplinks that carry nothing, on average: 1.266" in printed
+    # What the learner is to find out is neither computed nor printed.
+    assert not re.search(r"0\.906|1\.266|0\.90625", printed + FILE.read_text(encoding="utf-8"))
     flows = re.findall(r"seed \d: uplinks \[([^]]*)\] of their mean, slowest flow ([\d.]+) Mb/s", printed)
     sprayed = re.findall(r"(\d+) EVs: uplinks \[([^]]*)\] of their mean, slowest flow ([\d.]+) Mb/s", printed)
     assert len(flows) == 3

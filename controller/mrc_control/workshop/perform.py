@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from mrc_control.faults.ledger import UnsettledError
@@ -22,6 +23,7 @@ from mrc_control.lab.p4rt import P4RuntimeError
 from mrc_control.lab.program import SOURCE, ProgramError, fabric_program
 from mrc_control.results import resultdir, verdict
 from mrc_control.results.recording import Recording
+from mrc_control.results.series import TIME, Series
 from mrc_control.runs import execute
 from mrc_control.runs.experiment import Experiment, ExperimentError
 from mrc_control.session.virtual import VirtualSession
@@ -193,6 +195,17 @@ def _look(session: VirtualSession, topology: Topology) -> None:
         fabric.run_until(fabric.now_ns + inject.GAP_NS)
 
 
+def _note_deepest(ports: dict[str, dict[str, int]], fabric: Series, started_ns: int) -> None:
+    """Add to each port when its longest queue was first seen (`max_at_ns`, after the start of the run)."""
+    names = {f"ports.{name}.max_bytes": name for name in ports}
+    names = {column: name for column, name in names.items() if column in fabric.columns}
+    if not names or not len(fabric):
+        return
+    times, *depths = fabric.take([TIME, *names])
+    for name, depth in zip(names.values(), depths, strict=True):
+        ports[name]["max_at_ns"] = int(times[int(np.argmax(depth))]) - started_ns
+
+
 def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
     experiment = Experiment.model_validate(order.experiment)
     execute.check(experiment, topology)
@@ -203,6 +216,7 @@ def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
                 result = execute.run_on(session, experiment, None, recording)
             counters = session.program_counters()
             ports = session.fabric_sample()["ports"]
+            _note_deepest(ports, recording.fabric, result.started_ns)
             document = {**result.document(), "program_counters": counters, "pauses": session.pauses()}
         finally:
             session.close()

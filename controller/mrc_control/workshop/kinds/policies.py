@@ -320,9 +320,10 @@ def windows(params: Windows, runs: Sequence[Run]) -> Finding:
         evidence = _window_lines(run) + [f"{name}: {rate / 1e6:.2f} Mb/s" for name, rate in sorted(rates.items())]
         mistake = ""
         if deepest > params.queue_bytes:
+            at_s = run.facts.ports[port].get("max_at_ns", 0) / 1e9
             mistake = (
-                f"overshoot: {deepest} bytes waited at {port}, at most {params.queue_bytes} may: the window goes on "
-                "growing while marks and queueing delay say that it is too large"
+                f"overshoot: {deepest} bytes waited at {port} by {at_s:.1f} s, at most {params.queue_bytes} may: the "
+                "window goes on growing while marks and queueing delay say that it is too large"
             )
         elif share < params.utilisation:
             mistake = (

@@ -64,4 +64,6 @@ def prediction(params: Prediction, runs: Sequence[Run], sources: Mapping[str, st
         trap = next((each for each in wanted.traps if abs(value - each.value) <= wanted.within), None)
         why = trap.says if trap is not None else wanted.says
         return Finding(False, measured, f"{params.file}: {key}: {value:g} is not right: {why}")
-    return Finding(True, measured)
+    # The numbers are not repeated: what a check prints is also in the README, where it would be the answer.
+    count = len(params.numbers)
+    return Finding(True, f"{count} {'number' if count == 1 else 'numbers'} right")
