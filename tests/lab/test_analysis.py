@@ -83,6 +83,30 @@ def test_dip_and_recovery_are_measured() -> None:
     assert restore.recovery_s == pytest.approx(0.0, abs=0.11)
 
 
+def test_the_end_of_the_job_is_no_dip() -> None:
+    made = document(lambda t: 0.0 if t >= 10 else dip(t), [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
+    for each in made["progress"].values():
+        each["finished_ns"] = START + 10_000_000_000
+    _, restore = analysis.recoveries(made)
+    assert restore.dip > 0.7
+    assert restore.after == pytest.approx(4 / 3, rel=0.02)
+
+
+def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
+    happenings = [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]
+    made = document(dip, happenings)
+    rows = analysis.recoveries(made)
+    # As a live view looks: soon after the action, when goodput has fallen.
+    for number, (at, _, _) in enumerate(happenings):
+        so_far = {
+            name: [row for row in rows_ if row["t_ns"] <= START + (at + 0.3) * 1e9]
+            for name, rows_ in made["samples"].items()
+        }
+        times = [each[0] for each in happenings[: number + 1]]
+        assert analysis.goodput_before({**made, "samples": so_far}, times) == pytest.approx(rows[number].before_bps)
+    assert analysis.goodput_before(made, [4.0, 4.1]) is None
+
+
 def test_what_never_recovers_says_so() -> None:
     (only,) = analysis.recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
     assert only.recovery_s is None

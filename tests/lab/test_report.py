@@ -351,3 +351,28 @@ def test_a_browser_draws_the_moments_and_a_reader_can_use_the_charts(outcome: Ru
         "hidden": ["false", 1], "shown": 0, "zoomed": True, "others": True, "button": False, "again": True,
         "moved": True, "playing": ["pause", "0"], "paused": "play",
     }  # fmt: skip
+
+
+def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
+    good, late = Check("bytes", "right", "right", True), Check("goodput", "80 %", "70 %", False, timed=True)
+    wrong = Check("bytes", "right", "wrong", False)
+    slow = Verdict([good, late], [], False, ["h0 was late"])
+    assert slow.outcome == "passed; timing not valid"
+    shown = summary.render(outcome.document, TOPOLOGY, slow)
+    assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in shown
+    made = report.render(outcome.document, TOPOLOGY, slow, "x")
+    assert "<span class=doubt>passed; timing not valid</span>" in made
+    assert "<span class=bad>" not in made
+    # On a machine that kept up, and of what must hold on any machine, it is a failure.
+    for checks, valid in (([good, late], True), ([wrong, late], False)):
+        other = Verdict(checks, [], valid, [])
+        assert (other.outcome, other.timing_only) == ("failed", False)
+        assert '<div class="banner failed"' in summary.render(outcome.document, TOPOLOGY, other)
+
+
+def test_goodput_comes_first(outcome: Run) -> None:
+    assert summary.figures(outcome.document, TOPOLOGY, outcome.verdict)[0][1] == "goodput, on average"
+
+
+def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:
+    assert all(each.dip > 0.3 for each in outcome.verdict.recoveries if not each.breaks)

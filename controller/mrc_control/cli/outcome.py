@@ -135,8 +135,8 @@ def show(outcome: Outcome) -> None:
     if not outcome.verdict.valid:
         for reason in outcome.verdict.reasons:
             console.print(f"[yellow]not valid[/]: {reason}")
-    colour = "green" if outcome.verdict.passed else "red"
-    console.print(f"[{colour}]{outcome.verdict.status}[/]; report: {outcome.folder / 'report.html'}")
+    colour = "green" if outcome.verdict.passed else "yellow" if outcome.verdict.timing_only else "red"
+    console.print(f"[{colour}]{outcome.verdict.outcome}[/]; report: {outcome.folder / 'report.html'}")
 
 
 def _pauses(outcome: Outcome) -> str:

@@ -135,7 +135,9 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
     if not happenings:
         return []
     times = [(each["done_ns"] - start) / 1e9 for each in happenings]
-    ends = [*times[1:], edges[-1]]
+    # Goodput falls when ranks have done their work, which is no dip of a failure.
+    last = min(float(edges[-1]), _first_end(document))
+    ends = [min(each, last) for each in (*times[1:], last)]
     begins = [0.0, *times[:-1]]
     found = []
     loss = 0.0
@@ -144,9 +146,40 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
         loss = happening["expected_loss"]
         if end - time < HOLD_S or time - begin < HOLD_S:
             continue
-        before = window_mean(series, edges, max(begin + (time - begin) / 2, time - 2.0), time)
+        before = window_mean(series, edges, *_window_before(begin, time))
         found.append(_recovery(happening, series, edges, (time, end), before, expected))
     return found
+
+
+def _first_end(document: Mapping[str, Any]) -> float:
+    """When the first rank had done its work, seconds after the start; infinite if none has."""
+    progress = [each for each in document["progress"].values() if each.get("takes_part", True)]
+    ends = [each["finished_ns"] for each in progress if each.get("done") and each.get("finished_ns")]
+    return (min(ends) - document["started_ns"]) / 1e9 if ends else np.inf
+
+
+def _window_before(begin: float, time: float) -> tuple[float, float]:
+    """What counts as before an action: half of the time since the action before it (or the start), 2 s at most."""
+    return max(begin + (time - begin) / 2, time - 2.0), time
+
+
+def goodput_before(document: Mapping[str, Any], times: Sequence[float]) -> float | None:
+    """Mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it; for while a run goes on.
+
+    Args:
+        document: `samples`, `started_ns` and `ranks` of a run suffice.
+        times: when the actions were done, seconds after the start, in order.
+
+    Returns:
+        None where there is too little time before the action.
+    """
+    begin, time = ([0.0, *times])[-2:]
+    if time - begin < HOLD_S:
+        return None
+    low, high = _window_before(begin, time)
+    edges = np.arange(0.0, high + 1e-9, BIN_S)
+    edges = edges[edges >= low - BIN_S]
+    return window_mean(goodput_bps(document, edges), edges, low, high) if len(edges) > 1 else None
 
 
 def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mrc_control.results.analysis import goodput_before
 from mrc_control.results.record import RunResult
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
@@ -25,6 +27,11 @@ def bar(share: float, width: int = 30) -> str:
     """A horizontal bar."""
     full = min(max(share, 0.0), 1.0) * width
     return "█" * int(full) + (BARS[int(full % 1 * 8)] if full < width else "")
+
+
+def _for_analysis(result: RunResult) -> dict[str, Any]:
+    """What `analysis.goodput_before` needs of a run that goes on."""
+    return {"samples": result.recording.samples, "started_ns": result.started_ns, "ranks": result.ranks}
 
 
 class LiveView:
@@ -55,9 +62,11 @@ class LiveView:
         rate = self._rate(result, "delivered_bytes")
         self.history.append(rate)
         if not self.console.is_terminal:
-            for happening in result.happenings[self._shown :]:
-                at = (happening.done_ns - result.started_ns) / 1e9
-                self.console.print(f"{at:6.2f} s  {happening.action['text']}; goodput was {format_rate(round(rate))}")
+            times = [(each.done_ns - result.started_ns) / 1e9 for each in result.happenings]
+            for number, happening in enumerate(result.happenings[self._shown :], self._shown):
+                before = goodput_before(_for_analysis(result), times[: number + 1])
+                was = "" if before is None else f"; goodput was {format_rate(round(before))}"
+                self.console.print(f"{times[number]:6.2f} s  {happening.action['text']}{was}")
             self._shown = len(result.happenings)
 
     @staticmethod

@@ -13,7 +13,7 @@ from mrc_control.lab import describe
 from mrc_control.results import analysis, charts, look, moments, performance, steps, summary
 from mrc_control.results.charts import Curve, Mark
 from mrc_control.results.series import TIME
-from mrc_control.results.verdict import Verdict
+from mrc_control.results.verdict import Check, Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
@@ -100,8 +100,11 @@ def _navigated(parts: Sequence[str]) -> str:
     return "\n".join(f"<nav>{' '.join(links)}</nav>" if part == "NAVIGATION" else part for part in made)
 
 
-def _mark(passed: bool) -> str:
-    return "<span class=good>good</span>" if passed else "<span class=bad>missed</span>"
+def _mark(check: Check, verdict: Verdict) -> str:
+    if check.passed:
+        return "<span class=good>good</span>"
+    doubtful = check.timed and not verdict.valid
+    return "<span class=doubt>not valid</span>" if doubtful else "<span class=bad>missed</span>"
 
 
 def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> str:
@@ -111,16 +114,17 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
     edges = analysis.grid(document)
     mean = float(analysis.goodput_bps(document, edges).mean())
     simulated = " (simulated time)" if document["clock"] == "virtual" else ""
-    word = f"<span class={'good' if verdict.passed else 'bad'}>{verdict.status}</span>"
+    colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
+    word = f"<span class={colour}>{verdict.outcome}</span>"
     rows = [
         ["verdict", word],
+        ["mean goodput", format_rate(round(mean))],
         ["lab", f"{html.escape(lab.name)}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
         ["workload", html.escape(f"{document['workload']} {document['params']} on {len(document['ranks'])} hosts")],
         ["clock", f"{document['clock']}{simulated}, {seconds:.1f} s, seed {document['seed']}"],
         ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, document['clock']))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
-        ["mean goodput", format_rate(round(mean))],
         ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
@@ -137,7 +141,7 @@ def _doubt(verdict: Verdict) -> str:
 
 def _checks(verdict: Verdict) -> str:
     rows = [
-        [html.escape(check.what), html.escape(check.expected), html.escape(check.measured), _mark(check.passed)]
+        [html.escape(check.what), html.escape(check.expected), html.escape(check.measured), _mark(check, verdict)]
         for check in verdict.checks
     ]
     return look.table(["check", "expected", "measured", ""], rows)

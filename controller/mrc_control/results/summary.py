@@ -20,8 +20,9 @@ def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict) ->
     missed = [check for check in verdict.checks if not check.passed]
     named = "".join(f"<li>{_missed(check)}</li>" for check in missed[:NAMED])
     more = f"<li>and {len(missed) - NAMED} more</li>" if len(missed) > NAMED else ""
+    colour = "doubtful" if verdict.timing_only else verdict.status
     return (
-        f'<div class="banner {verdict.status}"><strong>{html.escape(headline(document, verdict))}</strong>'
+        f'<div class="banner {colour}"><strong>{html.escape(headline(document, verdict))}</strong>'
         f"{html.escape(story(document, topology))}{f'<ul>{named}{more}</ul>' if missed else ''}</div>"
         f'<div class="tiles">{"".join(_tile(*each) for each in figures(document, topology, verdict))}</div>'
     )
@@ -49,6 +50,9 @@ def headline(document: Mapping[str, Any], verdict: Verdict) -> str:
         return f"Interrupted by {verdict.interrupted}: the run ended before its time"
     if verdict.passed:
         return f"Passed: everything came out as expected{through}"
+    if verdict.timing_only:
+        rates = f"{missed} of {_many(len(verdict.checks), 'check')} {'is' if missed == 1 else 'are'} of times and rates"
+        return f"Passed; timing not valid: {rates} that this machine could not keep up with{through}"
     return (
         f"Failed: {missed} of {_many(len(verdict.checks), 'check')} {'was' if missed == 1 else 'were'} missed{through}"
     )
@@ -82,8 +86,8 @@ def figures(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -
     totals = analysis.totals(document)
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
-        (f"{right / 1e6:.1f} MB", "data checked byte by byte", f"{wrong} wrong" if right or wrong else "none was"),
         (format_rate(round(mean)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
+        (f"{right / 1e6:.1f} MB", "data checked byte by byte", f"{wrong} wrong" if right or wrong else "none was"),
         (str(broken(document)), "failures caused", _lowest([each.dip for each in judged])),
         (*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         (str(dead), "connections lost", f"of {sum(each.get('qps', 0) for each in progress)} queue pairs"),

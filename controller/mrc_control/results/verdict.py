@@ -53,6 +53,16 @@ class Verdict:
         """In one word: passed, failed or interrupted."""
         return "interrupted" if self.interrupted else "passed" if self.passed else "failed"
 
+    @property
+    def timing_only(self) -> bool:
+        """Whether nothing was missed but times and rates, on a machine that did not keep up: they say nothing."""
+        return not self.interrupted and not self.passed and self.holds and not self.valid
+
+    @property
+    def outcome(self) -> str:
+        """For people: the status, or that the run passed and its times are not valid."""
+        return "passed; timing not valid" if self.timing_only else self.status
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {
