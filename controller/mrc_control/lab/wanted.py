@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mrc_control.lab import forwarders
+from mrc_control.lab import forwarders, limits
 from mrc_control.lab import policies as own
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import PoliciesSpec
@@ -48,8 +48,10 @@ class WantedLab:
 
         Raises:
             PartMissing: what shall forward or compile is not here, or has another clock only.
+            RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
+        limits.check(clock)
         forwarders.check_clock(self.topology, clock)
         own.check(self.topology, clock, self.transport, trust_code=self.trust_code)
         own.check_lab_file(self.lab, self.topology)
