@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from mrc_torch.collectives import Collectives
+from mrc_torch.memory import array_of
 from mrc_torch.numbers import Array, stored
 from mrc_torch.work import Work
 
@@ -43,7 +44,8 @@ def _operation(op: Any) -> str:
 
 
 class _Buffers:
-    """Tensors as arrays that share their memory; those that have gaps through a copy, which `back` undoes."""
+    """Tensors as arrays that share their memory (`memory`). What has gaps, or is stored conjugated or negated, goes
+    through a copy, which `back` undoes."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[Tensor, Tensor]] = []
@@ -52,27 +54,23 @@ class _Buffers:
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
             raise ValueError(f"mrc moves dense tensors of the CPU, not {tensor.layout} of {tensor.device}")
         tensor = tensor.detach()
-        if tensor.is_contiguous():
+        # The memory of a conjugated or negated view holds other values than the view.
+        if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
             return tensor
-        copy = tensor.contiguous()
+        copy = tensor.resolve_conj().resolve_neg().contiguous()
         if written:
             self._copies.append((tensor, copy))
         return copy
 
     def bytes(self, tensor: Tensor, *, written: bool = False) -> Array:
         """Of any type, as bytes."""
-        row = self._dense(tensor, written).reshape(-1)
-        found: Array = row.view(torch.uint8).numpy() if row.numel() else np.empty(0, np.uint8)
-        return found
+        return array_of(self._dense(tensor, written).view(-1), np.dtype(np.uint8))
 
     def numbers(self, tensor: Tensor, *, written: bool = False) -> tuple[Array, str]:
         """As elements, with the name of their type."""
-        row = self._dense(tensor, written).reshape(-1)
+        row = self._dense(tensor, written).view(-1)
         kind = str(row.dtype).removeprefix("torch.")
-        stored(kind)  # what there is no reduction of, NumPy may not have at all
-        if row.dtype is torch.bfloat16:
-            return row.view(torch.int16).numpy().view(np.uint16), kind
-        return row.numpy(), kind
+        return array_of(row, stored(kind)), kind
 
     def back(self) -> None:
         """What was written into copies goes where it belongs."""

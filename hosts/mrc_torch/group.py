@@ -362,7 +362,7 @@ class Group:
         self._began.clear()
         self._anyone.clear()
         for link in self.links.values():
-            link.posted.clear()
+            link.give_up()
             if not isinstance(error, ClosedError):
                 link.outgoing.clear()
         self._finished += [(work, error) for work in works]

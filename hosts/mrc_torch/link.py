@@ -310,6 +310,12 @@ class Link:
         self._message = message
         return message
 
+    def give_up(self) -> None:
+        """Forget all receives: their memory is the caller's again, so what still arrives goes nowhere."""
+        self.posted.clear()
+        if self._message is not None:
+            self._message.receive = None
+
     @property
     def awaited(self) -> bool:
         """Whether somebody waits for this peer: for a message of it, or to send it one."""

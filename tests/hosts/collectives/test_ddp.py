@@ -1,4 +1,4 @@
-"""A real job: DDP and FSDP2, unmodified, four programs on four hosts; and what becomes of it when one is killed."""
+"""A real job: DDP and FSDP, unmodified, four programs on four hosts; and what becomes of it when one is killed."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def test_ddp_learns_as_with_gloo(hosts: Bed, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-def test_fsdp2_learns_as_one_process_does(hosts: Bed, tmp_path: pathlib.Path) -> None:
-    with job(hosts, tmp_path / "meet", program="tests/support/verbs/fsdp_job.py") as ranks:
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_fsdp_learns_as_one_process_does(hosts: Bed, tmp_path: pathlib.Path, version: str) -> None:
+    with job(hosts, tmp_path / "meet", version, program="tests/support/verbs/fsdp_job.py") as ranks:
         said = [each.communicate(timeout=300) for each in ranks]
         assert [each.returncode for each in ranks] == [0] * RANKS, said
     for text, _ in said:

@@ -287,6 +287,42 @@ def test_the_backend_is_known_whoever_is_imported_last(order: str) -> None:
     assert done.stderr == ""
 
 
+def test_storages_can_be_resized_after_an_operation(groups: Groups) -> None:
+    """FSDP1 frees parameters by that."""
+    ours = groups[2][0]
+    rows = [torch.ones(8), torch.ones(8)]
+    halves = [torch.ones(8, dtype=torch.bfloat16), torch.ones(8, dtype=torch.bfloat16)]
+    gathered = [torch.zeros(16), torch.zeros(16)]
+
+    def call(rank: int) -> None:
+        ours[rank].allreduce([rows[rank]]).wait(TIMEOUT)
+        ours[rank].allreduce([halves[rank]]).wait(TIMEOUT)
+        ours[rank].all_gather_single(gathered[rank], rows[rank]).wait(TIMEOUT)
+
+    at_once(2, call)
+    assert [row.tolist() for row in gathered] == [[2.0] * 16] * 2
+    for tensor in (*rows, *halves, *gathered):
+        storage = tensor.untyped_storage()
+        assert storage.resizable()
+        storage.resize_(0)
+        storage.resize_(64)
+
+
+def test_conjugated_and_negated_views_are_sent_as_what_they_show(groups: Groups) -> None:
+    ours = groups[2][0]
+    base = torch.tensor([1 + 2j, 3 - 1j])
+
+    def call(rank: int) -> list[Any]:
+        own, negated = base.clone().conj(), base.clone().conj().imag
+        assert own.is_conj()
+        assert negated.is_neg()
+        ours[rank].allreduce([own]).wait(TIMEOUT)
+        ours[rank].allreduce([negated]).wait(TIMEOUT)
+        return [own.tolist(), negated.tolist()]
+
+    assert at_once(2, call) == [[[2 - 4j, 6 + 2j], [-4.0, 2.0]]] * 2
+
+
 def test_what_cannot_be_sent_is_refused(groups: Groups) -> None:
     ours = groups[2][0][0]
     with pytest.raises(ValueError, match=r"dense tensors of the CPU, not torch\.sparse_coo of cpu"):

@@ -1,4 +1,6 @@
-"""One rank of a job with FSDP2: `fsdp_job.py MEET RANKS RANK`; prints its losses, and those of one process alone.
+"""One rank of a job with FSDP2, or with FSDP1: `fsdp_job.py MEET RANKS RANK [1]`.
+
+It prints its losses, and those of one process alone.
 
 It trains the tiny transformer of `mrclab train`. Samples come by a DataLoader, whose worker is a fork of the rank made
 after it has joined its group.
@@ -13,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 import mrc_torch  # noqa: F401
@@ -61,11 +63,16 @@ def main() -> None:
     dist.init_process_group("mrc", init_method=f"file://{meet}", world_size=ranks, rank=rank)
     task = models.make("gpt-tiny", 1)
     mine = [row for row in range(STEPS * BATCH * ranks) if row // BATCH % ranks == rank]
-    model = task.model
-    mesh = init_device_mesh("cpu", (ranks,))
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    model: nn.Module = task.model
+    if sys.argv[4:] == ["1"]:
+        for index, block in enumerate(model.blocks):
+            model.blocks[index] = FullyShardedDataParallel(block, device_id=torch.device("cpu"), use_orig_params=True)
+        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+    else:
+        mesh = init_device_mesh("cpu", (ranks,))
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     own = TensorDataset(task.inputs[mine], task.targets[mine])
     losses = train(model, DataLoader(own, BATCH, num_workers=1, multiprocessing_context="fork"), 1 / ranks)
     for loss in losses:
