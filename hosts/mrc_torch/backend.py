@@ -6,6 +6,7 @@ exception that is set on a future of Python's is a value to the C++ of DDP, whic
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from mrc_torch.callbacks import CALLBACKS
 from mrc_torch.collectives import Collectives
 from mrc_torch.memory import array_of
 from mrc_torch.numbers import Array, stored
@@ -98,7 +100,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
         self._ended = threading.Event()
         self._future: Future[Any] | None = None
         for work in self._works:
-            work.when_done(self._one)
+            work.before_others(self._one)
         if not self._works:
             self._end()
 
@@ -120,7 +122,8 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
             self._ended.set()
             future = self._future
         if future is not None:
-            future.set_result(None)
+            # Callbacks of a future run where its result is set, and may wait for what this thread has to do.
+            CALLBACKS.submit(functools.partial(future.set_result, None))
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Returns when it has ended well; raises otherwise. A timeout of 0 means for ever, as everywhere in torch."""

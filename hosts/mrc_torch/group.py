@@ -1,10 +1,11 @@
 """A group of ranks with a queue pair between any two: operations in order, messages between ranks, deaths.
 
-One thread per group takes completions; whoever starts an operation posts its first writes itself. Collective operations
-are generators (`algorithms`), done one after the other as they were called; messages between two ranks do not wait for
-them. While anything is under way, a peer that has been silent for `PING_AFTER_S` is written to: its host answers, or
-not. The first error ends the group: all that is under way and all that comes later ends with it, and every other rank
-is told who is to blame.
+One thread per group takes completions, and another one looks at the time, so that neither holds up the other; what
+users want to be called runs in threads for callbacks (`callbacks`). Whoever starts an operation posts its first writes.
+Collective operations are generators (`algorithms`), done one after the other as they were called; messages between two
+ranks do not wait for them. While anything is under way, a peer that has been silent for `PING_AFTER_S` is written to:
+its host answers, or not. The first error ends the group: all that is under way and all that comes later ends with it,
+and every other rank hears which rank is to blame.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final
 from mrc_host import verbs
 from mrc_host.verbs import VerbsError, WcOpcode, WcStatus
 from mrc_torch import devices
+from mrc_torch.callbacks import CALLBACKS
 from mrc_torch.errors import ClosedError, CollectiveError, RankDeadError, RankSilentError
 from mrc_torch.link import (
     AREA_BYTES,
@@ -38,13 +40,14 @@ from mrc_torch.link import (
     Transfer,
     Word,
 )
+from mrc_torch.silence import Inquiry
 from mrc_torch.stores import Store
 from mrc_torch.work import Work
 
 PING_AFTER_S: Final = 0.5
 TICK_S: Final = 0.1
 CLOSE_S: Final = 5.0
-FORMAT: Final = 1
+FORMAT: Final = 2
 _BATCH: Final = 64
 #: What a rank leaves in the store in the place of what is waited for, when it has failed.
 _FAILED: Final = "failed: "
@@ -107,7 +110,9 @@ class Group:
         self.links: dict[int, Link] = {}
         self._by_qp: dict[int, Link] = {}
         self._context: verbs.Context | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._ending = threading.Event()
+        self._inquiry: Inquiry | None = None
         if size > 1:
             try:
                 self._context = devices.acquire(device)
@@ -119,8 +124,10 @@ class Group:
                     with contextlib.suppress(Exception):  # nobody need wait for this rank
                         store.set(key, said)
                 raise
-            self._thread = threading.Thread(target=self._run, name=f"mrc group {rank}/{size}", daemon=True)
-            self._thread.start()
+            for name, work in (("group", self._run), ("time of group", self._watch)):
+                thread = threading.Thread(target=work, name=f"mrc {name} {rank}/{size}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
         _OPEN.add(self)
 
     # -- beginning and end ---------------------------------------------------------------------------------------
@@ -179,14 +186,16 @@ class Group:
                 for link in self._living():
                     link.say(Word.BYE)
         deadline = time.monotonic() + timeout
-        while self._thread is not None and time.monotonic() < deadline:
+        while self._threads and time.monotonic() < deadline:
             with self._lock:
                 if self._stopped or all(link.idle for link in self._living()):
                     break
             time.sleep(0.001)
         self._stopped = True
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._ending.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
         self._flush()
         self._release()
 
@@ -396,23 +405,38 @@ class Group:
 
     def _heard(self, link: Link, word: Word, rank: int) -> None:
         if word is Word.DEAD:
-            host = self.links[rank].host if rank in self.links else self.host
-            text = f"rank {rank} (host {host}) is dead: rank {link.rank} says so"
+            text = f"rank {rank} (host {self._host(rank)}) is dead: rank {link.rank} says so"
             self._fail(RankDeadError(rank, text))
         elif word is Word.GAVE_UP:
-            about = "" if rank == link.rank else f" because of rank {rank}"
-            self._fail(
-                CollectiveError(f"rank {link.rank} (host {link.host}) has given up{about}; its own error says why")
-            )
+            text = f"rank {link.rank} (host {link.host}) has given up"
+            if rank == link.rank:
+                self._fail(CollectiveError(f"{text}; its own error says why"))
+            else:
+                self._fail(
+                    RankSilentError(rank, f"{text} because of rank {rank} (host {self._host(rank)}), which is silent")
+                )
+        elif word is Word.WHOM:
+            link.say(Word.WAITS, self._awaited())
+        elif word is Word.WAITS and self._inquiry is not None:
+            self._inquiry.answered(link.rank, rank, time.monotonic())
         elif word is Word.BYE:
             link.left = True
+
+    def _host(self, rank: int) -> str:
+        return self.links[rank].host if rank in self.links else self.host
+
+    def _awaited(self) -> int:
+        """The rank that this one waits for; its own number if it waits for none."""
+        waiting = self._tasks[0].waiting if self._tasks else list(self._began)
+        link = _awaited_link([each for each in waiting if not each.done])
+        return self.rank if link is None else link.rank
 
     def _check_left(self) -> None:
         for link in self.links.values():
             if link.left and link.awaited and self.error is None:
                 self._fail(CollectiveError(f"rank {link.rank} (host {link.host}) has left the group"))
 
-    # -- the thread -------------------------------------------------------------------------------------------------
+    # -- the threads ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopped:
@@ -430,11 +454,20 @@ class Group:
                         self._completed(completion)
                     self._advance()
                     self._check_left()
-                    self._tick()
                 except OSError:
                     raise
                 except Exception as error:  # noqa: BLE001 - the other ranks wait for this one
                     self._fail(error)
+            self._flush()
+
+    def _watch(self) -> None:
+        """Look at the time, whatever the other thread does."""
+        while not self._ending.wait(TICK_S):
+            with self._lock:
+                if self._stopped:
+                    return
+                with self._posting():
+                    self._tick()
             self._flush()
 
     def _completed(self, completion: verbs.WorkCompletion) -> None:
@@ -462,23 +495,30 @@ class Group:
                 link.ping()
         if self._tasks and now - self._tasks[0].began > self.timeout:
             self._late(self._tasks[0].work, [each for each in self._tasks[0].waiting if not each.done])
-        for transfer in self._transfers:
-            if now - self._began[transfer] > self.timeout and transfer.work is not None:
-                self._late(transfer.work, [transfer])
-                return
+            return
+        transfer, began = next(iter(self._began.items()), (None, now))  # the oldest
+        if transfer is not None and transfer.work is not None and now - began > self.timeout:
+            self._late(transfer.work, [transfer])
 
     def _late(self, work: Work, waiting: list[Transfer]) -> None:
-        link = next((each.link for each in waiting if isinstance(each, Receive) and each.link is not None), None)
-        link = link or next((each.link for each in waiting if each.link is not None), None)
+        """Find out who holds an operation up; when that is known, the group ends."""
+        now = time.monotonic()
         text = f"{work.name} has not ended within {self.timeout:g} s"
+        link = _awaited_link(waiting)
         if link is None:
-            self._fail(CollectiveError(f"{text}: nobody has sent anything"))
-        else:
-            self._fail(
-                RankSilentError(
-                    link.rank, f"{text}: rank {link.rank} (host {link.host}) lives and does not do its part"
-                )
-            )
+            self._fail(CollectiveError(f"{text}: no rank has sent anything"))
+            return
+        if self._inquiry is None or self._inquiry.work is not work:
+            self._inquiry = Inquiry(work, self.rank, link.rank, lambda rank: self.links[rank].say(Word.WHOM), now)
+        error = self._inquiry.verdict(text, self._host, now)
+        if error is not None:
+            self._fail(error)
+
+
+def _awaited_link(waiting: Iterable[Transfer]) -> Link | None:
+    """The way to the rank that transfers wait for: the one that is to send, before one that takes nothing."""
+    links = [(isinstance(each, Receive), each.link) for each in waiting if each.link is not None]
+    return max(links, key=lambda each: each[0])[1] if links else None
 
 
 _OPEN: Final[weakref.WeakSet[Group]] = weakref.WeakSet()
@@ -489,6 +529,7 @@ def _close_all() -> None:
     for group in list(_OPEN):
         with contextlib.suppress(Exception):
             group.close()
+    CALLBACKS.drain(CLOSE_S)
 
 
 atexit.register(_close_all)

@@ -48,6 +48,8 @@ class Word(IntEnum):
     DEAD = 2  # the sender knows that the rank is dead
     GAVE_UP = 3  # the sender has given up on the group because of the rank
     BYE = 4  # the sender sends nothing any more
+    WHOM = 5  # asks whom the receiver of this word waits for
+    WAITS = 6  # the answer: the sender waits for the rank, or for none if that is its own
 
 
 class Transfer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 
+from mrc_torch.callbacks import CALLBACKS
 from mrc_torch.errors import CollectiveError
 
 
@@ -23,6 +25,7 @@ class Work:
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._then: list[Callable[[Work], None]] = []
+        self._after: list[Callable[[Work], None]] = []
 
     def done(self) -> bool:
         """Whether it has ended, well or not."""
@@ -40,7 +43,15 @@ class Work:
             raise self.error
 
     def when_done(self, call: Callable[[Work], None]) -> None:
-        """Calls when it has ended: at once, or in the thread of the group."""
+        """Call when it has ended: at once, or in a thread for callbacks. The call may wait for other operations."""
+        with self._lock:
+            if not self._done.is_set():
+                self._after.append(call)
+                return
+        call(self)
+
+    def before_others(self, call: Callable[[Work], None]) -> None:
+        """Call when it has ended, in the thread that ends it; the call may wait for nothing."""
         with self._lock:
             if not self._done.is_set():
                 self._then.append(call)
@@ -48,12 +59,15 @@ class Work:
         call(self)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """It has ended. What is to be called is called here, so no lock may be held."""
+        """End it. What may wait for nothing is called here, so no lock may be held."""
         with self._lock:
             if self._done.is_set():
                 return
             self.error = error
             self._done.set()
             calls, self._then = self._then, []
+            later, self._after = self._after, []
         for call in calls:
             call(self)
+        for call in later:
+            CALLBACKS.submit(functools.partial(call, self))

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import pathlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -244,11 +245,61 @@ def test_a_rank_that_does_nothing_is_named(hosts: Bed, tmp_path: pathlib.Path) -
             with pytest.raises(CollectiveError) as caught:
                 work.wait(SECONDS)
             said.append(caught.value)
-        named = [error for error in said if isinstance(error, RankSilentError)]
-        assert named
-        assert named[0].rank == 2
-        assert "barrier (operation 1 of rank" in str(named[0])
-        assert "rank 2 (host h2) lives and does not do its part" in str(named[0])
+        assert [error.rank for error in said if isinstance(error, RankSilentError)] == [2, 2]
+        first = [str(error) for error in said if "has given up" not in str(error)]
+        assert first
+        assert "barrier (operation 1 of rank" in first[0]
+        assert "rank 2 (host h2) lives and does not do its part" in first[0]
+
+
+@pytest.mark.parametrize("absent", range(LARGEST))
+def test_a_neighbour_that_waits_itself_is_not_blamed(hosts: Bed, tmp_path: pathlib.Path, absent: int) -> None:
+    """In a ring each rank waits for the one before it, and only one of these is the cause."""
+    with group(hosts, tmp_path, LARGEST, timeout=0.5) as ranks:
+        works = [
+            each.all_reduce(np.ones(100_000), algorithm="ring") for rank, each in enumerate(ranks) if rank != absent
+        ]
+        for work in works:
+            with pytest.raises(RankSilentError, match=rf"rank {absent} \(host h{absent}\)") as caught:
+                work.wait(SECONDS)
+            assert caught.value.rank == absent
+
+
+def test_ranks_that_wait_for_each_other_are_all_named(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    with group(hosts, tmp_path, 2, timeout=0.5) as ranks:
+        works = [ranks[0].receive(np.zeros(1), 1), ranks[1].receive(np.zeros(1), 0)]
+        for work in works:
+            with pytest.raises(CollectiveError, match=r"ranks 0, 1 wait for each other|has given up"):
+                work.wait(SECONDS)
+
+
+def test_a_callback_may_wait_for_other_operations(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    with group(hosts, tmp_path, 2, timeout=20) as ranks:
+        ended = [threading.Event(), threading.Event()]
+
+        def call(rank: int) -> None:
+            ranks[rank].barrier().wait(SECONDS)
+            ended[rank].set()
+
+        works = [each.receive(np.zeros(1), 1 - each.rank) for each in ranks]
+        for rank, work in enumerate(works):
+            work.when_done(lambda _, rank=rank: call(rank))
+        wait([each.send(np.ones(1), 1 - each.rank) for each in ranks])
+        assert all(each.wait(SECONDS) for each in ended)
+
+
+def test_the_timeout_fires_while_a_callback_runs(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    with group(hosts, tmp_path, 2, timeout=0.5) as ranks:
+        running, go = threading.Event(), threading.Event()
+        work = ranks[0].receive(np.zeros(1), 1)
+        work.when_done(lambda _: (running.set(), go.wait(SECONDS)))
+        ranks[1].send(np.ones(1), 0).wait(SECONDS)
+        assert running.wait(SECONDS)
+        try:
+            with pytest.raises(RankSilentError):
+                ranks[0].receive(np.zeros(1), 1).wait(SECONDS)
+        finally:
+            go.set()
 
 
 def test_who_leaves_is_missed_only_if_needed(hosts: Bed, tmp_path: pathlib.Path) -> None:

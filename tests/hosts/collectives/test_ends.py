@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from mrc_torch import CollectiveError, Collectives, FolderStore, RankDeadError, Work
+from mrc_torch import CollectiveError, Collectives, FolderStore, RankDeadError, RankSilentError, Work
 from support.verbs.bed import Bed, bed, process
 from support.verbs.ranks import SECONDS, at_once, group, wait
 
@@ -40,13 +40,17 @@ def hosts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @contextlib.contextmanager
-def with_a_program(hosts: Bed, folder: pathlib.Path, what: str) -> Iterator[tuple[list[Collectives], int]]:
+def with_a_program(
+    hosts: Bed, folder: pathlib.Path, what: str, timeout: float = SECONDS
+) -> Iterator[tuple[list[Collectives], int]]:
     """Ranks 0 and 1 of a group here, and rank 2 in a program of its own, with its PID."""
     command = [sys.executable, "-c", RANK, str(folder), hosts.path(2), "3", what]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
         ranks: list[Collectives] = []
         try:
-            ranks += at_once(2, lambda rank: Collectives(FolderStore(folder), rank, 3, device=hosts.path(rank)))
+            ranks += at_once(
+                2, lambda rank: Collectives(FolderStore(folder), rank, 3, device=hosts.path(rank), timeout=timeout)
+            )
             wait([each.barrier() for each in ranks])
             assert program.stdout is not None
             assert program.stdout.readline() == b"ready\n"
@@ -88,6 +92,18 @@ def test_a_killed_rank_is_named_by_all(hosts: Bed, tmp_path: pathlib.Path, what:
     while any(node.programs.connected for node in hosts.nodes):  # the agents hear of it in their next round
         assert time.monotonic() < deadline, "something of the ranks is left"
         time.sleep(0.01)
+
+
+def test_a_stopped_program_is_named_by_all(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    """Rank 1 of the ring waits for rank 0, which waits for the stopped one; the host of that one answers."""
+    with with_a_program(hosts, tmp_path, "idle", timeout=0.5) as (ranks, pid):
+        os.kill(pid, signal.SIGSTOP)
+        works = [each.all_reduce(np.ones(200_000, np.float32), algorithm="ring") for each in ranks]
+        for work in works:
+            with pytest.raises(RankSilentError, match=r"rank 2 \(host h2\)") as caught:
+                work.wait(SECONDS)
+            assert caught.value.rank == 2
+        assert any("its program is stopped" in str(each.error) for each in ranks)
 
 
 def test_a_host_that_falls_silent_is_named_by_all(tmp_path: pathlib.Path) -> None:

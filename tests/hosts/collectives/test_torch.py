@@ -256,6 +256,21 @@ def test_futures_have_the_tensors(groups: Groups) -> None:
     assert works[0].get_future().wait()[0] is rows[0]
 
 
+def test_callbacks_of_futures_may_wait_for_other_operations_and_futures(groups: Groups) -> None:
+    ours = groups[2][0]
+    rows = [torch.ones(3), torch.ones(3)]
+
+    def again(group: Any, row: Any) -> Any:
+        group.allreduce([row]).wait(TIMEOUT)
+        return group.allreduce([row]).get_future().wait()[0]
+
+    futures = [
+        group.allreduce([row]).get_future().then(lambda _, group=group, row=row: again(group, row))
+        for group, row in zip(ours, rows, strict=True)
+    ]
+    assert at_once(2, lambda rank: futures[rank].wait().tolist()) == [[8.0] * 3] * 2
+
+
 def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
     store = dist.HashStore()
     ours = at_once(2, lambda rank: ProcessGroupMrc(store, rank, 2, TIMEOUT, device=hosts.path(rank)))
