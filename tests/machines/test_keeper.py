@@ -17,6 +17,7 @@ from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.machines import keeper
 from mrc_control.machines.clock import Reading
 from mrc_control.machines.keeper import Keeper, MachineError, Order, Post
+from mrc_control.machines.sources import version
 from mrc_control.machines.stream import GREETING, HEAD, MESSAGE
 
 WAIT_S = 20.0
@@ -65,13 +66,11 @@ def lost(post: Post) -> str:
     return post.lost.text()
 
 
-def test_a_silent_machine_is_lost(
-    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_machine_is_lost(posts: Callable[[list[str]], Post], tmp_path: pathlib.Path) -> None:
     post = posts(speaking(tmp_path, {"said": "progress", "text": "x"}))
     post.check()
     assert post.lost is None
-    monkeypatch.setattr(keeper, "SILENCE_S", 0.0)
+    post.silence_s = 0.0
     with pytest.raises(MachineError, match="is lost: no word from it for 0 s"):
         post.answer("here", WAIT_S, NEVER)
     assert "machine m1 is lost" in lost(post)
@@ -134,19 +133,62 @@ def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str
     assert near.ahead_ns == 0
 
 
+def test_time_in_which_the_keeper_did_not_run_is_no_silence(
+    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post = posts(speaking(tmp_path, {"said": "here"}))
+    post.answer("here", WAIT_S, NEVER)
+    began = time.monotonic()
+    monkeypatch.setattr(keeper.time, "monotonic", lambda: began + 3600.0)
+    post.check()
+    assert post.lost is None
+    for second in range(int(keeper.SILENCE_S) + 2):
+        monkeypatch.setattr(keeper.time, "monotonic", lambda second=second: began + 3600.0 + second)
+        post.check()
+    monkeypatch.undo()
+    assert "no word from it for 60 s" in lost(post)
+
+
+def test_a_crowded_machine_is_given_more_time(
+    posts: Callable[[list[str]], Post], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper.os, "getloadavg", lambda: (47.0, 40.0, 30.0))
+    monkeypatch.setattr(keeper.os, "cpu_count", lambda: 2)
+    assert keeper.crowd() == 23.5
+    post = posts(["sleep", "60"])
+    over = threading.Event()
+    threading.Timer(0.6, over.set).start()
+    with pytest.raises(keeper.Stopped):
+        post.answer("here", 0.1, over.is_set)
+    monkeypatch.setattr(keeper.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    with pytest.raises(MachineError, match="does not answer within 0 s"):
+        post.answer("here", 0.1, NEVER)
+
+
+def test_a_machine_with_other_sources_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused(tmp_path, monkeypatch, {"said": "here", "version": version(), "sources": "0123"})
+    for name in ("m1", "m2"):
+        assert f"machine {name}: there is mrclab {version()} of other sources (0123) than here (" in said
+
+
 def test_every_machine_of_another_version_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused(tmp_path, monkeypatch, {"said": "here", "version": "0.0.1"})
+    for name in ("m1", "m2"):
+        assert f"machine {name}: there is mrclab 0.0.1, here " in said
+
+
+def refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, here: dict[str, Any]) -> str:
+    """What a keeper says to two machines that say this."""
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     run = RunDir("two")
     run.create()
     run.lab_file.write_text(yaml.safe_dump(LAB))
     monkeypatch.setattr(keeper, "END_S", 0.5)
-    old = {"said": "here", "version": "0.0.1"}
-    made = Keeper(run, Order({name: speaking(tmp_path, old) for name in ("m1", "m2")}, "mrc"))
+    made = Keeper(run, Order({name: speaking(tmp_path, here) for name in ("m1", "m2")}, "mrc"))
     try:
         with pytest.raises(RunError) as caught:
             made.start()
     finally:
         made.end()
-    for name in ("m1", "m2"):
-        assert f"machine {name}: there is mrclab 0.0.1, here " in str(caught.value)
     assert all(post.process.returncode is not None for post in made.posts)
+    return str(caught.value)

@@ -206,6 +206,21 @@ def test_a_machine_that_cannot_be_reached_is_named_and_nothing_is_left(world: Wo
     assert not (world.folder / "run" / "two").exists()
 
 
+def test_a_tunnel_that_lets_nothing_through_is_named_at_up(world: World) -> None:
+    """Datagrams from the first machine go to no one; those from the second arrive."""
+    wrong = ["ip", "-n", f"{world.prefix}1", "neigh", "replace", "10.7.0.2", "lladdr", "02:00:00:00:00:99"]
+    run(*wrong, "dev", "net0", "nud", "permanent")
+    try:
+        said = mrclab("up", str(world.lab), code=1).stderr
+    finally:
+        run("ip", "-n", f"{world.prefix}1", "neigh", "del", "10.7.0.2", "dev", "net0")
+    assert f"tunnel {CROSSING}: no datagram from 10.7.0.1:" in said
+    assert "arrives at machine two (10.7.0.2:" in said
+    assert "arrives at machine one" not in said
+    assert not world.left()
+    assert not (world.folder / "run" / "two").exists()
+
+
 def test_all_to_all_between_two_machines_is_verified(world: World) -> None:
     said = mrclab("up", str(world.lab))
     assert "lab two is up on 2 machines: 2 hosts, 6 switches" in said.stdout
@@ -277,7 +292,18 @@ def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -
     died = "machine one is lost: `way ...`, which leads there, was killed by SIGKILL"
     verdict = json.loads((world.folder / "killed" / "verdict.json").read_text())
     assert any(died in each["how"] or died in f"machine one {each['how']}" for each in verdict["deaths"]), verdict
-    assert died in mrclab("status", code=1).stderr
+    said = mrclab("status").stdout
+    assert died in " ".join(said.split())
+    assert "1 of 2 agents alive" in said
+    assert "machine two (ssh " in said
+    for text in ("grpc", "StatusCode", "UNAVAILABLE", "failed to connect"):
+        assert text not in said
+    document = status()
+    assert {row["name"]: row["alive"] for row in document["hosts"]} == {"h0": False, "h1": True}
+    states = {row["name"]: row["state"] for row in document["switches"]}
+    assert states["p0-t0.0"] == states["p0-t1.0"] == "lost"
+    assert states["p0-t0.1"] == states["p1-t1.0"] == "running"
+    assert {row["name"]: bool(row["lost"]) for row in document["machines"]} == {"one": True, "two": False}
 
 
 def test_the_parts_end_with_a_keeper_that_is_killed(world: World) -> None:
@@ -295,3 +321,22 @@ def test_a_run_brings_the_lab_up_and_down_again(world: World) -> None:
     mrclab("run", "all_to_all", "--lab", str(world.lab), "--clock", "real", "--duration", "1", "-o", "alone")
     assert not world.left()
     assert not list((world.folder / "run").glob("two")) + list((world.folder / "run").glob(".parts/*/two"))
+
+
+def test_a_machine_whose_stream_stands_still_is_lost(world: World) -> None:
+    """As with a pulled cable: nothing ends, and nothing comes."""
+    mrclab("up", str(world.lab))
+    part = world.part(2)
+    part.suspend()
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not any(row["lost"] for row in status()["machines"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        said = " ".join(mrclab("status").stdout.split())
+        assert "machine two is lost: no word from it for 8 s" in said
+        assert "1 of 2 agents alive" in said
+    finally:
+        part.resume()
+    mrclab("down", "two")
+    assert not world.left()

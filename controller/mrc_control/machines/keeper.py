@@ -30,7 +30,8 @@ from mrc_control.lab.death import MACHINE, SHELL, Death, cause
 from mrc_control.lab.record import Record, read_untrusted
 from mrc_control.lab.rundir import RunDir, RunError
 from mrc_control.machines.clock import Clock, Reading
-from mrc_control.machines.part import VERBS, version
+from mrc_control.machines.part import VERBS
+from mrc_control.machines.sources import sources, version
 from mrc_control.machines.stream import Broken, Line
 from mrc_topo.labfile import load_lab
 from mrc_topo.placement import Placement
@@ -39,11 +40,14 @@ from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
 
 #: What the keeper knows of the machines, beside the record.
 MACHINES = "machines.json"
-#: Until its first word, and until it is prepared: a busy machine takes its time to start a program.
+#: Until its first word, and until an answer, of a machine with a core for each process that wants one. While other
+#: processes want them too, time counts less, by the load for each core of the machine here.
 REACH_S = 180.0
 PREPARE_S = 180.0
-#: A machine that says nothing for so long is lost.
+#: A machine that says nothing for so long is lost: while its part comes up, and once the lab is up. Every `PING_S` it
+#: is asked for a word, which it gives by a thread of its own.
 SILENCE_S = 60.0
+SILENCE_UP_S = 8.0
 END_S = 15.0
 PING_S = 1.0
 LOOK_S = 0.1
@@ -66,6 +70,26 @@ def what_is_known(run: RunDir) -> dict[str, dict[str, Any]]:
     return document
 
 
+def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) -> list[str]:
+    """What is to be said of tunnels through which nothing came.
+
+    Args:
+        placement: of the lab.
+        silent: by machine, the links through which nothing has come there.
+    """
+    found = []
+    for machine, links in silent.items():
+        ends = placement.ends(machine)
+        for link in links:
+            if link in ends:
+                end = ends[link]
+                found.append(
+                    f"tunnel {link}: no datagram from {end.peer} arrives at machine {machine} ({end.local}); let UDP "
+                    "through on the way, and check `address` and `port_base` of both machines"
+                )
+    return found
+
+
 class Stopped(Exception):
     """The keeper was told to end while the lab was coming up."""
 
@@ -86,6 +110,11 @@ class Order:
         return json.dumps(asdict(self)) + "\n"
 
 
+def crowd() -> float:
+    """How many processes want each core of this machine, at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 class Post:
     """One machine, as the keeper sees it."""
 
@@ -104,8 +133,12 @@ class Post:
         self._said = ""
         self._answers: dict[str, dict[str, Any]] = {}
         self._changed = threading.Condition()
-        #: Of its last word; 0: none has come.
-        self._heard_at = 0.0
+        #: Whether it has said anything, and for how many seconds it has not since.
+        self._heard = False
+        self._silent_s = 0.0
+        self._looked = time.monotonic()
+        #: After so many of these it is lost.
+        self.silence_s = SILENCE_S
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
@@ -161,7 +194,8 @@ class Post:
         now = time.monotonic_ns()
         said = message.get("said")
         with self._changed:
-            self._heard_at = time.monotonic()
+            self._heard = True
+            self._silent_s = 0.0
             if said == "pong":
                 self.clock.add(Reading.of(int(message["sent_ns"]), int(message["t_ns"]), now))
             elif said == "progress":
@@ -187,7 +221,7 @@ class Post:
             MachineError: it does not come, or is a refusal.
             Stopped: the keeper was told to end.
         """
-        deadline = time.monotonic() + seconds
+        waited, looked = 0.0, time.monotonic()
         with self._changed:
             while what not in self._answers:
                 if "failed" in self._answers:
@@ -197,7 +231,9 @@ class Post:
                 if stopped():
                     raise Stopped
                 self.check()
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                waited, looked = waited + (now - looked) / crowd(), now
+                if waited > seconds:
                     raise MachineError(f"does not answer within {seconds:.0f} s")
                 self._changed.wait(LOOK_S)
             return self._answers.pop(what)
@@ -213,9 +249,17 @@ class Post:
             self.line.send(do="ping", sent_ns=time.monotonic_ns())
 
     def check(self) -> None:
-        """A machine that has said nothing for too long is lost."""
-        if self.lost is None and self._heard_at and time.monotonic() - self._heard_at > SILENCE_S:
-            self.lose(f"no word from it for {SILENCE_S:.0f} s")
+        """A machine that has said nothing for too long is lost.
+
+        Time in which this process itself did not run does not count: what came meanwhile could not be read.
+        """
+        now = time.monotonic()
+        with self._changed:
+            self._silent_s += min(now - self._looked, PING_S)
+            self._looked = now
+            silent = self._heard and self._silent_s > self.silence_s
+        if self.lost is None and silent:
+            self.lose(f"no word from it for {self.silence_s:.0f} s")
             self.process.kill()
 
     def measure(self, stopped: Callable[[], bool]) -> None:
@@ -319,26 +363,44 @@ class Keeper:
             self.record.roles[f"{MACHINE}{name}"] = self.posts[-1].process.pid
         self.write()
         text, key = self.run.lab_file.read_text(), secrets.token_hex(TUNNEL_KEY_BYTES)
+        token, own = secrets.token_hex(8), sources()
+        silent: dict[str, list[str]] = {}
 
         def reach(post: Post) -> None:
             post.tell = self.tell
-            theirs, ours = post.answer("here", REACH_S, self.is_ended).get("version"), version()
+            there = post.answer("here", REACH_S, self.is_ended)
+            theirs, ours = there.get("version"), version()
             if theirs != ours:
                 raise MachineError(f"there is mrclab {theirs}, here {ours}; install the same on all machines")
+            if there.get("sources") != own:
+                raise MachineError(
+                    f"there is mrclab {theirs} of other sources ({there.get('sources')}) than here ({own}); install "
+                    "the same on all machines"
+                )
             post.line.send(do="prepare", machine=post.name, lab=text, transport=self.order.transport)
             post.facts = dict(post.answer("prepare", PREPARE_S, self.is_ended))
             post.facts.pop("said", None)
             post.measure(self.is_ended)
+
+        def probe(post: Post) -> None:
+            post.line.send(do="probe", token=token)
+            silent[post.name] = list(map(str, post.answer("probe", PREPARE_S, self.is_ended)["silent"]))
 
         def begin(post: Post) -> None:
             post.line.send(do="start", key=key, clock_ahead_ns=post.ahead_ns)
             post._take(post.answer("start", float("inf"), self.is_ended))
 
         self._all(reach)
+        self._all(probe)
+        problems = silent_tunnels(self.placement, silent)
+        if problems:
+            raise RunError("; ".join(problems))
         self._all(begin, together=True)
         for post in self.posts:
             for role in [*post.record.hosts, *(f"{post.name}.{each}" for each in [*post.record.fabric, VERBS])]:
                 self._listen(post, role)
+        for post in self.posts:
+            post.silence_s = SILENCE_UP_S
         # Who sees that the lab is up finds this, too.
         self.note()
         self.record.phase = "up"

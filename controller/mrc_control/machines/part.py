@@ -9,7 +9,6 @@ lab notices by a pipe.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -29,6 +28,8 @@ from mrc_control.lab.part import Part
 from mrc_control.lab.record import Record
 from mrc_control.lab.rundir import PARTS, RunDir, RunError, base, check_ours
 from mrc_control.lab.wanted import WantedLab
+from mrc_control.machines import probe
+from mrc_control.machines.sources import sources, version
 from mrc_control.machines.stream import Broken, Line
 from mrc_control.session.real import RealSession
 from mrc_topo.placement import MACHINE, Placement, TunnelEnd
@@ -43,11 +44,6 @@ LOOK_S = 0.2
 IP_MTU, IPV6_MTU = 14, 24
 IP_HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}
 TUNNEL_HEADER = 32
-
-
-def version() -> str:
-    """What keeper and parts must have alike."""
-    return importlib.metadata.version("mrclab")
 
 
 def open_tunnel(end: TunnelEnd) -> socket.socket:
@@ -98,8 +94,8 @@ class Station:
         what = message.get("do")
         if what == "ping":
             self.line.send(said="pong", sent_ns=message["sent_ns"], t_ns=time.monotonic_ns())
-        elif what in ("prepare", "start"):
-            work = self._prepare if what == "prepare" else self._start
+        elif what in ("prepare", "probe", "start"):
+            work = {"prepare": self._prepare, "probe": self._probe, "start": self._start}[what]
             self._job = threading.Thread(target=self._done, args=(what, work, message), daemon=True)
             self._job.start()
         elif what == "end":
@@ -169,10 +165,15 @@ class Station:
         self._wanted, self._machine = wanted, machine
         return {"frame_bytes": frames, "time_namespaces": has_time_namespaces()}
 
+    def _probe(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Tries the tunnels, while the other parts do."""
+        return {"silent": probe.probe(self._sockets, str(message["token"]))}
+
     def _start(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Brings the part up."""
         if self._wanted is None:
             raise RunError("nothing is prepared")
+        probe.drain(self._sockets)
         run = self.run = RunDir(self._wanted.topology.lab.name)
         reading, self._lifeline = os.pipe()
         sockets = {link: each.fileno() for link, each in self._sockets.items()}
@@ -283,7 +284,7 @@ class Station:
 
         with self._left:
             self.line.greet()
-            self.line.send(said="here", version=version())
+            self.line.send(said="here", version=version(), sources=sources())
             threading.Thread(target=listen, daemon=True).start()
             while not self._ended.wait(1.0):
                 if time.monotonic() - self.heard_at > SILENCE_S:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mrc_control.lab import describe
-from mrc_control.lab.death import Frozen
+from mrc_control.lab.death import MACHINE, Frozen
 from mrc_control.lab.hostclient import HostClient, HostError
 from mrc_control.lab.part import relayed
 from mrc_control.lab.rundir import RunDir
@@ -19,11 +19,17 @@ from mrc_topo.placement import Placement
 
 #: A part's clock that is not known to be ours within this is no measure of when something happened.
 CLOCK_NS = 25_000_000
+#: Fewer datagrams than these say nothing about a tunnel.
+SENT = 20
 
 
 def session_of(name: str, *, fresh: bool = False) -> RealSession:
     """A session on the lab of a name; errors as `RealSession`."""
     return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
+
+
+#: By machine and link, the counts of a tunnel's end (`TunnelStats`).
+Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 class SpreadSession(RealSession):
@@ -36,6 +42,9 @@ class SpreadSession(RealSession):
             machine: HostClient(f"machine {machine}", self.run.socket(f"{machine}.{VERBS}"))
             for machine in self.placement.machines
         }
+
+        #: The counts of the tunnels' ends when the measurement began.
+        self._before: Counts = {}
 
     def _ask(self, machine: str, verb: str, **arguments: Any) -> dict[str, Any]:
         return self._parts[machine].request(verb, **arguments)
@@ -77,6 +86,15 @@ class SpreadSession(RealSession):
             with contextlib.suppress(HostError):
                 found += self._ask(machine, "agents")["agents"]
         return found
+
+    def lost(self) -> dict[str, str]:
+        """How machines were lost, by name, in a sentence each."""
+        deaths = self.run.deaths(self.first)
+        return {each.role.removeprefix(MACHINE): each.text() for each in deaths if each.role.startswith(MACHINE)}
+
+    def reset_fidelity(self) -> None:
+        super().reset_fidelity()
+        self._before = self._tunnels()
 
     def machines(self) -> list[dict[str, Any]]:
         """What is known of each machine: where, what is there, its clock, and the datagrams of its tunnels' ends."""
@@ -124,6 +142,8 @@ class SpreadSession(RealSession):
             machines[machine] |= {key: part[key] for key in ("fabric", "scheduling", "machine")}
             reasons += [f"machine {machine}: {reason}" for reason in part["reasons"]]
         reasons += [text for machine, row in machines.items() if (text := clock_problem(machine, row["clock"]))]
+        ends = {machine: row["tunnels"] for machine, row in machines.items()}
+        reasons += silent_tunnels(self.placement, self._before, ends)
         hosts = {name: host for part in parts.values() for name, host in part["hosts"].items()}
         # One fabric stands for all where there is room for one only: that which was latest.
         fabrics = [part["fabric"] for part in parts.values()]
@@ -135,6 +155,29 @@ class SpreadSession(RealSession):
         for client in self._parts.values():
             client.close()
         super().close()
+
+
+def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[str]:
+    """What is to be said of tunnels through which less than half of the datagrams came, since `before`."""
+
+    def count(counts: Counts, machine: str, link: str, key: str) -> int:
+        return counts.get(machine, {}).get(link, {}).get(key, 0)
+
+    found = []
+    for machine in placement.machines:
+        for link, end in placement.ends(machine).items():
+            tunnel = placement.tunnels[link]
+            sender = tunnel.high.machine if tunnel.low.machine == machine else tunnel.low.machine
+            if link not in after.get(machine, {}) or link not in after.get(sender, {}):
+                continue  # of a machine that is lost nothing is known
+            sent = count(after, sender, link, "sent") - count(before, sender, link, "sent")
+            got = count(after, machine, link, "received") - count(before, machine, link, "received")
+            if sent >= SENT and 2 * got < sent:
+                found.append(
+                    f"tunnel {link}: of {sent} datagrams from machine {sender} ({end.peer}), {got} arrived at machine "
+                    f"{machine} ({end.local}); the network between drops UDP"
+                )
+    return found
 
 
 def clock_problem(machine: str, clock: Mapping[str, Any] | None) -> str:
