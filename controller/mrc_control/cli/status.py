@@ -16,6 +16,7 @@ from mrc_control.lab.rundir import all_runs
 from mrc_control.machines.session import SpreadSession
 from mrc_control.paths import clustermapper, localiser
 from mrc_control.session.real import RealSession
+from p4lite.switch.targetapi.client import DeviceStats, SwitchInfo
 
 #: Of the lab's processes those whom nothing asks.
 INDIFFERENT = ("lab", "labd")
@@ -44,8 +45,17 @@ def lab_status(session: RealSession) -> dict[str, Any]:
     if session.state.switch != "p4lite":
         # The wires answer in a switch's place.
         silent = [role for role in silent if role not in {switch.name for switch in session.topology.switches}]
-    # Whoever asks what is frozen waits until it goes on.
-    info, stats = ({}, {}) if silent else (session.target.info().switches, session.target.stats())
+    spread = session if isinstance(session, SpreadSession) else None
+    lost = {} if spread is None else spread.lost()
+    gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
+    info: dict[int, SwitchInfo]
+    stats: dict[int, DeviceStats]
+    if silent:  # whoever asks what is frozen waits until it goes on
+        info, stats = {}, {}
+    elif lost:
+        info, stats = session.target.answering()
+    else:
+        info, stats = session.target.info().switches, session.target.stats()
     dead = {death.role for death in session.state.deaths}
     switches = []
     for ident, switch in info.items():
@@ -60,8 +70,16 @@ def lab_status(session: RealSession) -> dict[str, Any]:
                 "drops": sum(sum(port.drops.values()) for port in stats[ident].ports.values()),
             }
         )
+    switches += [
+        {"name": switch.name, "state": "lost", "ports": len(switch.links), "ports_up": 0, "tx_packets": 0, "drops": 0}
+        for switch in session.topology.switches
+        if gone.get(switch.name)
+    ]
     hosts: list[dict[str, Any]] = []
     for name, client in session.clients.items():
+        if gone.get(name):
+            hosts.append({"name": name, "alive": False, "error": gone[name]})
+            continue
         row: dict[str, Any] = {"name": name, "alive": name not in frozen}
         if name in frozen:
             hosts.append(row | {"error": frozen[name].text()})
@@ -84,9 +102,9 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "broken": session.failures.broken,
         "unsettled": session.failures.unsettled,
         "denied": sorted(session.denied),
-        "health": _health(session, frozen),
+        "health": _health(session, {*frozen, *(host for host, how in gone.items() if how)}),
         "harm": session.harm(),
-        "machines": session.machines() if isinstance(session, SpreadSession) else [],
+        "machines": spread.machines() if spread is not None else [],
     }
 
 
@@ -109,7 +127,7 @@ def machine_line(machine: dict[str, Any]) -> str:
     where = f" (ssh {machine['ssh']})" if machine["ssh"] else ""
     parts = f"{len(machine['hosts'])} hosts, {len(machine['switches'])} switches"
     if machine["lost"]:
-        return f"[red]{machine['lost']}[/]"
+        return f"[red]{machine['lost']}[/]; {parts} are gone with it"
     clock = machine["clock"]
     known = "its clock is not known"
     if clock is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState, TunnelStats
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, TargetClient, TargetError
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, SwitchInfo, TargetClient, TargetError
 
 Direction = Literal["both", "outgoing", "incoming"]
 
@@ -41,6 +41,18 @@ class FabricSet:
         """Statistics of all switches."""
         found = {device: stats for client in self.clients for device, stats in client.stats().items()}
         return {device: stats for device, stats in found.items() if device in self._by_device}
+
+    def answering(self) -> tuple[dict[int, SwitchInfo], dict[int, DeviceStats]]:
+        """As `info` and `stats`, of the switches whose process answers."""
+        info: dict[int, SwitchInfo] = {}
+        stats: dict[int, DeviceStats] = {}
+        for client in self.clients:
+            with contextlib.suppress(TargetError):
+                found = client.info().switches
+                counted = client.stats()
+                info |= {device: each for device, each in found.items() if device in self._by_device}
+                stats |= {device: each for device, each in counted.items() if device in self._by_device}
+        return dict(sorted(info.items())), stats
 
     def port_tunnels(self) -> dict[str, dict[tuple[int, int], TunnelStats]]:
         """Of ports that are tunnels to other machines, by address and (device id, port); those of devices that are no
