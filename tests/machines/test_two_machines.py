@@ -275,13 +275,13 @@ def test_what_the_network_between_loses_is_counted(world: World) -> None:
 
 def test_what_cannot_be_done_here_is_refused_with_the_place(world: World) -> None:
     said = mrclab("exec", "h1", "true", code=2).stderr
-    assert "host h1 is on machine two: this is done there, with MRCLAB_RUN set to the folder .parts/two" in said
+    assert "host h1 is on machine two: this is done there, with MRCLAB_PART=two in the environment" in said
     assert "lab 'two' is on several machines" in mrclab("capture", "h0:0", code=2).stderr
-    os.environ["MRCLAB_RUN"] += "/.parts/two"
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MRCLAB_PART", "two")
         assert "h1-p0" in mrclab("exec", "h1", "ip", "-br", "link").stdout
-    finally:
-        os.environ["MRCLAB_RUN"] = str(world.folder / "run")
+        patch.setenv("MRCLAB_PART", "../two")
+        assert "is no name of a machine" in mrclab("exec", "h1", "true", code=2).stderr
 
 
 def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -> None:

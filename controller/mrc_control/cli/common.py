@@ -18,7 +18,7 @@ from mrc_control.lab.hostnet import HostNetError
 from mrc_control.lab.namespaces import NamespaceError
 from mrc_control.lab.p4rt import P4RuntimeError
 from mrc_control.lab.program import OwnProgramError, ProgramError
-from mrc_control.lab.rundir import LabDied, RunError, all_runs
+from mrc_control.lab.rundir import LabDied, RunError, all_runs, in_part
 from mrc_control.machines.session import session_of
 from mrc_control.paths.denylist import DenylistError
 from mrc_control.results.resultdir import FolderError
@@ -167,7 +167,8 @@ def the_lab(name: str | None) -> str:
 def own_lab() -> str | None:
     """The lab that a command means which names none: that of `MRCLAB_LAB`, or the only one that this shell brought up.
 
-    Never one of another shell's. None: there is none.
+    Never one of another shell's, but the only part of one that is kept elsewhere, when parts are meant
+    (`rundir.in_part`). None: there is none.
 
     Raises:
         RunError: this shell brought several up, or the variable names none that is up.
@@ -179,6 +180,8 @@ def own_lab() -> str | None:
             known = ", ".join(run.name for run in runs) or "none"
             raise RunError(f"{shells.VARIABLE}: lab '{chosen}' is not up; up: {known}; `unset {shells.VARIABLE}`?")
         return chosen
+    if in_part() and len(runs) == 1:
+        return runs[0].name  # a keeper brought it up, and no shell
     names = []
     for run in runs:
         with contextlib.suppress(RunError):  # it has just gone

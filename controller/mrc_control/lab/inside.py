@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from mrc_control.lab import namespaces
 from mrc_control.lab.death import SHELL
 from mrc_control.lab.record import LAB_FOLDER, LabFolder, State
-from mrc_control.lab.rundir import PARTS, RunError
+from mrc_control.lab.rundir import PART_VARIABLE, RunError
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 
 
@@ -51,8 +51,7 @@ def check_here(state: State, host: str | None = None) -> None:
         machine = next((name for name, hosts in state.machines.items() if host in hosts), "MACHINE")
         what = f"lab '{state.name}' is on several machines" if host is None else f"host {host} is on machine {machine}"
         raise RunError(
-            f"{what}: this is done there, with MRCLAB_RUN set to the folder {PARTS}/{machine} in that of the run "
-            "directories (docs/machines.md)"
+            f"{what}: this is done there, with {PART_VARIABLE}={machine} in the environment (docs/machines.md)"
         )
 
 

@@ -33,6 +33,8 @@ from p4lite.folders import FolderError, check_private
 
 #: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
 PARTS = ".parts"
+#: Names the machine whose part of a lab a command means, on that machine.
+PART_VARIABLE = "MRCLAB_PART"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
 #: Linux has room for so many bytes of a unix socket's path (and a NUL).
@@ -48,7 +50,28 @@ class LabDied(RunError):
 
 
 def base() -> pathlib.Path:
-    """Where run directories are: MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
+    """Return where run directories are; with `MRCLAB_PART` those of that machine's parts of labs kept elsewhere.
+
+    Raises:
+        RunError: the variable names no machine.
+    """
+    part = os.environ.get(PART_VARIABLE)
+    if not part:
+        return _base()
+    if not NAME.match(part):
+        raise RunError(
+            f"{PART_VARIABLE}: '{part}' is no name of a machine; it is the key below `machines` in a lab file"
+        )
+    return _base() / PARTS / part
+
+
+def in_part() -> bool:
+    """Whether commands mean a part of a lab that is kept elsewhere."""
+    return base().parent.name == PARTS
+
+
+def _base() -> pathlib.Path:
+    """MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
     override = os.environ.get("MRCLAB_RUN")
     if override:
         return pathlib.Path(os.path.abspath(override))

@@ -26,7 +26,7 @@ from mrc_control.lab import lifecycle
 from mrc_control.lab.namespaces import has_time_namespaces
 from mrc_control.lab.part import Part
 from mrc_control.lab.record import Record
-from mrc_control.lab.rundir import PARTS, RunDir, RunError, base, check_ours
+from mrc_control.lab.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
 from mrc_control.lab.wanted import WantedLab
 from mrc_control.machines import probe
 from mrc_control.machines.sources import sources, version
@@ -141,6 +141,7 @@ class Station:
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
             raise RunError("its name is none of a machine")
+        os.environ.pop(PART_VARIABLE, None)
         folder = base() / PARTS / machine
         for each in (base(), base() / PARTS, folder):
             each.mkdir(exist_ok=True, mode=0o700, parents=each == base())
