@@ -6,12 +6,14 @@ exception that is set on a future of Python's is a value to the C++ of DDP, whic
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +21,18 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from mrc_torch import devices
 from mrc_torch.callbacks import CALLBACKS
 from mrc_torch.collectives import Collectives
+from mrc_torch.errors import CollectiveError, RankSilentError
 from mrc_torch.memory import array_of
 from mrc_torch.numbers import Array, stored
+from mrc_torch.silence import ANSWER_S
 from mrc_torch.work import Work
 
 NAME: Final = "mrc"
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _OPERATIONS: Final = (
     (dist.ReduceOp.SUM, "sum"),
     (dist.ReduceOp.AVG, "avg"),
@@ -43,6 +50,26 @@ def _operation(op: Any) -> str:
         if op == known:
             return name
     raise ValueError(f"mrc has no reduction {op}; known: {', '.join(name for _, name in _OPERATIONS)}")
+
+
+#: Above all tags that programs use; a number of its own for each monitored barrier.
+_MONITORED: Final = 1 << 61
+
+
+def _recorded(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Make a method a range of torch's profiler while that runs."""
+
+    def decorated(method: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(method)
+        def called(*arguments: _P.args, **options: _P.kwargs) -> _R:
+            if not torch.autograd._profiler_enabled():
+                return method(*arguments, **options)
+            with torch.profiler.record_function(f"{NAME}:{name}"):
+                return method(*arguments, **options)
+
+        return called
+
+    return decorated
 
 
 class _Buffers:
@@ -125,6 +152,7 @@ class MrcWork(dist.Work):  # type: ignore[misc]  # torch is not looked at
             # Callbacks of a future run where its result is set, and may wait for what this thread has to do.
             CALLBACKS.submit(functools.partial(future.set_result, None))
 
+    @_recorded("wait")
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Returns when it has ended well; raises otherwise. A timeout of 0 means for ever, as everywhere in torch."""
         seconds = timeout.total_seconds()
@@ -192,7 +220,10 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         self._world = size
         self._name = ""
         self._description = ""
-        self.collectives = Collectives(store, rank, size, device=device, timeout=timeout.total_seconds())
+        self._monitored = 0
+        self.collectives = Collectives(
+            store, rank, size, device=device or devices.of_local_rank(), timeout=timeout.total_seconds()
+        )
 
     # -- who it is -----------------------------------------------------------------------------------------------
 
@@ -240,6 +271,27 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         """What it is for."""
         return self._description
 
+    #: What torch asks a backend whether it can do.
+    supports_splitting = supports_coalescing = supports_time_estimate = supports_shrinking = False
+
+    def _get_backend(self, device: torch.device | str) -> ProcessGroupMrc:
+        """The backend of a device: this group is its own, for the CPU."""
+        kind = torch.device(device).type
+        if kind != "cpu":
+            raise RuntimeError(f"the backend mrc is for tensors of the CPU, not of {kind}")
+        return self
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Do nothing: all ranks count their operations from 0."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collective operations this rank has called; ranks that are in step have the same number."""
+        return self.collectives.group.count
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        """Change what operations may take from now on."""
+        self.collectives.group.timeout = timeout.total_seconds()
+
     def shutdown(self) -> None:
         """Leaves the group."""
         self.collectives.close()
@@ -257,6 +309,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         """In place."""
         return self.allreduce_coalesced(tensors if isinstance(tensors, list) else [tensors], opts)
 
+    @_recorded("all_reduce")
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> MrcWork:
         """In place, tensors of one type as if they were one."""
         op = _operation(getattr(opts, "reduceOp", dist.ReduceOp.SUM) if opts is not None else dist.ReduceOp.SUM)
@@ -268,6 +321,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         works = [self.collectives.all_reduce_coalesced(arrays, op, kind=kind) for kind, arrays in by_kind.items()]
         return MrcWork(works, tensors, buffers.back)
 
+    @_recorded("reduce")
     def reduce(self, tensors: list[Tensor], opts: Any) -> MrcWork:
         """At the root, in place."""
         buffers = _Buffers()
@@ -275,6 +329,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         work = self.collectives.reduce(array, opts.rootRank, _operation(opts.reduceOp), kind=kind)
         return MrcWork([work], tensors, buffers.back)
 
+    @_recorded("reduce_scatter")
     def reduce_scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
         """Of a list of tensors."""
         buffers = _Buffers()
@@ -289,6 +344,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @_recorded("reduce_scatter")
     def reduce_scatter_single_coalesced(
         self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None
     ) -> MrcWork:
@@ -305,6 +361,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     # -- what only moves bytes -----------------------------------------------------------------------------------
 
+    @_recorded("broadcast")
     def broadcast(self, tensors: list[Tensor], opts: Any) -> MrcWork:
         """From the root."""
         buffers = _Buffers()
@@ -315,6 +372,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         ]
         return MrcWork(works, tensors, buffers.back)
 
+    @_recorded("all_gather")
     def allgather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
         """Into a list of tensors."""
         buffers = _Buffers()
@@ -322,6 +380,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         work = self.collectives.all_gather_parts(rows, buffers.bytes(input_tensors[0]))
         return MrcWork([work], output_tensors[0], buffers.back)
 
+    @_recorded("all_gather")
     def allgather_coalesced(
         self, output_lists: list[list[Tensor]], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
@@ -341,6 +400,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     _allgather_base = all_gather_single
 
+    @_recorded("all_gather")
     def all_gather_single_coalesced(
         self, output_lists: list[Tensor], input_list: list[Tensor], opts: Any = None
     ) -> MrcWork:
@@ -354,6 +414,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @_recorded("gather")
     def gather(self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any) -> MrcWork:
         """At the root."""
         buffers = _Buffers()
@@ -363,6 +424,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         work = self.collectives.gather(rows, buffers.bytes(input_tensors[0]), opts.rootRank)
         return MrcWork([work], output_tensors[0] if rows else [], buffers.back)
 
+    @_recorded("scatter")
     def scatter(self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any) -> MrcWork:
         """From the root."""
         buffers = _Buffers()
@@ -372,6 +434,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         work = self.collectives.scatter(buffers.bytes(output_tensors[0], written=True), rows, opts.rootRank)
         return MrcWork([work], output_tensors, buffers.back)
 
+    @_recorded("all_to_all")
     def alltoall(self, output_tensors: list[Tensor], input_tensors: list[Tensor], opts: Any = None) -> MrcWork:
         """Lists of tensors."""
         buffers = _Buffers()
@@ -381,6 +444,7 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         )
         return MrcWork([work], output_tensors, buffers.back)
 
+    @_recorded("all_to_all")
     def all_to_all_single(
         self,
         output: Tensor,
@@ -409,22 +473,71 @@ class ProcessGroupMrc(dist.ProcessGroup):  # type: ignore[misc]
         bounds = [0, *np.cumsum(splits).tolist()]
         return [row[low * width : high * width] for low, high in itertools.pairwise(bounds)]
 
+    @_recorded("barrier")
     def barrier(self, opts: Any = None) -> MrcWork:
         """Ends when all have called it."""
         return MrcWork([self.collectives.barrier()], [], _nothing)
 
+    @_recorded("monitored_barrier")
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Return when all ranks have called it; otherwise name those that have not.
+
+        Args:
+            timeout: for all ranks together; None: the group's.
+            wait_all_ranks: name all that are missing, not only the first.
+
+        Raises:
+            RankSilentError: at rank 0, with the first rank that is missing. The group ends with that, at all ranks.
+        """
+        seconds = timeout.total_seconds() if timeout else self.collectives.group.timeout
+        self._monitored += 1
+        tag, word = _MONITORED + self._monitored, np.zeros(1, np.uint8)
+        if self._rank_here:
+            self.collectives.send(word, 0, tag)
+            # Rank 0 is given the time to say which one is missing.
+            self._monitor([0], tag, seconds + ANSWER_S, wait_all_ranks)
+            return
+        self._monitor(range(1, self._world), tag, seconds, wait_all_ranks)
+        for rank in range(1, self._world):
+            self.collectives.send(word, rank, tag)
+
+    def _monitor(self, ranks: Iterable[int], tag: int, seconds: float, wait_all_ranks: bool) -> None:
+        """Wait for a word of each of these ranks."""
+        ends = time.monotonic() + seconds
+        works = {rank: self.collectives.receive(np.empty(1, np.uint8), rank, tag) for rank in ranks}
+        missing = []
+        for rank, work in works.items():
+            with contextlib.suppress(CollectiveError):
+                work.wait(max(0.0, ends - time.monotonic()))
+            if work.error is not None:
+                raise work.error
+            if not work.done():
+                missing.append(rank)
+                if not wait_all_ranks:
+                    break
+        if missing:
+            named = ", ".join(map(str, missing))
+            plural = "s" if len(missing) > 1 else ""
+            text = f"monitored_barrier: not called within {seconds:g} s by rank{plural} {named}"
+            error = RankSilentError(missing[0], text)
+            self.collectives.group.give_up(error)
+            raise error
+
     # -- between two ranks ---------------------------------------------------------------------------------------
 
+    @_recorded("send")
     def send(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
         """To a rank."""
         return MrcWork([self.collectives.send(_Buffers().bytes(tensors[0]), rank, tag)], tensors, _nothing)
 
+    @_recorded("receive")
     def recv(self, tensors: list[Tensor], rank: int, tag: int = 0) -> MrcWork:
         """From a rank."""
         buffers = _Buffers()
         work = self.collectives.receive(buffers.bytes(tensors[0], written=True), rank, tag)
         return MrcWork([work], tensors, buffers.back)
 
+    @_recorded("receive")
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> MrcWork:
         """From whoever sends."""
         buffers = _Buffers()

@@ -9,8 +9,28 @@ from typing import Final
 from mrc_host import verbs
 from mrc_host.verbs.connection import device_path
 
+#: Of the environment: the devices of a machine's ranks, and the number of this rank there, which torchrun sets.
+DEVICES: Final = "MRC_DEVICES"
+LOCAL_RANK: Final = "LOCAL_RANK"
 _LOCK: Final = [threading.Lock()]  # one; a forked child has another
 _OPEN: Final[dict[str, tuple[verbs.Context, int]]] = {}  # with how many use it
+
+
+def of_local_rank() -> str | None:
+    """The device of this process among those that `torchrun` starts on one machine; None: that of `MRC_DEVICE`.
+
+    `MRC_DEVICES` lists hosts' names or paths of their agents' sockets, one for each `LOCAL_RANK`.
+
+    Raises:
+        ValueError: there are too few.
+    """
+    listed, rank = os.environ.get(DEVICES, ""), os.environ.get(LOCAL_RANK, "")
+    if not listed or not rank.isdecimal():
+        return None
+    names = [each.strip() for each in listed.split(",")]
+    if int(rank) >= len(names):
+        raise ValueError(f"{DEVICES} lists {len(names)} devices, and {LOCAL_RANK} is {rank}: list one for each rank")
+    return names[int(rank)]
 
 
 def acquire(name: str | None) -> verbs.Context:

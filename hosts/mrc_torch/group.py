@@ -282,6 +282,17 @@ class Group:
         posted = self._anyone.get(key)
         return posted.popleft() if posted else None
 
+    @property
+    def count(self) -> int:
+        """How many collective operations this rank has called."""
+        return self._count
+
+    def give_up(self, error: CollectiveError) -> None:
+        """End the group with an error, here and at all other ranks."""
+        with self._lock, self._posting():
+            self._fail(error)
+        self._flush()
+
     # -- what generators use; the lock is held ----------------------------------------------------------------------
 
     def send(self, number: int, step: int, rank: int, view: memoryview) -> Send:

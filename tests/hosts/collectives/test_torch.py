@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed (pip install
 import torch._C._distributed_c10d as options_of  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from mrc_torch import CollectiveError  # noqa: E402
+from mrc_torch import CollectiveError, RankSilentError, devices  # noqa: E402
 from mrc_torch.backend import ProcessGroupMrc  # noqa: E402
 from support.verbs.bed import Bed, bed  # noqa: E402
 from support.verbs.ranks import SECONDS, at_once  # noqa: E402
@@ -269,6 +271,86 @@ def test_callbacks_of_futures_may_wait_for_other_operations_and_futures(groups: 
         for group, row in zip(ours, rows, strict=True)
     ]
     assert at_once(2, lambda rank: futures[rank].wait().tolist()) == [[8.0] * 3] * 2
+
+
+def test_a_group_is_the_backend_of_the_cpu_and_counts_its_operations(groups: Groups) -> None:
+    ours = groups[3][0]
+    assert ours[0]._get_backend(torch.device("cpu")) is ours[0]
+    with pytest.raises(RuntimeError, match="not of cuda"):
+        ours[0]._get_backend(torch.device("cuda"))
+    ours[0]._set_sequence_number_for_group()
+    before = [group._get_sequence_number_for_group() for group in ours]
+    assert len(set(before)) == 1
+    at_once(3, lambda rank: ours[rank].barrier().wait(TIMEOUT))
+    assert [group._get_sequence_number_for_group() for group in ours] == [count + 1 for count in before]
+
+
+def test_a_monitored_barrier_names_who_is_missing(groups: Groups, hosts: Bed) -> None:
+    at_once(4, lambda rank: groups[4][0][rank].monitored_barrier(TIMEOUT))
+    store = dist.HashStore()
+    ours = at_once(4, lambda rank: ProcessGroupMrc(store, rank, 4, TIMEOUT, device=hosts.path(rank)))
+
+    def call(rank: int) -> RankSilentError | None:
+        if rank in (1, 3):
+            return None
+        with pytest.raises(RankSilentError) as caught:
+            ours[rank].monitored_barrier(timedelta(seconds=1), wait_all_ranks=True)
+        return caught.value
+
+    try:
+        at_zero, _, at_two, _ = at_once(4, call)
+        assert at_zero is not None
+        assert at_two is not None
+        assert str(at_zero) == "monitored_barrier: not called within 1 s by ranks 1, 3"
+        assert at_zero.rank == at_two.rank == 1
+        assert "rank 0 (host h0) has given up because of rank 1" in str(at_two)
+    finally:
+        at_once(4, lambda rank: ours[rank].shutdown())
+
+
+def test_operations_are_ranges_of_the_profiler(groups: Groups) -> None:
+    ours = groups[1][0][0]
+    with torch.profiler.profile() as profile:
+        ours.allreduce([torch.ones(3)]).wait(TIMEOUT)
+        ours.barrier().wait(TIMEOUT)
+    names = {event.key: event.count for event in profile.key_averages() if event.key.startswith("mrc:")}
+    assert names == {"mrc:all_reduce": 1, "mrc:barrier": 1, "mrc:wait": 2}
+
+
+#: What `torchrun` starts, two of it.
+LAUNCHED = """
+import torch, torch.distributed as dist
+import mrc_torch
+dist.init_process_group("mrc")
+row = torch.ones(2)
+dist.all_reduce(row)
+dist.group.WORLD.monitored_barrier()
+print(row.tolist(), dist.group.WORLD.collectives.group.host, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_torchrun_gives_each_rank_a_device(hosts: Bed, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(LAUNCHED)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(program)]
+    listed = ",".join(hosts.path(rank) for rank in range(2))
+    done = subprocess.run(
+        [sys.executable, *words], env={**os.environ, "MRC_DEVICES": listed}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[2.0, 2.0] h0", "[2.0, 2.0] h1"]
+
+
+def test_too_few_devices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRC_DEVICES", "h0, h1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert devices.of_local_rank() == "h1"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="MRC_DEVICES lists 2 devices, and LOCAL_RANK is 2"):
+        devices.of_local_rank()
+    monkeypatch.delenv("LOCAL_RANK")
+    assert devices.of_local_rank() is None
 
 
 def test_errors_come_out_of_wait_and_of_futures(hosts: Bed) -> None:
