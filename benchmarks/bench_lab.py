@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import yaml
 
-from mrc_control.cli.status import agents
 from mrc_control.lab import lifecycle
 from mrc_control.results import analysis, verdict
 from mrc_control.results.expectation import Expectation
@@ -66,7 +65,7 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
         assert isinstance(session, RealSession)
         up_s = time.monotonic() - began
         result = run_on(session, experiment).document()
-        memory = sum(agent["memory_bytes"] for agent in agents(session.run))
+        memory = sum(agent["memory_bytes"] for agent in session.agents())
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         capacity = session.topology.lab.host_rate_bps * len(result["ranks"]) / 1e6
     edges = analysis.grid(result)

@@ -146,7 +146,7 @@ def _repeat(
 
 
 def _is_up(lab: str) -> bool:
-    """Return whether a lab that is given by name or path is up. What is wrong with its file is told later."""
+    """Return whether a lab that is given by name or path is up; its file is checked later."""
     try:
         return RunDir(load_lab(lab).lab.name).exists()
     except LabError:

@@ -86,12 +86,12 @@ def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = 
 
 
 def check_files(topology: Topology) -> None:
-    """Check that nobody but us and root can change the files of a lab's policies, which run in this process.
+    """Check that only this user and root can change the files of a lab's policies, which run in this process.
 
     In a sandbox that is supplied with the classes by another process, no file is run and none is checked.
 
     Raises:
-        PolicyRefused: somebody else can; names the policy, the file and the remedy.
+        PolicyRefused: another user can; the text names the policy, the file and the remedy.
     """
     if supplier() is not None:
         return
@@ -103,10 +103,10 @@ def check_files(topology: Topology) -> None:
 
 
 def check_lab_file(lab: str, topology: Topology) -> None:
-    """Check that nobody but us and root can change a lab's file if it names policies or a P4 program.
+    """Check that only this user and root can change a lab's file if it names policies or a P4 program.
 
     Raises:
-        PolicyRefused: somebody else can.
+        PolicyRefused: another user can.
     """
     if topology.lab.policies.named or topology.lab.program is not None:
         try:

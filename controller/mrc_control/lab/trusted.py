@@ -28,12 +28,12 @@ def names_code(document: object) -> bool:
 
 
 def check(path: Path) -> None:
-    """Check that nobody but us and root can change a file, unless it comes with the project.
+    """Check that only this user and root can change a file, unless it comes with the project.
 
     What comes with the project is as trustworthy as the program that runs, wherever that is installed.
 
     Raises:
-        FolderError: somebody else can; the text names what to blame and the remedy.
+        FolderError: another user can; the text names what to blame and the remedy.
     """
     real = path.resolve()
     if any(real.is_relative_to(shipped(kind).resolve()) for kind in CHECKOUT):
