@@ -12,13 +12,14 @@ from mrc_host.proto.congestion.inflight import InflightAccount
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import EvInput
+from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, LossReason, Scoreboard, Transmission
 from mrc_host.proto.reliability.work import WriteRequest
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import NackReason
-from mrc_host.proto.wire.messages import Nack
+from mrc_host.proto.wire.messages import FLAG_RTX, Nack, Sack
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 
@@ -271,6 +272,37 @@ class Recovery:
         if reason is LossReason.TIMEOUT or (reason is LossReason.NACK and not congested):
             return True
         return reason is not LossReason.PORT_DOWN and now - sent.since_ns >= self._board.timeout_of(sent)
+
+    def detect_spurious_loss(
+        self, acked: list[Transmission], trigger: int, sack: Sack, detector: LossDetector, now: int
+    ) -> None:
+        """Take in packets that rule (c) took for lost and that arrived as they were sent first.
+
+        Their EV works, and their plane is slower than was known: both are corrected. `trigger` is the PSN of the packet
+        that triggered the SACK (-1: none).
+        """
+        board = self._board
+        guessed = board.guessed
+        evs = self.association.evs
+        # A packet that is answered without the mark of a retransmission arrived as it was sent first.
+        late: list[int] = []
+        if trigger in guessed and not sack.flags & FLAG_RTX:
+            late.append(trigger)
+            sent_ns, plane, ev = guessed[trigger]
+            if evs.universe.values[ev] == sack.entropy:
+                self._rtt.sample_plane(now - sent_ns, plane)
+        for sent in acked:
+            if sent.psn in guessed and sent.psn != trigger:
+                # Not sent again yet, or known before it could be there again and the answer back.
+                soon = sent.state == IN_FLIGHT and sent.count == 2 and now - sent.sent_ns < self._rtt.least_ns
+                if soon or (sent.state == LOST and sent.count == 1):
+                    late.append(sent.psn)
+        for psn in late:
+            self._counters.late_arrivals += 1
+            sent_ns, _, ev = guessed.pop(psn)
+            evs.probe_answered(ev, 0)  # its packet arrived, which says of the path what a probe would
+            if detector.adaptive:
+                detector.came_late(max(board.newest_ns - sent_ns, 0), now)
 
     def on_plane_down(self, plane: int, now: int) -> None:
         """A plane is known to be down: what is in flight there is sent again at once, on others."""

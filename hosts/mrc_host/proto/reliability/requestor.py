@@ -335,7 +335,7 @@ class Requestor(Sender):
                 triggered = None
                 rtt = 0
         if board.guessed:
-            self._detect_spurious_loss(acked, trigger, sack, now)
+            recovery.detect_spurious_loss(acked, trigger, sack, self.detector, now)
         suspects: list[Transmission] | None = None
         if acked:
             board.progress_ns = now
@@ -399,35 +399,6 @@ class Requestor(Sender):
                 elif board.last_on_ev.get(sent.ev) is sent:
                     del board.last_on_ev[sent.ev]
         return suspects
-
-    def _detect_spurious_loss(self, acked: list[Transmission], trigger: int, sack: Sack, now: int) -> None:
-        """Take in packets that rule (c) took for lost and that arrived as they were sent first.
-
-        Their EV works, and their plane is slower than was known: both are corrected. `trigger` is the PSN of the packet
-        that triggered the SACK (-1: none).
-        """
-        board = self.board
-        guessed = board.guessed
-        evs = self.association.evs
-        # A packet that is answered without the mark of a retransmission arrived as it was sent first.
-        late: list[int] = []
-        if trigger in guessed and not sack.flags & FLAG_RTX:
-            late.append(trigger)
-            sent_ns, plane, ev = guessed[trigger]
-            if evs.universe.values[ev] == sack.entropy:
-                self.rtt.sample_plane(now - sent_ns, plane)
-        for sent in acked:
-            if sent.psn in guessed and sent.psn != trigger:
-                # Not sent again yet, or known before it could be there again and the answer back.
-                soon = sent.state == IN_FLIGHT and sent.count == 2 and now - sent.sent_ns < self.rtt.least_ns
-                if soon or (sent.state == LOST and sent.count == 1):
-                    late.append(sent.psn)
-        for psn in late:
-            self.counters.late_arrivals += 1
-            sent_ns, _, ev = guessed.pop(psn)
-            evs.probe_answered(ev, 0)  # its packet arrived, which says of the path what a probe would
-            if self.detector.adaptive:
-                self.detector.came_late(max(board.newest_ns - sent_ns, 0), now)
 
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
         """Congestion control: bytes newly received, per queue pair; the responder's state. `covers`: its cack_psn is
