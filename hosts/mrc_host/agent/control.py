@@ -118,6 +118,7 @@ class ControlServer:
             try:
                 peer.settimeout(SEND_S)
                 peer.sendall(rest)
+                peer.settimeout(None)  # with a timeout the loop's recv would wait, MSG_DONTWAIT or not
             except OSError:
                 # The loop then reads the end of the connection, and drops it.
                 with contextlib.suppress(OSError):

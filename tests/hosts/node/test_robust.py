@@ -244,7 +244,9 @@ def test_a_client_that_reads_nothing_holds_nobody_up(tmp_path: pathlib.Path) -> 
     answers = b""
     while answers.count(b"\n") < 2:
         turn()
-        answers += slow.recv(1 << 20)
+        part = slow.recv(1 << 20)
+        assert part, "the agent hung up"
+        answers += part
     assert [len(json.loads(line)["text"]) for line in answers.splitlines()] == [len(large), len("small")]
     for client in (slow, other):
         client.close()
