@@ -78,9 +78,9 @@ def test_in_simulated_time_all_is_one_process(tmp_path: pathlib.Path) -> None:
 
 def test_who_enters_a_host_is_told_where_it_is() -> None:
     state = State("two", machines={"m1": ["h0"], "m2": ["h1"]})
-    with pytest.raises(RunError, match=r"host h1 is on machine m2: .*\.parts/m2"):
+    with pytest.raises(RunError, match=r"host h1 is on machine m2: .*MRCLAB_PART=m2"):
         inside.check_here(state, "h1")
-    with pytest.raises(RunError, match=r"lab 'two' is on several machines: .*\.parts/MACHINE"):
+    with pytest.raises(RunError, match=r"lab 'two' is on several machines: .*MRCLAB_PART=MACHINE"):
         inside.check_here(state)
     inside.check_here(State("two"), "h1")
 
