@@ -4,6 +4,7 @@
 #include "ethernet.p4"
 #include "ipv6.p4"
 #include "srv6.p4"
+#include "usid.p4"
 #include "udp.p4"
 #include "rocev2.p4"
 #include "mrc.p4"
@@ -114,7 +115,7 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         standard_metadata.egress_spec = port;
     }
     action end_un() {
-        hdr.ipv6.dst_addr = hdr.ipv6.dst_addr[127:96] ++ hdr.ipv6.dst_addr[79:0] ++ 16w0;
+        hdr.ipv6.dst_addr = WITHOUT_FIRST_USID(hdr.ipv6.dst_addr);
     }
     table local_usid {
         key = { hdr.ipv6.dst_addr[127:80]: exact @name("usid_prefix"); }
