@@ -78,7 +78,7 @@ def test_bad_lab_files(
     changes: dict[str, object], hint: str, environment: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
     done = mrclab(environment, "topo", "validate", lab_file(tmp_path, "tiny", **changes))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert hint in done.stderr
     assert "Traceback" not in done.stderr
 
