@@ -46,16 +46,17 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         # The wires answer in a switch's place.
         silent = [role for role in silent if role not in {switch.name for switch in session.topology.switches}]
     spread = session if isinstance(session, SpreadSession) else None
-    lost = {} if spread is None else spread.lost()
-    gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
     info: dict[int, SwitchInfo]
     stats: dict[int, DeviceStats]
     if silent:  # whoever asks what is frozen waits until it goes on
         info, stats = {}, {}
-    elif lost:
-        info, stats = session.target.answering()
+    elif spread is not None:  # a machine may be lost while it is asked
+        info, stats = spread.target.answering()
     else:
         info, stats = session.target.info().switches, session.target.stats()
+    # Asked only now: until a machine that does not answer is known to be lost, the questions above have taken as long.
+    lost = {} if spread is None else spread.lost()
+    gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
     dead = {death.role for death in session.state.deaths}
     switches = []
     for ident, switch in info.items():
@@ -70,10 +71,18 @@ def lab_status(session: RealSession) -> dict[str, Any]:
                 "drops": sum(sum(port.drops.values()) for port in stats[ident].ports.values()),
             }
         )
+    told = {row["name"] for row in switches}
     switches += [
-        {"name": switch.name, "state": "lost", "ports": len(switch.links), "ports_up": 0, "tx_packets": 0, "drops": 0}
+        {
+            "name": switch.name,
+            "state": "lost" if gone.get(switch.name) else "no answer",
+            "ports": len(switch.links),
+            "ports_up": 0,
+            "tx_packets": 0,
+            "drops": 0,
+        }
         for switch in session.topology.switches
-        if gone.get(switch.name)
+        if gone.get(switch.name) or (spread is not None and not silent and switch.name not in told)
     ]
     hosts: list[dict[str, Any]] = []
     for name, client in session.clients.items():
