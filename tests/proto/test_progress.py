@@ -13,6 +13,7 @@ from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, QpState
+from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 from support.proto.net import NetConfig, Stalled
 from support.proto.progress import what_is_stuck
@@ -109,6 +110,43 @@ def test_a_loss_that_is_acknowledged_before_its_repetition_does_not_stop_the_tai
                 target.receive_datagram(0, packet, now)
         now += MS
     assert [each.status for each in one.poll(queues[0])] == [CompletionStatus.SUCCESS]
+
+
+def test_a_missing_transport_ack_ends_in_the_time_of_a_packet_s_retries_in_a_silent_network() -> None:
+    """Questions that were answered before the silence are no retries, and do not prolong those that follow."""
+    config = {
+        "ev": EvConfig(count=2, active=1),
+        "ports": PortsConfig(count=1),
+        "cc": WIDE,
+        "reliability": ReliabilityConfig(timeout=8, linear_cnt=3, exp_cnt=5),
+    }
+    ends = [Endpoint(EndpointConfig(bytes(15) + bytes([n]), **config), random.Random(n)) for n in (1, 2)]  # type: ignore[arg-type]
+    queues = [each.create_cq() for each in ends]
+    qps = [each.create_qp(queue) for each, queue in zip(ends, queues, strict=True)]
+    region = ends[1].register_memory(bytearray(64))
+    documents = [each.local_attributes(qp) for each, qp in zip(ends, qps, strict=True)]
+    for each, qp, document in zip(ends, qps, reversed(documents), strict=True):
+        each.connect(qp, document, 0)
+    one, other = ends
+    one.post_write(qps[0], b"x", region.va, region.rkey, wr_id=7)
+    now = silent_from = 0
+    questions = 0
+    while qps[0].state is QpState.RTS:
+        for packet in one.datagrams_to_send(0, now, 9_000):
+            questions += 1
+            if questions <= 8:
+                other.receive_datagram(0, packet, now + 5_000)
+                silent_from = now
+        for packet in other.datagrams_to_send(0, now + 5_000, 9_000):
+            if wire.decode(packet).bth.opcode != Opcode.ACK:
+                one.receive_datagram(0, packet, now + 10_000)
+        now = max(now + 10_000, one.next_timer() or 0)
+        one.handle_timer(now)
+    assert [each.status for each in one.poll(queues[0])] == [CompletionStatus.RETRY_EXC_ERR]
+    patience = qps[0].attributes.patience_ns()
+    assert patience is not None
+    # It began to wait for the next question before the silence, for the longest timeout at most.
+    assert now - silent_from <= patience + (1024 << 8 + 5)
 
 
 def test_the_check_finds_a_queue_pair_that_cannot_go_on() -> None:

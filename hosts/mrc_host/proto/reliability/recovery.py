@@ -345,12 +345,13 @@ class Recovery:
 
         It starts at two smoothed RTTs and doubles with every question after which nothing more was acknowledged,
         answered or not: otherwise a packet that only its timeout repeats would cause a probe in each RTT until then. It
-        is never longer than the retry budget would wait for a packet, so that a transport ACK that never comes ends in
-        that time.
+        is never longer than a packet that was sent as often would wait for its answer. When only the transport ACK is
+        missing, the unanswered questions are its retries and the others are not, so that a silent network ends the
+        queue pair in the time in which the retries of a packet would (`QpAttributes.patience_ns`).
         """
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, self.association.qpcc.cc.base_rtt_ns)
         board = self._board
-        longest = board.timeout_ns << min(max(0, self.fruitless - board.linear), _MAX_TAIL_DOUBLINGS)
+        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
