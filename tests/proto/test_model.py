@@ -414,6 +414,25 @@ def test_a_trimmed_packet_is_answered_by_a_nack() -> None:
     assert len(trimmed(packet, 96, 12)) == 96
 
 
+def test_a_packet_cut_to_nothing_is_neither_marked_nor_trimmed() -> None:
+    faults = tuple(Fault(kind, 0, 300_000, only="data") for kind in ("corrupt", "mark", "trim_last"))
+    for seed in range(20):  # one packet of ten is cut, at any place
+        assert run(replace(calm(MRC, seed=seed), faults=faults)).kind != "exception"
+
+
+def test_a_side_that_connects_after_healing_has_the_receives_that_its_peer_needs() -> None:
+    scenario = calm(ROCE)
+    at = scenario.setup.chaos_ns
+    late = (
+        Op(at - 60_000, "starve", 1),
+        Op(at - 50_000, "reset", 0, 1),
+        Op(at - 40_000, "renew", 0, 0, 0, 100_000),
+        Op(at - 30_000, "post_imm", 0, 0, 100, 3),
+    )
+    outcome = run(replace(scenario, ops=late))
+    assert outcome.kind == "ok", outcome.text
+
+
 def test_a_failing_scenario_is_made_small() -> None:
     scenario = draw(7, MRC, quick=True)
     scenario = _with(scenario, Op(5, "error", 0, 1))

@@ -12,6 +12,7 @@ from typing import Final
 
 from support.model.scenario import ROCE, SECOND, Fault, Setup
 
+_IPV6_HEADER: Final = 40  # bytes
 _OPCODE: Final = 48  # after IPv6 (40) and UDP (8)
 _DEST_QP: Final = slice(53, 56)
 _FLAGS: Final = 56
@@ -160,6 +161,8 @@ class Network:
                     extra += fault.value
                 elif what == "corrupt":
                     packet = self._corrupted(packet)
+                elif len(packet) < _IPV6_HEADER:
+                    pass  # another fault has cut it off: no switch reads a header there, to mark or to trim by
                 elif what == "mark":
                     packet = _marked(packet)
                 elif what in ("trim", "trim_last") and packet[0] >> 4 == 6 and kind in ("data", "rtx"):

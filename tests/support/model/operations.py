@@ -196,7 +196,8 @@ def heal(world: World) -> None:
                         host = world.hosts[end.host]
                         host.endpoint.set_ev_state(end.qp, row["ev"], EvState.GOOD, world.clock(host))
             peer = end.peer
-            if peer is not None and end.in_rts:
+            # Receives are posted from INIT on: a side that connects only after this has no other occasion.
+            if peer is not None and end.qp.state in (QpState.INIT, QpState.RTR, QpState.RTS):
                 owed = sum(1 for posted in peer.posted if posted.immediate is not None)
                 for _ in range(owed - end.delivered - len(end.receives)):
                     world.receive(end)
