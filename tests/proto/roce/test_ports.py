@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
@@ -63,3 +65,20 @@ def test_any_port_that_returns_is_used_and_home_is_returned_to() -> None:
     assert len(endpoint.datagrams_to_send(third, 2000, 9000)) == 1
     endpoint.set_port_state(home, True, 3000)
     assert qp.port == home
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_an_answer_never_waits_on_a_port_that_is_down(left: int) -> None:
+    """A disabled port still receives. `left` ports work: the answer takes one of them, or is dropped without any."""
+    endpoint, other, qp, _ = pair(2)
+    region = other.register_memory(bytearray(64))
+    endpoint.post_write(qp, b"x", region.va, region.rkey, wr_id=7)
+    (packet,) = endpoint.datagrams_to_send(qp.port, 1000, 9000)
+    other.set_port_enabled(0, False, 2000)
+    if not left:
+        other.set_port_enabled(1, False, 2000)
+    other.receive_datagram(0, packet, 3000)
+    assert len(other.datagrams_to_send(1, 3000, 9000)) == left
+    for port in (0, 1):
+        other.set_port_enabled(port, True, 10_000 * MS)
+        assert other.datagrams_to_send(port, 10_000 * MS, 9000) == []

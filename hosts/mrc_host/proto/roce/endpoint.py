@@ -117,6 +117,14 @@ class _Port:
         self.used = self.stall_ns = 0
         self.stalled_since: int | None = None
 
+    def enqueue(self, packet: bytes) -> None:
+        """Queue a control packet; on a port that is down it is dropped, as on a wire that is cut.
+
+        What waited there would leave when the port returns, with the state of long ago.
+        """
+        if self.up:
+            self.control.append(packet)
+
     def has_credit(self, length: int) -> bool:
         """For an IP packet of that length."""
         return self.limit is not None and self.used + _blocks(length) <= self.limit
@@ -380,7 +388,7 @@ class RoceEndpoint(Driven):
         self._schedule(qp)
 
     def _say_closed(self, qp: RoceQueuePair) -> None:
-        self._ports[qp.port].control.append(self._answer(qp, qp.epsn, NAK_REMOTE_OPERATION, qp.msn))
+        self._ports[qp.port].enqueue(self._answer(qp, qp.epsn, NAK_REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
         """Go to ERROR at the user's wish: all that is under way is flushed."""
@@ -608,13 +616,15 @@ class RoceEndpoint(Driven):
         )
 
     def _on_data(self, qp: RoceQueuePair, data: RoceData, port: int, now: int) -> None:
-        entry = self._ports[port]
+        # An answer takes the port that its packet came on, or that of the queue pair when it is down (a port that was
+        # disabled may still receive).
+        entry = self._ports[port if self._ports[port].up else qp.port]
         if data.ce:
             self._counters["ecn_marked"] += 1
             if now - qp.cnp_at >= self.config.dcqcn.cnp_interval_ns:
                 qp.cnp_at = now
                 self._counters["cnps_sent"] += 1
-                entry.control.append(self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp))
+                entry.enqueue(self._codec.encode_cnp(qp.addresses, qp.entropy, self._tc_control, qp.peer_qp))
         self._place(qp, data, entry)
         while qp.early and qp.state is QpState.RTS and qp.epsn in qp.early:
             at = qp.epsn
@@ -633,11 +643,12 @@ class RoceEndpoint(Driven):
         if syndrome == SYNDROME_RNR:
             syndrome |= self.config.min_rnr_timer
         if syndrome == SYNDROME_ACK:
-            entry.acks[qp.number] = None  # coalesced until the port can send
+            if entry.up:
+                entry.acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
             entry.acks.pop(qp.number, None)
             named = data.psn if qp.selective and syndrome == NAK_SEQUENCE else qp.msn
-            entry.control.append(self._answer(qp, qp.epsn, syndrome, named))
+            entry.enqueue(self._answer(qp, qp.epsn, syndrome, named))
         if immediate is not None:
             wr_id = qp.receives.popleft()
             done = Completion(
