@@ -23,6 +23,7 @@ from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.ports import PortTable
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import EndpointOp, Opcode
 from support.proto.net import NetConfig
@@ -164,6 +165,63 @@ def test_an_endpoint_that_starts_again_is_believed_anew() -> None:
     document = again.local_attributes(mine)
     two.core.connect(theirs, document | {"port_status": 1}, b.net.now)
     assert mask_at(b, 1, 0) == 0b10
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_status_of_an_earlier_life_is_put_right(connected: bool) -> None:
+    """Its packets reach the peer after the new life's document: whether or not the new life knows the peer by then."""
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    b.connect(one, two)
+    kept: list[bytes] = []
+
+    def hold(net: Any, host: Any, port: int, index: int, packet: bytes) -> str | None:
+        if host is one and wire.decode(packet).bth.opcode == Opcode.ENDPOINT_REQUEST:
+            kept.append(packet)
+            return "drop"
+        return None
+
+    b.net.rules.append(hold)
+    for up in (False, True, False):
+        b.net.set_link(one, 1, up)
+        b.net.run(max_time_ns=50_000)
+    b.net.rules.clear()
+    again = Endpoint(one.core.config, random.Random("again"))
+    # By number the statuses of the earlier life are later.
+    again.context.ports = PortTable(2, 1024, one.core.context.ports.status - 20_000)
+    mine, theirs = again.create_qp(again.create_cq()), two.core.create_qp(two.core.create_cq())
+    document, other = again.local_attributes(mine), two.core.local_attributes(theirs)
+    now = b.net.now
+    two.core.connect(theirs, document, now)
+    if connected:
+        again.connect(mine, other, now)
+    for packet in (kept[0], kept[-1]):
+        two.core.receive_datagram(0, packet, now)
+    assert mask_at(b, 1, 0) == 0b01
+    for step in range(4):
+        now += 10_000
+        if step == 2 and not connected:
+            again.connect(mine, other, now)
+        for source, target in ((two.core, again), (again, two.core)):
+            for port in range(2):
+                for packet in source.datagrams_to_send(port, now, 9000):
+                    target.receive_datagram(port, packet, now + 5_000)
+    assert mask_at(b, 1, 0) == 0b11
+
+
+def test_wrong_answers_do_not_make_an_endpoint_announce_its_ports_for_ever() -> None:
+    core = lone()
+    ends = bytes(15) + b"\x09" + core.config.address
+    first = core.context.ports.status
+    for number in (*range(0, 1 << 16, 16), *range(1 << 16)):
+        answer = core.context.codec.encode_endpoint_response(ends, 5, 184, number, EndpointOp.PORT_STATUS, 7)
+        core.receive_datagram(0, answer, 0)
+    assert core.context.ports.status - first < 2 << 16
+    told = core.context.ports.status
+    for number in range(0, 1 << 16, 8):
+        answer = core.context.codec.encode_endpoint_response(ends, 5, 184, number, EndpointOp.PORT_STATUS, 7)
+        core.receive_datagram(0, answer, 0)
+    assert core.context.ports.status == told
 
 
 def test_the_status_of_a_stranger_is_neither_taken_nor_answered() -> None:
@@ -342,6 +400,7 @@ def test_every_port_of_the_peer_down_and_every_ev_denied_are_bounded_too() -> No
     codec = one.core.context.codec
     status = codec.encode_endpoint_request(two.address + one.address, 5, 184, 0, 0, 0, 7)
     known = one.core.peers[two.address + one.address].remote_status
+    two.core.context.ports.status += 1  # as if it had sent this status itself; it would put a stranger's right
     status = codec.encode_endpoint_request(two.address + one.address, 5, 184, known + 1 & 0xFFFF, 0, 0, 7)
     other = b.post(connections[1], MTU)
     one.core.receive_datagram(0, status, b.net.now)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
+
+_STATUS_MASK: Final = 0xFFFF  # of a status, as a port status update names it
+_STATUS_HALF: Final = 0x8000
+_STATUS_MARGIN: Final = (
+    64  # changes of a port that an earlier life may have announced after the status that is overtaken
+)
 
 
 class Port:
@@ -47,14 +53,27 @@ class PortTable:
     port status updates (its low 16 bits) or by a queue pair's document (all of it).
     """
 
-    __slots__ = ("all", "limit", "mask", "overflow", "ports", "status")
+    __slots__ = ("_first", "all", "limit", "mask", "overflow", "ports", "status")
 
     def __init__(self, count: int, limit: int, status: int) -> None:
         self.ports = [Port(number) for number in range(count)]
         self.mask = self.all = (1 << count) - 1
         self.limit = limit
         self.overflow = 0
-        self.status = status
+        self.status = self._first = status
+
+    def overtake(self, named: int) -> bool:
+        """Make `status` later than one that the wire names by 16 bits; False when it is ours or an earlier one.
+
+        The statuses that followed the named one are overtaken as well, but the step stays below half of the 16 bits, or
+        it would not be news to those who know our status. All that lies between the first status and the present one
+        counts as ours from then on, so that wrong answers can cause this only until the numbers are used up.
+        """
+        ahead = named - self.status & _STATUS_MASK
+        if not 0 < ahead < _STATUS_HALF or -ahead & _STATUS_MASK <= self.status - self._first:
+            return False
+        self.status += min(ahead + _STATUS_MARGIN, _STATUS_HALF - 1)
+        return True
 
     def set_state(self, port: int, *, carrier: bool | None = None, enabled: bool | None = None) -> bool:
         """Record what is known of a port; True when it went down or came up by that. What waited on it is dropped."""

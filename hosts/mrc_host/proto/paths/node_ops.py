@@ -255,3 +255,11 @@ class NodeOperations:
         elif request_id == peer.status_id & 0xFFFF and not peer.status_acked:
             peer.status_acked = True
             context.timers.cancel(TimerKind.PORT_STATUS, peer)
+            return
+        ours = response.addresses[16:] == context.config.address
+        if ours and response.op == EndpointOp.PORT_STATUS and context.ports.overtake(request_id):
+            # A status that an earlier life of ours sent has reached a host after our document. By its number it may be
+            # news there, and that host may go by it: say how it is, with a number that counts more. We may not be
+            # connected to it yet; then connecting says so, and the others must not lose count of the number meanwhile.
+            for each in list(self._peers.values()):
+                self.announce(each, now)
