@@ -142,7 +142,16 @@ def _well(world: World, end: End) -> bool:
 
 def _deadline(world: World, end: End, packets: int) -> int | None:
     if _well(world, end):
-        return world.healed_at + settled_bound(world, packets)
+        # As towards a peer that is gone: queue pairs to the same host whose other ends are gone may share a window of
+        # one packet, and each holds it until its first timeout. Their users still wait, so healing does not end them.
+        there = end.peer.host if end.peer is not None else -1
+        held = sum(
+            1
+            for each in world.everything
+            if each.owed and each.host == end.host and not _well(world, each) and world.setup.transport == MRC
+            if each.peer is not None and each.peer.host == there
+        )
+        return world.healed_at + settled_bound(world, packets) + held * _one_timeout(world)
     bound = silent_bound(world)
     if bound is None:
         return None
