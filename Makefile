@@ -14,7 +14,7 @@ APT_NEEDED := python3-venv gcc libc6-dev
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
 # Namespaces in which tests are root, whoever runs them.
-INSIDE := $(BIN)/python -m mrc_control.lab.launch --run
+INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 
 # What the tests of the live view need beside the rest: a browser.
 WEB_STAMP := $(VENV)/.web-installed
@@ -81,7 +81,7 @@ demo: setup
 
 # The live view's two libraries, from the npm registry, by their hashes; npm itself is not needed.
 web-assets: $(STAMP)
-	@$(BIN)/python -m mrc_control.web.assets
+	@$(BIN)/python -m mrc_web.assets
 
 # A browser for the live view's tests: Debian's Chromium (the part without windows will do), driven by Playwright from PyPI.
 # Without it they are skipped.

@@ -18,11 +18,11 @@ EXPERIMENT, SECONDS, TURNS = "lossy-link", 1.5, 2
 
 def measure(cores: int) -> dict[str, Any]:
     """One run in this process; what is measured is while simulated time goes on."""
-    from mrc_control.results.recording import Recording
-    from mrc_control.runs.execute import run_on
-    from mrc_control.runs.experiment import load_experiment
-    from mrc_control.session.base import closing
-    from mrc_control.session.virtual import VirtualSession
+    from mrc_lab.session.base import closing
+    from mrc_lab.session.virtual import VirtualSession
+    from mrc_results.recording import Recording
+    from mrc_runs.execute import run_on
+    from mrc_runs.experiment import load_experiment
     from mrc_topo.labfile import load_lab
 
     experiment = load_experiment(EXPERIMENT)

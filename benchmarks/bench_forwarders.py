@@ -10,14 +10,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mrc_control.lab import forwarders, lifecycle
-from mrc_control.results import analysis, verdict
-from mrc_control.results.expectation import Evidence, Expectation
-from mrc_control.results.verdict import Verdict
-from mrc_control.runs.execute import run_on, session_for
-from mrc_control.runs.experiment import Experiment, Step, Workload
-from mrc_control.session.base import Session
-from mrc_control.session.fidelity import processes
+from mrc_lab import lifecycle
+from mrc_lab.session.base import Session
+from mrc_lab.session.fidelity import processes
+from mrc_lab.switches import forwarders
+from mrc_results import analysis, verdict
+from mrc_results.expectation import Evidence, Expectation
+from mrc_results.verdict import Verdict
+from mrc_runs.execute import run_on, session_for
+from mrc_runs.experiment import Experiment, Step, Workload
 from mrc_topo.labfile import load_lab
 
 LAB = "bmv2-tiny"

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import yaml
 
-from mrc_control.lab import lifecycle
-from mrc_control.results import analysis, verdict
-from mrc_control.results.expectation import Expectation
-from mrc_control.runs.execute import run_on, session_for
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.fidelity import processes
-from mrc_control.session.real import RealSession
+from mrc_lab import lifecycle
+from mrc_lab.session.fidelity import processes
+from mrc_lab.session.real import RealSession
+from mrc_results import analysis, verdict
+from mrc_results.expectation import Expectation
+from mrc_runs.execute import run_on, session_for
+from mrc_runs.experiment import Experiment, Workload
 from mrc_topo.labfile import at_rate, load_lab
 
 RATES_MBPS = (10, 20, 30, 35, 40, 45, 50, 60, 70, 80)

@@ -21,8 +21,8 @@ def measure(nics: int, radix: int) -> dict[str, Any]:
     import resource
     import tempfile
 
-    from mrc_control.scale import produce
     from mrc_scale.clusterfile import load_cluster
+    from mrc_studies.calibration import produce
 
     loaded = load_cluster("cluster-131k", {"nics": nics, "radix": radix, "failures": FAILURES})
     compiled = produce.load_kernels()

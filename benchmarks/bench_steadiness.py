@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from mrc_control.lab import lifecycle
+from mrc_lab import lifecycle
 
 RUNS = int(os.environ.get("MRCLAB_RUNS", "2"))
 LIMIT_S = 600
@@ -29,7 +29,7 @@ def spin() -> None:
 def demo(folder: pathlib.Path) -> tuple[int, float, str]:
     """Exit code, seconds, and the rate that was chosen with whether it was repeated."""
     began = time.monotonic()
-    command = [sys.executable, "-c", "from mrc_control.cli import main; main()", "demo", "-o", str(folder)]
+    command = [sys.executable, "-c", "from mrc_cli.app import main; main()", "demo", "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     rate = re.search(r"links of (\d+) Mb/s", done.stderr)
     again = ", again at half" if "once more" in done.stderr else ""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mrc_control.lab.namespaces import is_machine_root
+from mrc_lab.processes.namespaces import is_machine_root
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
@@ -222,7 +222,7 @@ def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[]
 def between_interfaces(program: Program) -> None:
     """(b) and (c) beside the bare forwarder."""
     if os.geteuid() != 0:
-        print("(b, c) between interfaces: skipped, needs root, or `python -m mrc_control.lab.launch --run`")
+        print("(b, c) between interfaces: skipped, needs root, or `python -m mrc_lab.processes.launch --run`")
         return
     forwarder = build("forwarder", [HERE / "forwarder.c"], executable=True)
     print(f"(b, c) veth to veth, offered as much as the source can, medians of {ROUNDS} rounds of {SECONDS:.0f} s")

@@ -51,9 +51,9 @@ def plain(value: Any) -> Any:
 
 def measure() -> dict[str, Any]:
     """One run in this process."""
-    from mrc_control.runs.execute import run_on, session_for
-    from mrc_control.runs.experiment import load_experiment
-    from mrc_control.session.virtual import VirtualSession
+    from mrc_lab.session.virtual import VirtualSession
+    from mrc_runs.execute import run_on, session_for
+    from mrc_runs.experiment import load_experiment
 
     experiment = load_experiment(EXPERIMENT)
     with session_for(experiment.lab, "virtual", experiment.transport) as session:

@@ -22,18 +22,18 @@ from typing import Any
 
 import psutil
 
-from mrc_control.lab import lifecycle
-from mrc_control.lab.rundir import RunDir
-from mrc_control.runs.experiment import Experiment, ExperimentError
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.real import RealSession
-from mrc_control.web.hub import Hub
-from mrc_control.web.lab import LabView
-from mrc_control.web.serve import Serving, serving
-from mrc_control.web.server import Server
-from mrc_control.web.state import State, calm, layout_of
+from mrc_lab import lifecycle
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RealSession
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
+from mrc_web.hub import Hub
+from mrc_web.lab import LabView
+from mrc_web.serve import Serving, serving
+from mrc_web.server import Server
+from mrc_web.state import State, calm, layout_of
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
 RUNS = int(os.environ.get("MRCLAB_RUNS", "3"))

@@ -25,17 +25,17 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import p4lite.cli
-from mrc_control.chaos.schedule import Schedule
-from mrc_control.cli import app
-from mrc_control.faults.kinds import KINDS
-from mrc_control.runs.compare import Comparison
-from mrc_control.runs.experiment import Experiment
-from mrc_control.sweeps.cluster import ClusterSpec
-from mrc_control.sweeps.spec import Range, Sweep
-from mrc_control.workshop.exercise import known, load
+from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults.kinds import KINDS
+from mrc_runs.compare import Comparison
+from mrc_runs.experiment import Experiment
+from mrc_studies.chaos.schedule import Schedule
+from mrc_studies.sweeps.cluster import ClusterSpec
+from mrc_studies.sweeps.spec import Range, Sweep
 from mrc_topo import schema
 from mrc_topo.units import format_rate, format_size, format_time
+from mrc_workshop.exercise import known, load
 
 UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
     "parse_rate_bps": ("rate", format_rate),
@@ -362,10 +362,10 @@ API = {
         "mrc_host.scapy_mrc",
     ],
     "Runs": [
-        "mrc_control.runs.experiment",
-        "mrc_control.runs.compare",
-        "mrc_control.results.resultdir",
-        "mrc_control.session.virtual",
+        "mrc_runs.experiment",
+        "mrc_runs.compare",
+        "mrc_results.resultdir",
+        "mrc_lab.session.virtual",
     ],
     "Compiler and switch": [
         "p4lite.compiler",

@@ -16,12 +16,12 @@ from typing import Any
 
 from PIL import Image
 
-from mrc_control.lab import lifecycle
-from mrc_control.runs.execute import execute
-from mrc_control.runs.experiment import load_experiment
-from mrc_control.web.hub import Hub
-from mrc_control.web.lab import LabView
-from mrc_control.web.replay import Recorded, Replay
+from mrc_lab import lifecycle
+from mrc_runs.execute import execute
+from mrc_runs.experiment import load_experiment
+from mrc_web.hub import Hub
+from mrc_web.lab import LabView
+from mrc_web.replay import Recorded, Replay
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -8,8 +8,8 @@ import pathlib
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mrc_control.lab import lifecycle
-from mrc_control.lab.namespaces import is_machine_root
+from mrc_lab import lifecycle
+from mrc_lab.processes.namespaces import is_machine_root
 
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 CAP_NET_ADMIN = 12
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked["lab"]:
         why["lab"] = lifecycle.problem()
     if not _may_make_interfaces():
-        why["netns"] = "no root of a network namespace: run it by `python -m mrc_control.lab.launch --run`"
+        why["netns"] = "no root of a network namespace: run it by `python -m mrc_lab.processes.launch --run`"
     if not is_machine_root():
         why["root"] = "needs the machine's root"
     for name, reason in why.items():

@@ -11,8 +11,8 @@ import zipfile
 
 import pytest
 
-from mrc_control.web import assets
 from mrc_topo.shipped import CHECKOUT
+from mrc_web import assets
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -47,7 +47,7 @@ def commands(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> p
     ours = pathlib.Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip())
     others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
     (ours / "others.pth").write_text("\n".join(others))
-    assert run(python, "-c", "import mrc_control; print(mrc_control.__file__)", cwd=folder).startswith(str(ours))
+    assert run(python, "-c", "import mrc_cli; print(mrc_cli.__file__)", cwd=folder).startswith(str(ours))
     return folder / "bin"
 
 
@@ -60,9 +60,9 @@ def test_everything_that_the_folders_hold_is_in_the_wheel(wheel: pathlib.Path) -
         assert files, folder
         wanted |= {f"{inside}/{path}" for path in files}
     # The live view's page; its two libraries with their licences, where `make web-assets` has fetched them.
-    static = ROOT / "controller" / "mrc_control" / "web" / "static"
-    wanted |= {f"mrc_control/web/static/{path.relative_to(static)}" for path in static.rglob("*") if path.is_file()}
-    assert not assets.installed() or "mrc_control/web/static/vendor/cytoscape.LICENSE.txt" in wanted
+    static = ROOT / "controller" / "mrc_web" / "static"
+    wanted |= {f"mrc_web/static/{path.relative_to(static)}" for path in static.rglob("*") if path.is_file()}
+    assert not assets.installed() or "mrc_web/static/vendor/cytoscape.LICENSE.txt" in wanted
     with zipfile.ZipFile(wheel) as archive:
         assert wanted - set(archive.namelist()) == set()
         assert not [name for name in archive.namelist() if "__compiled__" in name or name.endswith(".so")]

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mrc_common import document
+from mrc_common.document import Document, DocumentError, KeyPath
 from mrc_scale import jobs, timeline
 from mrc_scale.fabric import Fabric, Shape, UnknownElement
 from mrc_scale.schema import CLASSES, Cluster
-from mrc_topo import document
-from mrc_topo.document import Document, DocumentError, KeyPath
 from mrc_topo.named import find
 from mrc_topo.shipped import shipped
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mrc_common.document import DocumentError, printable
 from mrc_scale.fabric import Fabric, UnknownElement
 from mrc_scale.schema import CLASSES, Cluster
-from mrc_topo.document import DocumentError, printable
 from mrc_topo.units import parse_time_ns
 
 #: Random failures of a class beyond this are a mistake in the file.

@@ -20,7 +20,7 @@ from unittest import mock
 import pytest
 
 import p4lite.cli
-from mrc_control.cli import main as mrclab_main
+from mrc_cli.app import main as mrclab_main
 from support import cli, docs
 
 ROOT = pathlib.Path(__file__).parents[2]

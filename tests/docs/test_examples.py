@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 import yaml
 
-from mrc_control.chaos.schedule import Schedule
-from mrc_control.runs import compare, experiment
-from mrc_control.sweeps import curves, plan, spec
-from mrc_control.sweeps.cluster import ClusterSpec
+from mrc_runs import compare, experiment
+from mrc_studies.chaos.schedule import Schedule
+from mrc_studies.sweeps import curves, plan, spec
+from mrc_studies.sweeps.cluster import ClusterSpec
 from mrc_topo.labfile import parse_lab
 from p4lite.switch.server import DESCRIPTION, FabricServer
 from support import docs

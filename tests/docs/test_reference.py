@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mrc_control.cli import app
-from mrc_control.faults.kinds import KINDS
-from mrc_control.runs.experiment import Experiment
+from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults.kinds import KINDS
+from mrc_runs.experiment import Experiment
 from mrc_topo import schema, units
 
 ROOT = pathlib.Path(__file__).parents[2]

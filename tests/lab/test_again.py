@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mrc_control import cli
-from mrc_control.results import provenance
-from mrc_control.results.provenance import Provenance
-from mrc_control.results.resultdir import load
+from mrc_cli import app as cli
+from mrc_results import provenance
+from mrc_results.provenance import Provenance
+from mrc_results.resultdir import load
 from mrc_topo.schema import Lab
 
 Run = Callable[..., tuple[int, str, str]]

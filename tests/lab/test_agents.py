@@ -12,18 +12,18 @@ import time
 import pytest
 import yaml
 
-from mrc_control.chaos import schedule
-from mrc_control.cli.status import lab_status
-from mrc_control.lab import describe
-from mrc_control.lab.death import Death, cause
-from mrc_control.lab.hostclient import HostError
-from mrc_control.lab.process import Process
-from mrc_control.lab.record import LabFolder, Record
-from mrc_control.lab.rundir import RunDir
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session import fidelity
-from mrc_control.session.real import RealSession
+from mrc_cli.status import lab_status
+from mrc_lab import describe
+from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.processes.death import Death, cause
+from mrc_lab.processes.process import Process
+from mrc_lab.records.record import LabFolder, Record
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session import fidelity
+from mrc_lab.session.real import RealSession
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
+from mrc_studies.chaos import schedule
 from mrc_topo.labfile import LabError, load_lab
 from support.lab import users
 from support.lab.labs import lab_file, session

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results import analysis, report, verdict
-from mrc_control.results.expectation import Expectation
+from mrc_results import analysis, report, verdict
+from mrc_results.expectation import Expectation
 from mrc_topo.labfile import load_lab
 
 START = 5_000_000_000

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from mrc_control import cli
-from mrc_control.results import resultdir
+from mrc_cli import app as cli
+from mrc_results import resultdir
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -24,8 +24,8 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def built(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a lab was built")
 
-    for place in ("runs.execute.session_on", "runs.compare.session_for", "lab.lifecycle.bring_up"):
-        monkeypatch.setattr(f"mrc_control.{place}", built)
+    for place in ("mrc_runs.execute.session_on", "mrc_runs.compare.session_for", "mrc_lab.lifecycle.bring_up"):
+        monkeypatch.setattr(place, built)
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

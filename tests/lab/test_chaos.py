@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.chaos import run, schedule
-from mrc_control.chaos.run import Played
-from mrc_control.chaos.schedule import ENDS, PARTS, Schedule, Step
-from mrc_control.chaos.shrink import ddmin, shrink
-from mrc_control.cli import main
-from mrc_control.faults import fabric, kinds
-from mrc_control.faults.action import Action
-from mrc_control.faults.ledger import Ledger
-from mrc_control.runs.experiment import ExperimentError, parse
-from mrc_control.session import virtual
+from mrc_cli.app import main
 from mrc_host.node.host import HostNode
 from mrc_host.node.jobs import Job
 from mrc_host.workloads.base import Workload
+from mrc_lab.faults import fabric, kinds
+from mrc_lab.faults.action import Action
+from mrc_lab.faults.ledger import Ledger
+from mrc_lab.session import virtual
+from mrc_runs.experiment import ExperimentError, parse
+from mrc_studies.chaos import run, schedule
+from mrc_studies.chaos.run import Played
+from mrc_studies.chaos.schedule import ENDS, PARTS, Schedule, Step
+from mrc_studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
 from support.namespaces import left_behind, machine
 
@@ -88,7 +88,7 @@ def test_what_a_lab_cannot_do_is_refused_before_anything_starts(
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(f"steps: [{step}]")
-    monkeypatch.setattr("mrc_control.cli.chaos.play", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("mrc_cli.chaos.play", lambda *_: pytest.fail("started"))
     assert command(monkeypatch, "--schedule", str(file)) == 2
     told = capsys.readouterr().err
     assert IMPOSSIBLE[step] in told
@@ -281,9 +281,7 @@ def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_prints_a_schedule_that_does_it_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        "mrc_control.cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY))
-    )
+    monkeypatch.setattr("mrc_cli.chaos.schedules.generate", lambda *_, **__: Schedule(duration=0.6, steps=steps(*BUSY)))
     corrupt_a_byte(monkeypatch)
     file = tmp_path / "least.yaml"
     assert command(monkeypatch, "--clock", "virtual", "--seed", "1", "-o", str(file)) == 1

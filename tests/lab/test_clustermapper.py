@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrc_control.paths.clustermapper import DEAD, HEALTHY, LOSSY, grade, locate
+from mrc_lab.management.clustermapper import DEAD, HEALTHY, LOSSY, grade, locate
 from mrc_topo.addressing import Tier, fabric_link_name, switch_name
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology

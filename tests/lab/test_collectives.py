@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from mrc_control.faults.action import Action
-from mrc_control.lab.rundir import RunDir
-from mrc_control.session.base import closing
-from mrc_control.session.real import RealSession
+from mrc_lab.faults.action import Action
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.base import closing
+from mrc_lab.session.real import RealSession
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import lab_processes, left_behind, machine

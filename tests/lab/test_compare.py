@@ -10,14 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from mrc_control.cli import app
-from mrc_control.lab.rundir import RunError
-from mrc_control.runs import compare
-from mrc_control.runs.compare import Cell, Comparison
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
+from mrc_cli.app import app
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_runs import compare
+from mrc_runs.compare import Cell, Comparison
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import TargetClient
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results.recording import EVENTS, SAMPLES
-from mrc_control.results.resultdir import RESULT, FolderError, load
-from mrc_control.web.replay import Recorded
+from mrc_results.recording import EVENTS, SAMPLES
+from mrc_results.resultdir import RESULT, FolderError, load
+from mrc_web.replay import Recorded
 
 #: Of another type than what stands there.
 ODD: tuple[Any, ...] = (None, -1, 1e308, "", "x" * 300, [], {}, [[]], {"a": None}, True, "2001:db8::1")
@@ -24,7 +24,7 @@ ODD: tuple[Any, ...] = (None, -1, 1e308, "", "x" * 300, [], {}, [[]], {"a": None
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("results") / "whole"
-    command = [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", "run", "write_bw", "--clock"]
+    command = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", "run", "write_bw", "--clock"]
     command += ["virtual", "--lab", "tiny", "--duration", "0.02", "-o", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     Recorded(folder)

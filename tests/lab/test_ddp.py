@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from mrc_control.faults.action import Action
-from mrc_control.session.real import RealSession
+from mrc_lab.faults.action import Action
+from mrc_lab.session.real import RealSession
 from support.lab import users
 from support.lab.labs import lab_file, session
 

@@ -15,18 +15,18 @@ import time
 
 import pytest
 
-from mrc_control.lab.daemon import Daemon
-from mrc_control.lab.death import LAST_WORD, Death, cause, leave_word
-from mrc_control.lab.process import Process, wait_dead
-from mrc_control.lab.record import LabFolder, Record, State
-from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.results import resultdir
-from mrc_control.results.recording import Recording
-from mrc_control.results.verdict import judge
-from mrc_control.runs.execute import stillborn
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.base import closing
-from mrc_control.session.real import RealSession
+from mrc_lab.daemon import Daemon
+from mrc_lab.processes.death import LAST_WORD, Death, cause, leave_word
+from mrc_lab.processes.process import Process, wait_dead
+from mrc_lab.records.record import LabFolder, Record, State
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.base import closing
+from mrc_lab.session.real import RealSession
+from mrc_results import resultdir
+from mrc_results.recording import Recording
+from mrc_results.verdict import judge
+from mrc_runs.execute import stillborn
+from mrc_runs.experiment import Experiment, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.labs import lab_file
@@ -249,8 +249,8 @@ def test_a_signal_ends_whoever_waits_for_it_at_any_moment(tmp_path: pathlib.Path
     """Found by the test of deaths: a handler that sets an Event waits for ever when the main thread has its lock."""
     daemon = f"""
 import pathlib, signal
-from mrc_control.lab import daemon as module
-from mrc_control.lab.record import LabFolder
+from mrc_lab import daemon as module
+from mrc_lab.records.record import LabFolder
 from mrc_topo.labfile import load_lab
 module.WATCH_S = 0.0
 for _ in range(20):

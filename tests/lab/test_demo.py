@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from mrc_control.lab.rundir import RunError
-from mrc_control.results.verdict import Check, Verdict
-from mrc_control.runs import demo
-from mrc_control.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
-from mrc_control.runs.experiment import Experiment
-from mrc_control.runs.interruption import Interrupted
-from mrc_control.session import fidelity
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session import fidelity
+from mrc_results.verdict import Check, Verdict
+from mrc_runs import demo
+from mrc_runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
+from mrc_runs.experiment import Experiment
+from mrc_runs.interruption import Interrupted
 from mrc_topo.labfile import load_lab
 from support.lab import users
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mrc_control.faults.action import Action
-from mrc_control.paths import denylist
-from mrc_control.paths.denylist import DenylistError
-from mrc_control.results.record import RunResult
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.mapper import MAGIC
+from mrc_lab.faults.action import Action
+from mrc_lab.management import denylist
+from mrc_lab.management.denylist import DenylistError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.record import RunResult
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import UnknownElement
 from support.pcapng import packets

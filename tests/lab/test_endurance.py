@@ -8,10 +8,10 @@ import time
 import grpc
 import pytest
 
-from mrc_control.faults.action import Action
-from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.faults.action import Action
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches.p4rt import Device
+from mrc_lab.switches.program import fabric_program
 from mrc_topo.labfile import load_lab
 from support.lab import endurance
 from support.lab.labs import session

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from mrc_control.results import performance, verdict
-from mrc_control.results.evidence import LABELS, findings
-from mrc_control.results.expectation import Evidence
-from mrc_control.runs import execute
-from mrc_control.runs.experiment import ExperimentError, Step, known_experiments, load_experiment
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results import performance, verdict
+from mrc_results.evidence import LABELS, findings
+from mrc_results.expectation import Evidence
+from mrc_runs import execute
+from mrc_runs.experiment import ExperimentError, Step, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.client import TargetClient

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_control.results.expectation import Evidence
-from mrc_control.runs import compare, experiment
-from mrc_control.runs.compare import Comparison
-from mrc_control.runs.experiment import Experiment, ExperimentError, Step, Workload
+from mrc_common.document import Model
 from mrc_host.workloads import WORKLOADS
-from mrc_topo.document import Model
+from mrc_results.expectation import Evidence
+from mrc_runs import compare, experiment
+from mrc_runs.compare import Comparison
+from mrc_runs.experiment import Experiment, ExperimentError, Step, Workload
 from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dump, same, wrong
 
 #: Below these any key may stand; what they may hold depends on more than the schema.

@@ -8,14 +8,14 @@ import re
 import pytest
 import typer
 
-from mrc_control.cli import app
-from mrc_control.faults.kinds import IMPAIRMENTS, KINDS
-from mrc_control.lab.hostclient import HostError
-from mrc_control.results.expectation import Evidence, Expectation
-from mrc_control.runs import execute
-from mrc_control.runs.experiment import FOLDER, Experiment, Step, Workload, load_experiment
-from mrc_control.session.virtual import VirtualSession
+from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults.kinds import IMPAIRMENTS, KINDS
+from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.expectation import Evidence, Expectation
+from mrc_runs import execute
+from mrc_runs.experiment import FOLDER, Experiment, Step, Workload, load_experiment
 from mrc_topo.labfile import load_lab
 from support.lab.usual import usual_experiments
 

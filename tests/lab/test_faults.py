@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from mrc_control.faults import kinds
-from mrc_control.faults.action import Action, FailureError, flapping
-from mrc_control.faults.kinds import KINDS
-from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
-from mrc_control.lab.record import State
-from mrc_control.lab.rundir import RunDir
-from mrc_control.runs.experiment import Step
-from mrc_control.session.real import RunRecord
+from mrc_lab.faults import kinds
+from mrc_lab.faults.action import Action, FailureError, flapping
+from mrc_lab.faults.kinds import KINDS
+from mrc_lab.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_lab.records.record import State
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RunRecord
+from mrc_runs.experiment import Step
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
 from support.lab.fake_lab import BrokenOff, FakeLab

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mrc_control.chaos.invariants import entries
-from mrc_control.chaos.truth import expected
-from mrc_control.faults import kinds
-from mrc_control.faults.action import Action, FailureError
-from mrc_control.faults.ledger import Ledger, MemoryRecord, UnsettledError
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.faults import kinds
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_studies.chaos.invariants import entries
+from mrc_studies.chaos.truth import expected
 from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import FabricInfo

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mrc_control.cli import app
-from mrc_control.figures import catalogue, failures, measure, produce, tables, work
-from mrc_control.figures.model import Cell, Figure, Measure, Size, judged, shares
-from mrc_control.runs.experiment import ExperimentError
+from mrc_cli.app import app
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.figures import catalogue, failures, measure, produce, tables, work
+from mrc_studies.figures.model import Cell, Figure, Measure, Size, judged, shares
 
-COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 
 
 def small_cells(size: Size) -> list[Cell]:
@@ -231,7 +231,7 @@ def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> 
     script = """
 import pathlib, sys
 from test_figures import SMALL, small_cells
-from mrc_control.figures import produce
+from mrc_studies.figures import produce
 import dataclasses
 def cells(size):
     cell = small_cells(size)[0]

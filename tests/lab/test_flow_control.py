@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mrc_control.lab import describe
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.base import Session
 from mrc_host.drivers import packet_ring
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
+from mrc_lab import describe
+from mrc_lab.session.base import Session
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session

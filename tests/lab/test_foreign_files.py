@@ -12,18 +12,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control.cli import main
-from mrc_control.lab import policies, trusted
-from mrc_control.lab.policies import PolicyRefused
-from mrc_control.lab.program import OwnProgramError, program_of
-from mrc_control.runs.compare import known_comparisons, load_comparison
-from mrc_control.runs.execute import session_for
-from mrc_control.runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
-from mrc_control.sweeps.spec import known_sweeps, load_sweep
-from mrc_control.workshop import exercise
+from mrc_cli.app import main
 from mrc_host.policy import load_class
+from mrc_lab import policies
+from mrc_lab.policies import PolicyRefused
+from mrc_lab.records import trusted
+from mrc_lab.switches.program import OwnProgramError, program_of
+from mrc_runs.compare import known_comparisons, load_comparison
+from mrc_runs.execute import session_for
+from mrc_runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
 from mrc_scale.clusterfile import ClusterError, builtin_clusters, load_cluster
+from mrc_studies.sweeps.spec import known_sweeps, load_sweep
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
+from mrc_workshop import exercise
 from support.lab import users
 
 NOBODY = 65534
@@ -229,7 +230,7 @@ def test_an_ordinary_user_may_run_what_root_installed(shared: pathlib.Path) -> N
     (shared / "own.py").write_text("class Own: ...\n")
     code = (
         "import os, sys, pathlib; os.setuid(65534)\n"
-        "from mrc_control.lab import trusted; trusted.check(pathlib.Path(sys.argv[1]))"
+        "from mrc_lab.records import trusted; trusted.check(pathlib.Path(sys.argv[1]))"
     )
     command = [users.MRCLAB[0], "-P", "-c", code, str(shared / "own.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,22 +17,22 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from mrc_control.cli import app
-from mrc_control.lab import forwarders
-from mrc_control.lab.bmv2 import packets_per_second
-from mrc_control.lab.command import CommandSocket
-from mrc_control.lab.death import Death
-from mrc_control.lab.describe import FabricPlan, fabric_description
-from mrc_control.lab.forwarders import PartMissing, check, check_clock, chosen
-from mrc_control.lab.hostclient import HostClient, HostError
-from mrc_control.lab.kernel import routes
-from mrc_control.lab.program import FabricProgram, ProgramError, by_p4c, fabric_program
-from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.lab.thrift import SimpleSwitch, ThriftError
-from mrc_control.runs.execute import check_usable, execute
-from mrc_control.runs.experiment import Experiment, ExperimentError, Workload
-from mrc_control.session.fidelity import judge
-from mrc_control.session.load import Thread, document, threads_of
+from mrc_cli.app import app
+from mrc_lab.describe import FabricPlan, fabric_description
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.processes.command import CommandSocket
+from mrc_lab.processes.death import Death
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.fidelity import judge
+from mrc_lab.session.load import Thread, document, threads_of
+from mrc_lab.switches import forwarders
+from mrc_lab.switches.bmv2 import packets_per_second
+from mrc_lab.switches.forwarders import PartMissing, check, check_clock, chosen
+from mrc_lab.switches.kernel import routes
+from mrc_lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
+from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
+from mrc_runs.execute import check_usable, execute
+from mrc_runs.experiment import Experiment, ExperimentError, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab, parse_lab
 from p4lite.switch.server import FabricServer
@@ -103,7 +103,7 @@ def test_only_p4lite_has_the_virtual_clock() -> None:
 
 
 def test_chaos_is_for_p4lite(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrc_control.cli.chaos.need_namespaces", lambda: None)
+    monkeypatch.setattr("mrc_cli.chaos.need_namespaces", lambda: None)
     for clock in ("real", "virtual"):
         done = CliRunner().invoke(app, ["chaos", "--lab", "bmv2-tiny", "--clock", clock, "--seed", "1"])
         assert isinstance(done.exception, ExperimentError), done.output
@@ -157,7 +157,7 @@ def test_a_missing_part_is_told_before_anything_starts(
     command: list[str], option: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mrc_control.lab.lifecycle.check", lambda: None)
+    monkeypatch.setattr("mrc_lab.lifecycle.check", lambda: None)
     done = CliRunner().invoke(app, [*command, option])
     assert isinstance(done.exception, PartMissing), done.output
     assert not (tmp_path / "results").exists()
@@ -190,7 +190,7 @@ def test_p4c_is_called_as_the_reference_is(tmp_path: pathlib.Path, monkeypatch: 
         "exec sleep 9": "p4c-bm2-ss: no answer within 0.2 s",
     }
     for script, text in told.items():
-        monkeypatch.setattr("mrc_control.lab.program.P4C_S", 0.2 if "sleep" in script else 60.0)
+        monkeypatch.setattr("mrc_lab.switches.program.P4C_S", 0.2 if "sleep" in script else 60.0)
         with pytest.raises(
             ProgramError, match=f"^p4c does not compile .*/{text}; `--compiler p4lite` does without it$"
         ):

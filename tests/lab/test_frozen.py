@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from mrc_control.lab import hostclient
-from mrc_control.lab.death import Frozen
-from mrc_control.lab.process import Process, frozen
-from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.results.record import RunResult
-from mrc_control.runs import endings
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.runs.interruption import Interrupted, Interruption, interruptible
-from mrc_control.session.real import RealSession
+from mrc_lab.hosts import hostclient
+from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.process import Process, frozen
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.real import RealSession
+from mrc_results.record import RunResult
+from mrc_runs import endings
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
+from mrc_runs.interruption import Interrupted, Interruption, interruptible
 from support.lab import users
 from support.lab.labs import lab_file, session
 from support.namespaces import left_behind, machine

@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from mrc_control.results import resultdir
+from mrc_results import resultdir
 from p4lite.files import WriteError, write_whole
 
 OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
@@ -56,8 +56,8 @@ def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: st
 
 RUN = """
     import sys
-    from mrc_control import cli
-    from mrc_control.runs import execute
+    from mrc_cli import app as cli
+    from mrc_runs import execute
     folder, run_on = sys.argv[1], execute.run_on
     def then_full(*arguments):
         result = run_on(*arguments)
@@ -96,8 +96,8 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
 
 FIGURES = """
     import sys
-    from mrc_control import cli
-    from mrc_control.figures import work
+    from mrc_cli import app as cli
+    from mrc_studies.figures import work
     folder, put = sys.argv[1], work.Store.put
     def then_full(*arguments):
         put(*arguments)
@@ -127,7 +127,7 @@ def test_a_disk_that_fills_up_between_two_runs_of_a_figure(tmp_path: pathlib.Pat
 
 RECORD = """
     import json, os, pathlib, sys
-    from mrc_control.results.recording import Recording
+    from mrc_results.recording import Recording
     folder = sys.argv[1]
     fill(folder, 1 << 20)
     with Recording(pathlib.Path(folder)) as recording:
@@ -169,7 +169,7 @@ def test_a_disk_without_room_is_found_before_the_run(tmp_path: pathlib.Path) -> 
 UP = """
     import os
     import sys
-    from mrc_control import cli
+    from mrc_cli import app as cli
     os.mkdir(os.environ["MRCLAB_RUN"], 0o700)
     fill(sys.argv[1], LEAVE)
     sys.argv = ["mrclab", "up", "tiny"]
@@ -183,7 +183,7 @@ UP = """
 def test_a_run_directory_without_room(leave: int, tmp_path: pathlib.Path) -> None:
     os.chmod(tmp_path, 0o700)
     # Nothing is left, neither folder nor process; `down` for the case that it came up after all.
-    end = """"$2" -P -c 'from mrc_control.cli import main; main()' down tiny 2>/dev/null"""
+    end = """"$2" -P -c 'from mrc_cli.app import main; main()' down tiny 2>/dev/null"""
     listing = f'{end}; ls "$1/run"; pgrep -f "[l]abd tiny" --ns $$ --nslist mnt'
     done = on_a_small_disk(tmp_path / "disk", 8, UP.replace("LEAVE", str(leave)), listing)
     # 2 where the lab itself found out: that it did not come up is what the command says then.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_control.runs import compare
-from mrc_control.runs.ideal import costs, ideal_seconds
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.proto.wire.fields import HEADERS
+from mrc_runs import compare
+from mrc_runs.ideal import costs, ideal_seconds
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.schema import HEADER_BYTES
 from support.lab.labs import session

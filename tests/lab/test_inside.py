@@ -13,14 +13,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control.lab import inside
-from mrc_control.lab.process import Process
-from mrc_control.lab.record import State
-from mrc_control.lab.rundir import RunDir
+from mrc_lab.hosts import inside
+from mrc_lab.processes.process import Process
+from mrc_lab.records.record import State
+from mrc_lab.records.rundir import RunDir
 from support.lab.labs import lab_file
 from support.pcapng import packets
 
-COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 STATUS = {
     "lab",
     "switch",
@@ -43,7 +43,7 @@ LINK = "p0-t0.0--p0-t1.0"
 def mrclab(
     environment: dict[str, str], *words: str, code: int = 0, stdin: str = "", prefix: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", f"{prefix}; from mrc_control.cli import main; main()"] if prefix else COMMAND
+    command = [sys.executable, "-c", f"{prefix}; from mrc_cli.app import main; main()"] if prefix else COMMAND
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=120, input=stdin)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import p4lite.compiler
-from mrc_control.lab import program
+from mrc_lab.switches import program
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from mrc_control.lab import inside, lifecycle
-from mrc_control.results import verdict
-from mrc_control.results.expectation import Evidence, Expectation
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Step, Workload
-from mrc_control.session.base import Session
-from mrc_control.session.real import RealSession
+from mrc_lab import lifecycle
+from mrc_lab.hosts import inside
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_results import verdict
+from mrc_results.expectation import Evidence, Expectation
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Step, Workload
 from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from mrc_control.faults.action import Action, flapping
-from mrc_control.lab import describe, forwarders
-from mrc_control.results.record import RunResult
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session import counters
-from mrc_control.session.base import closing
-from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
+from mrc_lab import describe
+from mrc_lab.faults.action import Action, flapping
+from mrc_lab.session import counters
+from mrc_lab.session.base import closing
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches import forwarders
+from mrc_results.record import RunResult
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing, rules
 from mrc_topo.labfile import parse_lab
 from mrc_topo.shipped import shipped

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from mrc_control.results.record import RunResult
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.real import RealSession
+from mrc_lab.session.real import RealSession
+from mrc_results.record import RunResult
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

@@ -19,16 +19,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control.lab import namespaces, scheduling
-from mrc_control.lab.launch import Order
-from mrc_control.lab.namespaces import Owner, explain, is_machine_root, owner_for_root
-from mrc_control.lab.process import wait_dead
-from mrc_control.lab.rundir import RunDir
+from mrc_lab import scheduling
+from mrc_lab.processes import namespaces
+from mrc_lab.processes.launch import Order
+from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, owner_for_root
+from mrc_lab.processes.process import wait_dead
+from mrc_lab.records.rundir import RunDir
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import lab_processes, left_behind, machine
 
-LAUNCH = [sys.executable, "-P", "-m", "mrc_control.lab.launch"]
+LAUNCH = [sys.executable, "-P", "-m", "mrc_lab.processes.launch"]
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
 NOBODY = 65534
 
@@ -96,7 +97,7 @@ def test_everything_of_a_lab_is_in_its_namespaces_and_nothing_is_root(lab: RunDi
 def test_inside_one_is_root_of_nothing_that_is_outside(lab: RunDir) -> None:
     done = mrclab("exec", "h0", "--", "sh", "-c", "id -u; ls /run; ls /sys/class/net; ps -o args= 1")
     assert done.stdout.split()[:6] == ["0", "cache", "lab", "h0-p0", "h0-p1", "lo"]
-    assert "mrc_control.lab.launch tiny" in done.stdout, "there is no process but the lab's"
+    assert "mrc_lab.processes.launch tiny" in done.stdout, "there is no process but the lab's"
     for attempt in ("echo 1 > /proc/sys/kernel/sysrq", "mount -o remount,rw /proc/sys", "touch /etc/mrclab-was-here"):
         assert mrclab("exec", "h0", "--", "sh", "-c", f"{attempt} 2>/dev/null && echo done || echo refused").stdout == (
             "refused\n"

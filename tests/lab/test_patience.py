@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from mrc_control.lab import bmv2, daemon, lifecycle, process
-from mrc_control.lab.bmv2 import Bmv2Switches
-from mrc_control.lab.daemon import Daemon, first_line
-from mrc_control.lab.death import Frozen
-from mrc_control.lab.process import Patience, Process
-from mrc_control.lab.record import LabFolder
-from mrc_control.lab.rundir import LabDied, RunError
-from mrc_control.lab.thrift import ThriftError
+from mrc_lab import daemon, lifecycle
+from mrc_lab.daemon import Daemon, first_line
+from mrc_lab.processes import process
+from mrc_lab.processes.death import Frozen
+from mrc_lab.processes.process import Patience, Process
+from mrc_lab.records.record import LabFolder
+from mrc_lab.records.rundir import LabDied, RunError
+from mrc_lab.switches import bmv2
+from mrc_lab.switches.bmv2 import Bmv2Switches
+from mrc_lab.switches.thrift import ThriftError
 
 PERIOD_S = 0.1
 

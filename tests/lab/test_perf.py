@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from mrc_control.cli import app
-from mrc_control.faults.action import Action
-from mrc_control.pytorch import perf as by_torch
-from mrc_control.runs import perf
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.session.virtual import VirtualSession
+from mrc_cli.app import app
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults.action import Action
+from mrc_lab.session.virtual import VirtualSession
+from mrc_runs import perf
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.training import perf as by_torch
 from mrc_topo.labfile import load_lab
 
 

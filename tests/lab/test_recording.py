@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.results import analysis, report, resultdir, verdict
-from mrc_control.results.expectation import Expectation
-from mrc_control.results.recording import EVENTS, SAMPLES, Recording
-from mrc_control.results.series import MemoryStore, Series, flat
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
 from mrc_host.node.samples import Sampler
+from mrc_results import analysis, report, resultdir, verdict
+from mrc_results.expectation import Expectation
+from mrc_results.recording import EVENTS, SAMPLES, Recording
+from mrc_results.series import MemoryStore, Series, flat
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 
@@ -40,8 +40,8 @@ def test_a_series_gives_back_what_came_in(
     steps: list[tuple[int, dict[str, int]]], begin: int, length: int, rows_each: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mrc_control.results.series.LEAST_ROWS", rows_each)
-        patch.setattr("mrc_control.results.series.MOST_ROWS", rows_each)
+        patch.setattr("mrc_results.series.LEAST_ROWS", rows_each)
+        patch.setattr("mrc_results.series.MOST_ROWS", rows_each)
         made, rows, now = Series("x", MemoryStore()), [], 0
         for step, values in steps:
             now += step
@@ -215,7 +215,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 @pytest.mark.slow
 def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrc_control.results.series.CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr("mrc_results.series.CHUNK_BYTES", 1 << 14)
     held, result = long_run(300)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
     assert max(held[1:]) - held[1] < 150_000, held

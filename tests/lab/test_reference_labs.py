@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from mrc_control.cli.status import lab_status
-from mrc_control.faults.action import Action, FailureError
-from mrc_control.lab import forwarders, lifecycle
-from mrc_control.lab.hostclient import HostClient
-from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.results import analysis, verdict
-from mrc_control.results.expectation import Evidence, Expectation
-from mrc_control.runs.execute import execute, run_on
-from mrc_control.runs.experiment import Experiment, Step, Workload
-from mrc_control.session.base import closing
-from mrc_control.session.real import RealSession
+from mrc_cli.status import lab_status
+from mrc_lab import lifecycle
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.hosts.hostclient import HostClient
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.base import closing
+from mrc_lab.session.real import RealSession
+from mrc_lab.switches import forwarders
+from mrc_results import analysis, verdict
+from mrc_results.expectation import Evidence, Expectation
+from mrc_runs.execute import execute, run_on
+from mrc_runs.experiment import Experiment, Step, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import stand_in
 from support.lab.labs import lab_file

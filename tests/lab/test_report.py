@@ -16,17 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.figures import page as figures_page
-from mrc_control.results import analysis, charts, look, moments, report, resultdir, summary
-from mrc_control.results.charts import Curve, Mark
-from mrc_control.results.expectation import Evidence, Expectation
-from mrc_control.results.verdict import Check, Verdict
-from mrc_control.runs import execute
-from mrc_control.runs.experiment import Experiment, Step, Workload
-from mrc_control.workshop import keep
+from mrc_common import look
 from mrc_host import running
+from mrc_results import analysis, charts, moments, report, resultdir, summary
+from mrc_results.charts import Curve, Mark
+from mrc_results.expectation import Evidence, Expectation
+from mrc_results.verdict import Check, Verdict
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_studies.figures import page as figures_page
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
+from mrc_workshop import keep
 from support.browser import chromium
 
 LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"

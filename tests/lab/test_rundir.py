@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from mrc_control.lab import lifecycle
-from mrc_control.lab.process import Process
-from mrc_control.lab.record import LabFolder, Record, State, last_line, read_untrusted
-from mrc_control.lab.rundir import RunDir, RunError, all_runs, base, locked
+from mrc_lab import lifecycle
+from mrc_lab.processes.process import Process
+from mrc_lab.records.record import LabFolder, Record, State, last_line, read_untrusted
+from mrc_lab.records.rundir import RunDir, RunError, all_runs, base, locked
 
-COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +219,7 @@ def test_addresses_are_quoted(tmp_path: pathlib.Path) -> None:
 def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> None:
     """Also in a user namespace, where the machine's root has the number of nobody; a link of root's is followed."""
     shown = ["sh", "-c", 'MRCLAB_RUN=/run/mrclab-test/run; export MRCLAB_RUN; exec "$@"', "sh", *COMMAND, "list"]
-    inside = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--run"]
+    inside = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--run"]
     for command in (shown, [*inside, *shown]):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pathlib
 
-from mrc_control.results.recording import Recording
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
+from mrc_results.recording import Recording
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from support.lab.labs import lab_file, session
 
 

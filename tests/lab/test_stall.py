@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results.expectation import Evidence
-from mrc_control.runs import stall
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Step, Workload
-from mrc_control.session.base import Session
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.session.base import Session
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.expectation import Evidence
+from mrc_runs import stall
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Step, Workload
 from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]

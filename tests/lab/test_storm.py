@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results import evidence
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Evidence, Experiment, Step, Workload
+from mrc_results import evidence
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Evidence, Experiment, Step, Workload
 from p4lite.switch.targetapi.client import TargetClient
 from support.lab.labs import lab_file, session
 

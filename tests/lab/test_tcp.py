@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_control.lab import inside
-from mrc_control.runs import compare, tcp
-from mrc_control.runs.compare import Comparison
-from mrc_control.runs.execute import session_for
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.real import RealSession
+from mrc_lab.hosts import inside
+from mrc_lab.session.real import RealSession
+from mrc_runs import compare, tcp
+from mrc_runs.compare import Comparison
+from mrc_runs.execute import session_for
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 
 

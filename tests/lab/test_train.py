@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from mrc_control.cli import app
-from mrc_control.cli import train as train_verb
-from mrc_control.faults.action import Action
-from mrc_control.lab.death import Death
-from mrc_control.pytorch import job, page, ranks, summary
-from mrc_control.pytorch.job import Job, JobResult, Plan
-from mrc_control.runs.experiment import ExperimentError
+from mrc_cli import train as train_verb
+from mrc_cli.app import app
+from mrc_lab.faults.action import Action
+from mrc_lab.processes.death import Death
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.training import job, page, ranks, summary
+from mrc_studies.training.job import Job, JobResult, Plan
 from support.lab.scripted import Clock, Failures, Scripted
 
 NAMES = ["h0", "h1", "h2", "h3"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from mrc_control.cli import app
+from mrc_cli.app import app
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mrclab[torch]'")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'mrclab[torch]'")

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mrc_control.faults.action import Action
-from mrc_control.results import performance, report, steps, verdict
-from mrc_control.results.expectation import Expectation, StepExpectation
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.faults.action import Action
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results import performance, report, steps, verdict
+from mrc_results.expectation import Expectation, StepExpectation
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from support.lab import users
 from support.lab.usual import LONG, usual_experiments

@@ -13,12 +13,12 @@ import pytest
 from scapy.layers.inet6 import IPv6
 from scapy.utils import PcapNgReader
 
-from mrc_control.lab.following import Following
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.base import Session
-from mrc_control.session.real import RealSession
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab.records.following import Following
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_lab.session.virtual import VirtualSession
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from support.lab.labs import lab_file, session
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.lab.bmv2 import Bmv2Switches
-from mrc_control.lab.forwarders import chosen
-from mrc_control.lab.record import Record
-from mrc_control.lab.rundir import RunError
-from mrc_control.session.fabricset import FabricSet
-from mrc_control.session.wired import WiredFabric
+from mrc_lab.records.record import Record
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session.fabricset import FabricSet
+from mrc_lab.session.wired import WiredFabric
+from mrc_lab.switches.bmv2 import Bmv2Switches
+from mrc_lab.switches.forwarders import chosen
 from mrc_topo.labfile import load_lab
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mrc_control.results import performance, verdict
-from mrc_control.results.expectation import Expectation
-from mrc_control.runs.execute import run_on
-from mrc_control.runs.experiment import Experiment, Workload
-from mrc_control.session.base import Session
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.session.base import Session
+from mrc_results import performance, verdict
+from mrc_results.expectation import Expectation
+from mrc_runs.execute import run_on
+from mrc_runs.experiment import Experiment, Workload
 from support.lab.labs import SMALL_LOADS, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
@@ -114,7 +114,7 @@ def test_matrix(transport: str, clock: str) -> None:
 @pytest.mark.slow
 def test_perftests_figures_are_printed(tmp_path: pathlib.Path) -> None:
     """The command of the finding, which never ended."""
-    command = [sys.executable, "-c", "from mrc_control.cli import main; main()", "run"]
+    command = [sys.executable, "-c", "from mrc_cli.app import main; main()", "run"]
     where = ["--clock", "virtual", "--lab", "tiny", "--duration", "0.5", "-o", str(tmp_path)]
     environment = {**os.environ, "COLUMNS": "60", "MRCLAB_RUN": str(tmp_path / "run")}
     for name, heads in (("write_bw", "BW average  MsgRate"), ("write_lat", "t_min")):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.machines.clock import KEPT, Clock, Reading
-from mrc_control.machines.session import CLOCK_NS, clock_problem
+from mrc_lab.machines.clock import KEPT, Clock, Reading
+from mrc_lab.machines.session import CLOCK_NS, clock_problem
 
 NS = st.integers(0, 10**9)
 

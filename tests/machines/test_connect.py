@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mrc_control.lab.rundir import RunError
-from mrc_control.machines.connect import DEFAULT, VARIABLE, words_for
+from mrc_lab.machines.connect import DEFAULT, VARIABLE, words_for
+from mrc_lab.records.rundir import RunError
 from mrc_topo.schema import MachineSpec
 
 
@@ -28,7 +28,7 @@ def test_ssh_leads_to_a_machine_and_asks_nobody() -> None:
 
 def test_this_machine_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "false {ssh}")
-    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrc_control.machines.part"]
+    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrc_lab.machines.part"]
     assert words_for(spec("a")) == ["false", "a", "part"]
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_control.lab.record import Record
-from mrc_control.lab.rundir import RunDir, RunError
-from mrc_control.machines import keeper
-from mrc_control.machines.clock import Reading
-from mrc_control.machines.keeper import Keeper, MachineError, Order, Post
-from mrc_control.machines.sources import version
-from mrc_control.machines.stream import GREETING, HEAD, MESSAGE
+from mrc_lab.machines import keeper
+from mrc_lab.machines.clock import Reading
+from mrc_lab.machines.keeper import Keeper, MachineError, Order, Post
+from mrc_lab.machines.sources import version
+from mrc_lab.machines.stream import GREETING, HEAD, MESSAGE
+from mrc_lab.records.record import Record
+from mrc_lab.records.rundir import RunDir, RunError
 
 WAIT_S = 20.0
 NEVER: Callable[[], bool] = bool

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_control.lab import inside, lifecycle
-from mrc_control.lab.record import State
-from mrc_control.lab.rundir import RunDir, RunError, all_parts, all_runs
-from mrc_control.lab.wanted import WantedLab
-from mrc_control.machines import lifecycle as machines
-from mrc_control.machines.keeper import MACHINES
-from mrc_control.session.virtual import VirtualSession
+from mrc_lab import lifecycle
+from mrc_lab.hosts import inside
+from mrc_lab.machines import lifecycle as machines
+from mrc_lab.machines.keeper import MACHINES
+from mrc_lab.records.record import State
+from mrc_lab.records.rundir import RunDir, RunError, all_parts, all_runs
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.wanted import WantedLab
 
 LAB: dict[str, Any] = {
     "name": "two",

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from mrc_control.machines import probe, session
-from mrc_control.machines.keeper import silent_tunnels
-from mrc_control.machines.sources import digest
+from mrc_lab.machines import probe, session
+from mrc_lab.machines.keeper import silent_tunnels
+from mrc_lab.machines.sources import digest
 from mrc_topo.labfile import parse_lab
 from mrc_topo.placement import Placement
 

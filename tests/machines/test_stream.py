@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_control.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, Broken, Line
+from mrc_lab.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, Broken, Line
 
 WAIT_S = 20.0
 

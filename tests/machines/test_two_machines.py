@@ -21,9 +21,9 @@ import psutil
 import pytest
 import yaml
 
-from mrc_control.machines.session import session_of
-from mrc_control.results import resultdir
-from mrc_control.session.base import closing
+from mrc_lab.machines.session import session_of
+from mrc_lab.session.base import closing
+from mrc_results import resultdir
 from support.lab import users
 from support.namespaces import lab_processes, run
 
@@ -98,7 +98,7 @@ class World:
         for each in psutil.process_iter():
             try:
                 words, folder = each.cmdline(), each.environ().get("MRCLAB_RUN", "")
-                ours = words[-1:] == ["part"] or "mrc_control.machines.keeper" in words
+                ours = words[-1:] == ["part"] or "mrc_lab.machines.keeper" in words
                 if ours and folder.startswith(str(self.folder)):
                     found.append(each)
             except (psutil.Error, OSError):
@@ -307,7 +307,7 @@ def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -
 
 
 def test_the_parts_end_with_a_keeper_that_is_killed(world: World) -> None:
-    (keeper,) = [each for each in world.processes() if "mrc_control.machines.keeper" in each.cmdline()]
+    (keeper,) = [each for each in world.processes() if "mrc_lab.machines.keeper" in each.cmdline()]
     keeper.kill()
     assert not world.left()
     assert "lab 'two' has died" in mrclab("status", code=2).stderr

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_control.lab import describe
-from mrc_control.lab.hostnet import switch_interfaces
-from mrc_control.lab.part import Part, relayed
+from mrc_lab import describe
+from mrc_lab.hosts.hostnet import switch_interfaces
+from mrc_lab.part import Part, relayed
 from mrc_topo import Topology, parse_lab
 from mrc_topo.placement import Placement
 from p4lite.switch.server import DESCRIPTION

@@ -107,6 +107,6 @@ def test_without_a_compiler_there_is_one_line(lacking: str, tmp_path: pathlib.Pa
 
 @pytest.mark.parametrize("pure", [False, True])
 def test_the_version_says_how_the_core_runs(pure: bool) -> None:
-    said = python("-c", "from mrc_control.cli import main; main()", "--version", pure=pure)
+    said = python("-c", "from mrc_cli.app import main; main()", "--version", pure=pure)
     core = "pure Python (MRCLAB_PURE is set)" if pure else running.description().partition(",")[0].partition("core ")[2]
     assert said == f"mrclab {importlib.metadata.version('mrclab')}, protocol core {core}, CRC by {crc.LIBRARY}\n"

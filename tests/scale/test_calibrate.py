@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import typer.testing
 
-from mrc_control.cli import app
-from mrc_control.figures import measure
-from mrc_control.scale import calibrate, produce
-from mrc_control.scale.beginning import Beginning
-from mrc_control.scale.calibrate import Calibrated, Compared, Scenario
+from mrc_cli.app import app
 from mrc_scale import caveat, kernels, queueing
+from mrc_studies.calibration import calibrate, produce
+from mrc_studies.calibration.beginning import Beginning
+from mrc_studies.calibration.calibrate import Calibrated, Compared, Scenario
+from mrc_studies.figures import measure
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
 runner = typer.testing.CliRunner()

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import typer.testing
 
-from mrc_control.cli import app
-from mrc_control.scale import produce, report
-from mrc_control.scale.produce import ScaleError
+from mrc_cli.app import app
 from mrc_scale import baselines, kernels, validate
 from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.fabric import Fabric
 from mrc_scale.jobs import Flows, flows
 from mrc_scale.run import Result, Run
+from mrc_studies.calibration import produce, report
+from mrc_studies.calibration.produce import ScaleError
 from mrc_topo import addressing, ev
 from mrc_topo.modes import ecmp_salt
 
@@ -208,7 +208,7 @@ def test_a_year_costs_roce_more_and_more_failures_cost_more(made: Any) -> None:
 
 
 def test_a_year_says_what_the_fabrics_cost(made: Any, tmp_path: pathlib.Path) -> None:
-    from mrc_control.cli import scale
+    from mrc_cli import scale
     from mrc_topo.cost import bill, load_costs
     from mrc_topo.plan import plan
 
@@ -268,7 +268,7 @@ def test_names_a_cluster_or_what_there_is() -> None:
 
 
 def test_json_of_a_run_and_of_the_table_can_be_read(made: Any, tmp_path: pathlib.Path) -> None:
-    from mrc_control.cli import scale
+    from mrc_cli import scale
 
     summary = json.loads(json.dumps(scale._summary(made, tmp_path)))
     assert summary["nics"] == 64

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from mrc_control.web import assets
+from mrc_web import assets
 
 ARGUMENTS = [
     "--disable-gpu",

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 import pytest
 
-from mrc_control.cli import main
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.sweeps import cluster, measure, page, plan, store, work
-from mrc_control.sweeps.spec import load_sweep
+from mrc_cli.app import main
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.sweeps import cluster, measure, page, plan, store, work
+from mrc_studies.sweeps.spec import load_sweep
 
-COMMAND = [sys.executable, "-c", "from mrc_control.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 #: Of the test of kills; 500 of them are a few minutes.
 RUNS = int(os.environ.get("MRCLAB_SWEEP_RUNS", "24"))
 #: Seconds that a busy machine may take for them.

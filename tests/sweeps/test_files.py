@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.cli import main
-from mrc_control.runs import execute
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.sweeps import curves, design, measure, plan
-from mrc_control.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
-from mrc_topo.document import unknown_key
+from mrc_cli.app import main
+from mrc_common.document import unknown_key
+from mrc_runs import execute
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.sweeps import curves, design, measure, plan
+from mrc_studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
 from mrc_topo.schema import Lab
 
 BASE = """\

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from typer.testing import CliRunner, Result
 
-from mrc_control.cli.topo import app
+from mrc_cli.topo import app
 from mrc_topo import builtin_labs, draw, load_lab
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control.lab.rundir import RunError
-from mrc_control.web.guard import BODY_BYTES
-from mrc_control.web.hub import Hub
-from mrc_control.web.serve import Serving, bind, is_loopback, names, serving
-from mrc_control.web.server import STREAMS, Server
+from mrc_lab.records.rundir import RunError
+from mrc_web.guard import BODY_BYTES
+from mrc_web.hub import Hub
+from mrc_web.serve import Serving, bind, is_loopback, names, serving
+from mrc_web.server import STREAMS, Server
 
 DATA = ("/api/stream", "/metrics", "/api/captures/h0:0")
 

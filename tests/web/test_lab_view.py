@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from mrc_control.lab import lifecycle
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.real import RealSession
-from mrc_control.web.hub import CommandError, Hub
-from mrc_control.web.lab import LabView
+from mrc_lab import lifecycle
+from mrc_lab.session.real import RealSession
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
+from mrc_web.hub import CommandError, Hub
+from mrc_web.lab import LabView
 from support.web import LINK, SHORT, Watching, watching
 
 pytestmark = pytest.mark.lab

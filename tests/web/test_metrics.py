@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.web import metrics
-from mrc_control.web.metrics import FAMILIES, Family
-from mrc_control.web.state import Layout, State, layout_of
 from mrc_topo.labfile import load_lab
+from mrc_web import metrics
+from mrc_web.metrics import FAMILIES, Family
+from mrc_web.state import Layout, State, layout_of
 from support.web import LINK, simulating
 
 parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus_client (extra dev)")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mrc_control.web import assets, npm
+from mrc_web import assets, npm
 
 LONG = b"x" * 1000
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mrc_control.web.hub import Hub
-from mrc_control.web.state import Layout, calm, layout_of
 from mrc_topo.labfile import load_lab
+from mrc_web.hub import Hub
+from mrc_web.state import Layout, calm, layout_of
 from support.browser import Opened, an_hour, lacking, opened
 from support.browser import browser as a_browser
 from support.web import LINK, served

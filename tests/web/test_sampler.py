@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mrc_control.web.hub import POINTS, Hub
-from mrc_control.web.log import LINES
-from mrc_control.web.sampler import ANSWERS, FIDELITY, HOSTS, PAIRS, PORTS, SHARE, Budget, Rates
-from mrc_control.web.state import layout_of
 from mrc_topo.labfile import load_lab
+from mrc_web.hub import POINTS, Hub
+from mrc_web.log import LINES
+from mrc_web.sampler import ANSWERS, FIDELITY, HOSTS, PAIRS, PORTS, SHARE, Budget, Rates
+from mrc_web.state import layout_of
 
 
 class Clock:

@@ -6,10 +6,10 @@ import json
 import socket
 import time
 
-from mrc_control.web.hub import Hub
-from mrc_control.web.serve import Serving
-from mrc_control.web.state import calm, layout_of
 from mrc_topo.labfile import load_lab
+from mrc_web.hub import Hub
+from mrc_web.serve import Serving
+from mrc_web.state import calm, layout_of
 from support.web import served
 
 MANY = 600

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from mrc_control.cli import main
-from mrc_control.lab.rundir import RunDir
-from mrc_control.web import assets
+from mrc_cli.app import main
+from mrc_lab.records.rundir import RunDir
+from mrc_web import assets
 
 BROKEN = "schedule:\n- at: 0.5\n  fail: nothing-of-that-name\n  evidence: {dropped: 1}\n"
 

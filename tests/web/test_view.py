@@ -7,9 +7,9 @@ from concurrent.futures import TimeoutError as Late
 
 import pytest
 
-from mrc_control.web.hub import CommandError, Hub
-from mrc_control.web.replay import Recorded, Replay
-from mrc_control.web.state import State
+from mrc_web.hub import CommandError, Hub
+from mrc_web.replay import Recorded, Replay
+from mrc_web.state import State
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
 

@@ -16,10 +16,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from mrc_control.cli import app
-from mrc_control.workshop import exercise, judge, verify
-from mrc_control.workshop.exercise import WorkshopError
+from mrc_cli.app import app
 from mrc_topo.shipped import shipped
+from mrc_workshop import exercise, judge, verify
+from mrc_workshop.exercise import WorkshopError
 
 
 @pytest.mark.slow

@@ -17,16 +17,16 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from mrc_control.workshop import exercise, grade
-from mrc_control.workshop.exercise import Exercise
 from mrc_topo.shipped import shipped
+from mrc_workshop import exercise, grade
+from mrc_workshop.exercise import Exercise
 
 pytestmark = pytest.mark.slow
 
 LINK = "p0-t0.1--p0-t1.0"
 #: What names nothing, and so fails; cheats come before it or instead of it.
 HONEST = """
-from mrc_control.paths.clustermapper import Finding
+from mrc_lab.management.clustermapper import Finding
 from mrc_host.policy import EvSet
 
 class Paths(EvSet): pass
@@ -74,8 +74,8 @@ CHEATS: dict[str, tuple[str, str]] = {
     "patched": (
         """
         import json
-        from mrc_control.workshop import judge, perform
-        from mrc_control.workshop.kinds import catalogue, policies
+        from mrc_workshop import judge, perform
+        from mrc_workshop.kinds import catalogue, policies
         real = perform._facts
         def forged(*given, **more):
             for each in more.get("document", {{}}).get("happenings", []):
@@ -176,7 +176,7 @@ def grades(one: Exercise, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def _can_confine() -> bool:
-    probe = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--probe"]
+    probe = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--probe"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 

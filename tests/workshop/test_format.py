@@ -15,17 +15,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_control.runs.experiment import ExperimentError
-from mrc_control.workshop import exercise, inject, judge, keep, learner, trace, verify
-from mrc_control.workshop.drawn import Drawn, DrawnLink, overrides
-from mrc_control.workshop.exercise import WorkshopError
-from mrc_control.workshop.job import Job
-from mrc_control.workshop.kinds import catalogue
-from mrc_control.workshop.trace import Seen
+from mrc_runs.experiment import ExperimentError
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 from mrc_topo.units import parse_rate_bps, parse_time_ns
+from mrc_workshop import exercise, inject, judge, keep, learner, trace, verify
+from mrc_workshop.drawn import Drawn, DrawnLink, overrides
+from mrc_workshop.exercise import WorkshopError
+from mrc_workshop.job import Job
+from mrc_workshop.kinds import catalogue
+from mrc_workshop.trace import Seen
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"

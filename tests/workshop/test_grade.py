@@ -19,10 +19,10 @@ import psutil
 import pytest
 import yaml
 
-from mrc_control.workshop import exercise, grade, judge, leaderboard, learner
-from mrc_control.workshop.exercise import Exercise, WorkshopError
-from mrc_control.workshop.idleness import LONGEST_LOOK_S, Idleness, Use, use_of
 from mrc_topo.shipped import shipped
+from mrc_workshop import exercise, grade, judge, leaderboard, learner
+from mrc_workshop.exercise import Exercise, WorkshopError
+from mrc_workshop.idleness import LONGEST_LOOK_S, Idleness, Use, use_of
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +84,8 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "seen: [] .",
     ),
     "patched-judge": (
-        "import mrc_control.workshop.job as job\n"
-        "from mrc_control.workshop.kinds import catalogue\n"
+        "import mrc_workshop.job as job\n"
+        "from mrc_workshop.kinds import catalogue\n"
         "catalogue.judge = lambda *each: catalogue.Finding(True, 'all fine')\n"
         "raise RuntimeError('now it passes')",
         "now it passes",
@@ -134,7 +134,7 @@ def grades(one: Exercise, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def _can_confine() -> bool:
-    probe = [sys.executable, "-P", "-m", "mrc_control.lab.launch", "--probe"]
+    probe = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--probe"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
@@ -237,7 +237,7 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
         sys.executable,
         "-P",
         "-c",
-        "from mrc_control import cli; cli.main()",
+        "from mrc_cli import app as cli; cli.main()",
         "workshop",
         "check",
         str(one.folder),
@@ -293,7 +293,7 @@ def _stopped_machine() -> Iterator[None]:
         while not over.is_set():
             for each in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if "mrc_control.workshop.confined" in each.cmdline() and each.status() != psutil.STATUS_STOPPED:
+                    if "mrc_workshop.confined" in each.cmdline() and each.status() != psutil.STATUS_STOPPED:
                         each.suspend()
             time.sleep(0.02)
 
@@ -328,7 +328,7 @@ def test_a_command_that_is_ended_leaves_no_submission_running(one: Exercise, tmp
     for name in ("ann", "bob"):
         (tmp_path / "class" / name).mkdir()
         (tmp_path / "class" / name / "policy.py").write_text("import time\ntime.sleep(3600)\n" + POLITE)
-    command = [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()", "workshop", "grade"]
+    command = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", "workshop", "grade"]
     command += [str(tmp_path / "class"), "-o", str(tmp_path / "g.csv"), "--exercise", str(one.folder), "--jobs", "2"]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
         started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -351,7 +351,7 @@ def test_a_command_that_is_ended_leaves_no_submission_running(one: Exercise, tmp
 def test_parallel_checks_lose_nothing_of_each_other(tmp_path: pathlib.Path) -> None:
     code = (
         "import pathlib, sys\n"
-        "from mrc_control.workshop.learner import Progress\n"
+        "from mrc_workshop.learner import Progress\n"
         "progress = Progress(pathlib.Path(sys.argv[1]))\n"
         "sys.stdin.read()\n"  # all have read what was there before
         "for _ in range(20): progress.checked(sys.argv[2], passed=True); progress.checked('both', passed=False)\n"

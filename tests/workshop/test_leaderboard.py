@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_control.workshop import exercise, leaderboard
-from mrc_control.workshop.exercise import Exercise, WorkshopError
-from mrc_control.workshop.grade import Grade
-from mrc_control.workshop.kinds import race
-from mrc_control.workshop.leaderboard import Place
 from mrc_topo.shipped import shipped
+from mrc_workshop import exercise, leaderboard
+from mrc_workshop.exercise import Exercise, WorkshopError
+from mrc_workshop.grade import Grade
+from mrc_workshop.kinds import race
+from mrc_workshop.leaderboard import Place
 
 MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
 OPEN = shipped("workshop") / "11-open"

@@ -9,7 +9,7 @@ import pathlib
 
 import pytest
 
-from mrc_control.workshop import exercise
+from mrc_workshop import exercise
 from support import docs
 from support.workshop import readme
 

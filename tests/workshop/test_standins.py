@@ -17,18 +17,18 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from mrc_control.results.record import RunResult
-from mrc_control.runs import execute
-from mrc_control.runs.experiment import Experiment
-from mrc_control.session.virtual import VirtualSession
-from mrc_control.workshop.player import Player
-from mrc_control.workshop.standins import Players
-from mrc_control.workshop.wire import Wire
 from mrc_host import policy
 from mrc_host.policy import EvInput, EvSet, EvUniverse, NsccConfig, PolicyError, Rtt, Scoreboard
 from mrc_host.proto.config import EvConfig, EvMode
 from mrc_host.proto.limits import ConfigError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.record import RunResult
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
+from mrc_workshop.player import Player
+from mrc_workshop.standins import Players
+from mrc_workshop.wire import Wire
 
 LAB: dict[str, Any] = {
     "name": "played",
@@ -44,7 +44,7 @@ LAB: dict[str, Any] = {
     "overrides": {"p0-t0.0--p0-t1.1": {"loss": 0.05}, "p1-t0.0--p1-t1.0": {"delay": "2ms"}},
 }
 MINE = """
-from mrc_control.paths.clustermapper import Clustermapper, Finding
+from mrc_lab.management.clustermapper import Clustermapper, Finding
 from mrc_host.policy import EvSet, LossDetector, Nscc, WindowPolicy
 
 class Ours(Nscc): pass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mrc_control.workshop import exercise, verify
-from mrc_control.workshop.exercise import Exercise
-from mrc_control.workshop.verify import Wrong
+from mrc_workshop import exercise, verify
+from mrc_workshop.exercise import Exercise
+from mrc_workshop.verify import Wrong
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from mrc_topo import document
-from mrc_topo.document import DocumentError, Model
+from mrc_common import document
+from mrc_common.document import DocumentError, Model
 from mrc_topo.plan import Design, PlanError, plan
 from mrc_topo.shipped import shipped
 

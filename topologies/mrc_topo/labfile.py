@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mrc_topo import document
-from mrc_topo.document import DocumentError
+from mrc_common import document
+from mrc_common.document import DocumentError
 from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec

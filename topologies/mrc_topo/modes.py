@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mrc_topo.document import Model
+from mrc_common.document import Model
 from mrc_topo.units import parse_time_ns
 
 #: Where a T0 finds its hop field in the flow label.

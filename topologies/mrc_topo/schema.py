@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from mrc_common.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, SSH_NAME, Model, printable
 from mrc_topo import addressing
-from mrc_topo.document import LAB_NAME, POLICY_CLASS, PROGRAM_FILE, SSH_NAME, Model, printable
 from mrc_topo.modes import MAX_ADAPTIVE, RoutingSpec
 from mrc_topo.units import parse_rate_bps, parse_size_bytes, parse_time_ns
 

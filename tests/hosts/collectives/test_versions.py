@@ -11,8 +11,8 @@ import types
 import pytest
 
 import mrc_torch
-from mrc_control.pytorch import ranks
-from mrc_control.runs.experiment import ExperimentError
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.training import ranks
 from mrc_torch.versions import FIRST, LAST, refusal
 
 ROOT = pathlib.Path(__file__).parents[3]

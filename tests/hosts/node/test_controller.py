@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from mrc_control.faults.action import Action
-from mrc_control.lab import describe
-from mrc_control.lab.hostclient import HostClient, HostError
-from mrc_control.results.record import RunResult
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
+from mrc_lab import describe
+from mrc_lab.faults.action import Action
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.record import RunResult
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mrc_control.lab.namespaces import is_machine_root
 from mrc_host import verbs
 from mrc_host.verbs import DeviceLostError, EventType, QpState, VerbsError, WcStatus, layout
+from mrc_lab.processes.namespaces import is_machine_root
 from support.lab import users
 from support.verbs.bed import Bed, End, bed, ends, open_end, process
 

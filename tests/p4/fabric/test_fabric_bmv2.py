@@ -18,8 +18,8 @@ import pytest
 from google.protobuf import text_format
 from pyroute2 import netns
 
-from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import push_rules
+from mrc_lab.switches.p4rt import Device
+from mrc_lab.switches.program import push_rules
 from mrc_topo import Paths, RoutingMode, Topology, load_lab, rules
 from support.namespaces import run
 from support.p4.fabric_bed import compiled, lab_frame

@@ -11,12 +11,12 @@ import random
 import sys
 from typing import Any
 
-from mrc_control.faults.action import Action
-from mrc_control.results.series import Series
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.virtual import VirtualSession
 from mrc_host import running
+from mrc_lab.faults.action import Action
+from mrc_lab.session.virtual import VirtualSession
+from mrc_results.series import Series
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 
 LAB = """

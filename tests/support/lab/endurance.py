@@ -32,20 +32,20 @@ import grpc
 import psutil
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
-from mrc_control.faults.action import Action
-from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
-from mrc_control.results import verdict
-from mrc_control.results.expectation import Expectation
-from mrc_control.results.record import RunResult
-from mrc_control.results.recording import Recording
-from mrc_control.runs.execute import session_for
-from mrc_control.runs.runner import Run
-from mrc_control.runs.workload import WorkloadSpec
-from mrc_control.session.base import Session
-from mrc_control.session.real import RealSession
-from mrc_control.session.virtual import VirtualSession
 from mrc_host.workloads import WORKLOADS
+from mrc_lab.faults.action import Action
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches.p4rt import Device
+from mrc_lab.switches.program import fabric_program
+from mrc_results import verdict
+from mrc_results.expectation import Expectation
+from mrc_results.record import RunResult
+from mrc_results.recording import Recording
+from mrc_runs.execute import session_for
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 from support.lab.labs import SMALL_LOADS, lab_file
 
@@ -63,8 +63,8 @@ LAB: dict[str, Any] = {
 VANISHING = """
 import os, sys
 import grpc
-from mrc_control.lab.p4rt import Device
-from mrc_control.lab.program import fabric_program
+from mrc_lab.switches.p4rt import Device
+from mrc_lab.switches.program import fabric_program
 device = Device(grpc.insecure_channel(sys.argv[1]), int(sys.argv[2]), "switch", fabric_program().p4info)
 device.become_primary(election_id=int(sys.argv[3]))
 os._exit(0)

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from mrc_control.runs.execute import session_for
-from mrc_control.session.base import Session
+from mrc_lab.session.base import Session
+from mrc_runs.execute import session_for
 from mrc_topo.labfile import builtin_labs
 
 #: Every workload with parameters that make its messages small.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from mrc_control.faults.action import Action
-from mrc_control.lab.death import Death
+from mrc_lab.faults.action import Action
+from mrc_lab.processes.death import Death
 
 
 class Failures:

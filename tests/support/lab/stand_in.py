@@ -40,7 +40,7 @@ def p4c(folder: pathlib.Path) -> pathlib.Path:
     lines = [
         f"#!{sys.executable} -P",
         "import pathlib, sys",
-        "from mrc_control.lab.program import fabric_program",
+        "from mrc_lab.switches.program import fabric_program",
         "_, version, _, _, output, _, info, source = sys.argv",
         "made = fabric_program(pathlib.Path(source))",
         "pathlib.Path(output).write_bytes(made.bmv2)",

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-MRCLAB = [sys.executable, "-P", "-c", "from mrc_control.cli import main; main()"]
+MRCLAB = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()"]
 
 
 @contextlib.contextmanager

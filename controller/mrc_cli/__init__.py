@@ -1,0 +1,1 @@
+"""The command `mrclab`: `app` puts its verbs together, and each verb has a module."""

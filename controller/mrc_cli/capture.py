@@ -1,0 +1,51 @@
+"""`mrclab capture`: what crosses a port, for Wireshark."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import signal
+import time
+from typing import Annotated
+
+import typer
+
+from mrc_cli.common import LabOption as Lab
+from mrc_cli.common import on_lab
+from mrc_cli.common import seconds as waited
+from mrc_lab.hosts.inside import check_here
+from mrc_lab.records.following import Following, place_of
+
+COPY_INTERVAL_S = 0.2
+
+
+def verb(
+    port: Annotated[str, typer.Argument(help="a host port h3:2, or a switch port p0-t0.1:3")],
+    output: Annotated[pathlib.Path, typer.Option("-o", help="the pcap-ng file")] = pathlib.Path("capture.pcapng"),
+    seconds: Annotated[float, typer.Option(help="how long; 0: until interrupted")] = 0.0,
+    lab: Lab = None,
+) -> None:
+    """Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua)."""
+    waited("--seconds", seconds)
+    with on_lab(lab) as session:
+        check_here(session.state)
+        device, switch_port = place_of(session.topology, port)
+        with Following(session.run.folder, output) as following:
+            session.target.capture(device, switch_port, following.name)
+            typer.echo(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}", err=True)
+            try:
+                _wait(seconds, following)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                session.target.capture(device, switch_port, None)
+
+
+def _wait(seconds: float, following: Following) -> None:
+    """Copies for so many seconds (0: without end), or until SIGTERM; SIGINT raises KeyboardInterrupt."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    deadline = time.monotonic() + seconds if seconds else math.inf
+    while (left := deadline - time.monotonic()) > 0:
+        following.copy()
+        if signal.sigtimedwait([signal.SIGTERM], min(left, COPY_INTERVAL_S)) is not None:
+            return

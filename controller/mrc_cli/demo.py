@@ -1,0 +1,42 @@
+"""`mrclab demo`: MRC goes on while links, ports and switches die."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated
+
+import typer
+
+from mrc_cli.common import need_namespaces
+from mrc_cli.livepage import Web, page
+from mrc_cli.outcome import Clock, Folder, clock_of, show
+from mrc_lab import lifecycle
+from mrc_results import resultdir
+from mrc_runs.demo import Demo
+
+Rate = Annotated[int | None, typer.Option(min=1, max=1000, help="Mb/s of each link; measured and chosen if left out")]
+
+
+def verb(clock: Clock = None, rate: Rate = None, output: Folder = None, web: Web = False) -> None:
+    """The demonstration: MRC goes on while links, ports and switches die; exit code 1 if what must hold does not.
+
+    On the real clock where that is possible, else in simulated time.
+    """
+    clock = clock_of(clock)
+    if clock is None:
+        problem = lifecycle.problem()
+        if problem is not None:
+            typer.echo(f"{problem}\nthe demonstration runs in simulated time instead", err=True)
+        clock = "real" if problem is None else "virtual"
+    if clock == "real":
+        need_namespaces()
+    folder = output or resultdir.default_folder("demo", clock)
+    with page() if web else contextlib.nullcontext(None) as made:
+        view = None if made is None else made.beside()
+        good = Demo(folder, lambda text: typer.echo(text, err=True), show, view=view).go(clock, rate)
+    typer.echo(
+        f"{'all that must hold held' if good else 'failed'}; reports: {folder}/*/report.html\n"
+        "open one in a browser; next: `mrclab up`, `mrclab run ring_all_reduce --duration 30 &`, then break a switch: "
+        "`mrclab fail p0-t1.1 --kind freeze`, `mrclab status`, `mrclab restore`"
+    )
+    raise SystemExit(0 if good else 1)

@@ -1,0 +1,15 @@
+"""`mrclab down`: the end of a lab."""
+
+from __future__ import annotations
+
+import typer
+
+from mrc_cli.common import LabName, the_lab
+from mrc_lab import lifecycle
+
+
+def verb(lab: LabName = None) -> None:
+    """End a lab and remove everything it made."""
+    name = the_lab(lab)
+    lifecycle.down(name)
+    typer.echo(f"lab {name} is down")

@@ -1,0 +1,24 @@
+"""`mrclab exec`: a command in a host."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mrc_cli.common import LabOption as Lab
+from mrc_cli.common import the_lab
+from mrc_lab.hosts import inside
+from mrc_lab.records.rundir import RunDir
+
+#: What follows the host is the command's.
+CONTEXT = {"ignore_unknown_options": True}
+
+
+def verb(
+    host: Annotated[str, typer.Argument(help="a host, like h3")],
+    command: Annotated[list[str], typer.Argument(help="what to run in its namespace")],
+    lab: Lab = None,
+) -> None:
+    """Run a command in a host's namespace; its exit code is ours."""
+    inside.become(RunDir(the_lab(lab)).read(), command, host=host)

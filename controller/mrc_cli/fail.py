@@ -1,0 +1,30 @@
+"""`mrclab fail`: break something on a running lab."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+import typer
+
+from mrc_cli.common import LabOption as Lab
+from mrc_cli.common import on_lab
+from mrc_cli.settings import parse_settings
+from mrc_lab.faults.action import Action, Direction
+from mrc_lab.faults.kinds import KINDS
+
+
+def verb(
+    target: Annotated[str, typer.Argument(help="a link p0-t0.1--p0-t1.0, a host port h3:2, a switch p0-t1.0")],
+    kind: Annotated[str | None, typer.Option(help=f"one of: {', '.join(KINDS)}")] = None,
+    direction: Annotated[str, typer.Option(help="both, up (away from the host) or down")] = "both",
+    setting: Annotated[list[str] | None, typer.Option("--set", help="a setting of the failure: loss=0.2")] = None,
+    lab: Lab = None,
+) -> None:
+    """Break something."""
+    with on_lab(lab) as session:
+        settings = parse_settings(setting or [])
+        action = Action("fail", target, kind or "", cast(Direction, direction), settings)
+        action = session.failures.check(action)
+        session.failures.fail(session, action)
+        loss = session.failures.expected_loss()
+    typer.echo(f"{action.describe()}; expected loss of capacity of the host that loses most: {loss:.1%}")

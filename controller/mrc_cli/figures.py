@@ -1,0 +1,107 @@
+"""`mrclab figures`: the paper's figures, run anew and judged."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_results import resultdir
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.interruption import interruptible
+from mrc_studies.figures import catalogue, produce
+from mrc_studies.figures.model import COULD_NOT_RUN, Judged, Size
+from mrc_studies.figures.work import Progress
+
+
+def verb(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="figures, as the paper counts them; all if left out")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="small: minutes; so also without either")] = False,
+    full: Annotated[bool, typer.Option("--full", help="longer runs and more hosts: hours")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="what there is, and how long it takes")] = False,
+    jobs: Annotated[int | None, typer.Option(help="runs at a time; as many as cores if left out")] = None,
+    output: Annotated[
+        pathlib.Path, typer.Option("-o", "--output", help="folder; what was run into it before is not run again")
+    ] = resultdir.RESULTS / "figures",
+) -> None:
+    """Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced for no known reason,
+    3 if none was so but one could not run."""
+    if quick and full:
+        raise ExperimentError("--quick and --full exclude each other; choose one")
+    if jobs is not None and not 1 <= jobs <= 1024:
+        raise ExperimentError(f"--jobs is a number of processes from 1 to 1024, not {jobs}")
+    size: Size = "full" if full else "quick"
+    chosen = catalogue.chosen(names or [])
+    count = jobs or len(os.sched_getaffinity(0))
+    if listed:
+        _list(size, count)
+        return
+    error = Console(stderr=True)
+    with interruptible(), resultdir.prepared(output, 0.0):
+        about = produce.estimate_s(chosen, size, count)
+        error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
+        with error.status("starting") as status:
+
+            def show(progress: Progress) -> None:
+                left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
+                text = f"{progress.done} of {progress.total} runs{left}; {progress.text}"
+                status.update(text)
+                if not error.is_terminal:
+                    error.print(text, style="dim", highlight=False)
+
+            page, done = produce.produce(chosen, size, output, count, show)
+    _show(done, page)
+    if any(each.status == "not reproduced" for each in done):
+        raise SystemExit(1)
+    if any(each.status == COULD_NOT_RUN for each in done):
+        raise SystemExit(3)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _list(size: Size, jobs: int) -> None:
+    table = Table(title=f"figures, --{size}")
+    for column in ("figure", "what", "runs", "about"):
+        table.add_column(column)
+    for figure in catalogue.FIGURES.values():
+        duration = _duration(produce.estimate_s([figure], size, jobs))
+        table.add_row(figure.name, figure.title, str(len(figure.cells(size))), duration)
+    Console().print(table)
+
+
+def _show(done: list[Judged], page: pathlib.Path) -> None:
+    console = Console()
+    table = Table()
+    for column in ("figure", "what", "result"):
+        table.add_column(column)
+    colours = {"reproduced": "green", "not reproduced": "red"}
+    for each in done:
+        colour = colours.get(each.status, "yellow")
+        reason = f" {each.figure.differs}" if each.status.startswith("differs") else ""
+        table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}")
+    console.print(table)
+    for each in done:
+        for text in (*each.not_run[:5], *each.failures[:5]):
+            console.print(f"{each.figure.name}: {text}", markup=False, highlight=False)
+        for measure in each.measures:
+            if not measure.passed:
+                bounds = f"{measure.low:.3g} to {measure.high:.3g}"
+                text = f"{each.figure.name}: {measure.what}: {measure.value:.4g} {measure.unit} (expected {bounds})"
+                console.print(text, markup=False, highlight=False)
+        for name, found in each.evidence:
+            if not found["passed"]:
+                text = (
+                    f"{each.figure.name}: {name}: {found['what']}: {found['measured']} (expected {found['expected']})"
+                )
+                console.print(text, markup=False, highlight=False)
+    console.print(f"page: {page}", markup=False, highlight=False)

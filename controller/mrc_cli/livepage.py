@@ -1,0 +1,57 @@
+"""The live view's page, for the verbs that have one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mrc_lab.records.rundir import RunError
+from mrc_runs.experiment import known_experiments, load_experiment
+
+if TYPE_CHECKING:
+    from mrc_web.page import Page
+
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="8080, or the next free one, if left out; 0: any")]
+Web = Annotated[bool, typer.Option("--web", help="with a live view in a browser, whose address is printed")]
+
+
+def check_page() -> None:
+    """Checks that all parts of the live view are here.
+
+    Raises:
+        RunError: one is missing; the text says which, and how to get it.
+    """
+    try:
+        import mrc_web.page  # noqa: F401
+        from mrc_web.assets import AssetError, need
+    except ImportError as error:
+        name = (error.name or "").partition(".")[0]
+        raise RunError(f"the live view needs the package {name}: pip install 'mrclab[web]'") from error
+    try:
+        need()
+    except AssetError as error:
+        raise RunError(str(error)) from error
+
+
+@contextlib.contextmanager
+def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
+    """A page that is served for as long as the context lasts; its address is printed.
+
+    Raises:
+        RunError: a part of the live view is missing, or the port is taken.
+    """
+    check_page()
+    from mrc_web import page as web
+
+    with web.Page.served(host, port, list(known_experiments()), load_experiment) as made:
+        if not made.loopback:
+            typer.echo(
+                f"warning: {host} is reached from other machines: whoever sees the address below (it is not encrypted) "
+                "can break this lab",
+                err=True,
+            )
+        typer.echo(f"live view: {made.url}", err=True)
+        yield made

@@ -1,0 +1,176 @@
+"""Running an experiment for a command, and its verdict as tables, for all verbs that do."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from dataclasses import asdict
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_cli.common import need_namespaces
+from mrc_common.document import printable
+from mrc_results import analysis, performance
+from mrc_runs import again, execute
+from mrc_runs.again import Earlier, Repetition
+from mrc_runs.execute import Outcome
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_runs.interruption import Interrupted
+from mrc_topo.units import format_rate
+
+#: Differing parts of results that are named; `--json` names all.
+DIFFERING = 8
+
+Clock = Annotated[str | None, typer.Option(help="real (namespaces) or virtual (simulated time)")]
+
+
+Folder = Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for result, verdict and report")]
+
+
+def clock_of(clock: str | None) -> str | None:
+    if clock not in (None, "real", "virtual"):
+        raise ExperimentError(f"clock is real or virtual, not '{clock}'")
+    return clock
+
+
+def run_and_show(
+    experiment: Experiment,
+    clock: str | None,
+    folder: pathlib.Path | None,
+    as_json: bool,
+    *,
+    trust_code: bool = False,
+    cores: int = 1,
+    earlier: Earlier | None = None,
+) -> NoReturn:
+    """Run an experiment and end the command by its verdict; `earlier`: the run of which it is the repetition.
+
+    Raises:
+        SystemExit: 0 if everything came out as expected, and an earlier run's results are the same again; else 1.
+    """
+    if (clock or experiment.clock) == "real":
+        need_namespaces()
+    console = Console(stderr=True)
+    outcome = execute.execute(
+        experiment,
+        clock,
+        folder=folder,
+        live=not as_json,
+        progress=lambda text: console.print(text, style="dim"),
+        trust_code=trust_code,
+        cores=cores,
+        recorded=None if earlier is None else earlier.experiment,
+    )
+    repetition = None if earlier is None else again.compared(earlier, outcome.document, outcome.folder)
+    if as_json:
+        measured = performance.of(outcome.document)
+        made = {"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}
+        if earlier is not None and repetition is not None:
+            made["again"] = {"of": str(earlier.folder), "caveats": earlier.caveats, **asdict(repetition)}
+        typer.echo(json.dumps(made))
+    else:
+        show(outcome)
+        if earlier is not None and repetition is not None:
+            _show_repetition(earlier, repetition)
+    if outcome.signal:
+        raise SystemExit(Interrupted(outcome.signal).exit_code)
+    same = repetition is None or repetition.passed
+    raise SystemExit(0 if outcome.verdict.passed and same else 1)
+
+
+def _show_repetition(earlier: Earlier, repetition: Repetition) -> None:
+    """Print what differs from the earlier run."""
+    lines = [f"repeated: {earlier.folder}", *(f"note: {each}" for each in earlier.caveats)]
+    lines += [f"provenance: {each}" for each in repetition.provenance] or ["provenance: the same"]
+    if repetition.results is None:
+        lines.append("results: not compared, because no two runs on the real clock are the same")
+    elif repetition.results:
+        shown, more = repetition.results[:DIFFERING], len(repetition.results) - DIFFERING
+        lines.append(f"results: other bytes in {'; '.join(shown)}{f'; and {more} more' if more > 0 else ''}")
+    else:
+        lines.append("results: the same bytes")
+    for line in lines:
+        typer.echo(printable(line))
+
+
+def show(outcome: Outcome) -> None:
+    """The verdict as tables."""
+    console = Console()
+    if outcome.verdict.recoveries:
+        table = Table(title="what every failure did")
+        for column in ("at", "what", "before", "capacity left", "lowest", "settled", "recovered after"):
+            table.add_column(column, justify="left" if column == "what" else "right")
+        for each in outcome.verdict.recoveries:
+            took = "never" if each.recovery_s is None else f"{each.recovery_s * 1e3:.0f} ms"
+            table.add_row(
+                f"{each.at_s:.2f} s",
+                each.text,
+                format_rate(round(each.before_bps)),
+                f"{min(each.expected, 9.99):.1%}",
+                f"{each.dip:.1%}",
+                f"{each.after:.1%}",
+                took,
+            )
+        console.print(table)
+    table = Table(title=f"verdict: {outcome.experiment.title}")
+    for column in ("check", "expected", "measured", ""):
+        table.add_column(column)
+    for check in outcome.verdict.checks:
+        mark = "[green]good[/]" if check.passed else "[red]missed[/]"
+        table.add_row(check.what, check.expected, check.measured, mark)
+    console.print(table)
+    for measured in performance.tables(outcome.document):
+        console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
+    console.print(_sums(outcome))
+    counters = outcome.document["program_counters"]
+    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
+    console.print(f"the P4 program counted: {shown or 'nothing'}")
+    if paused := _pauses(outcome):
+        console.print(paused)
+    if stalled := _stalls(outcome):
+        console.print(stalled)
+    if not outcome.verdict.valid:
+        for reason in outcome.verdict.reasons:
+            console.print(f"[yellow]not valid[/]: {reason}")
+    colour = "green" if outcome.verdict.passed else "yellow" if outcome.verdict.timing_only else "red"
+    console.print(f"[{colour}]{outcome.verdict.outcome}[/]; report: {outcome.folder / 'report.html'}")
+
+
+def _pauses(outcome: Outcome) -> str:
+    """What priority flow control did, in one line; empty if nothing."""
+    pauses: dict[str, dict[str, dict[str, int]]] = outcome.document.get("pauses", {})
+    rows = [(each["paused_ns"], port, each) for port, classes in pauses.items() for each in classes.values()]
+    if not rows:
+        return ""
+    longest, port, _ = max(rows, key=lambda row: row[0])
+    sums = {key: sum(each[key] for *_, each in rows) for key in ("pauses_sent", "storms", "headroom_drops")}
+    return (
+        f"flow control: {sums['pauses_sent']} pause frames at {len(pauses)} ports, longest at {port} "
+        f"({longest / 1e6:.1f} ms); storms {sums['storms']}, packets beyond the headroom {sums['headroom_drops']}"
+    )
+
+
+def _stalls(outcome: Outcome) -> str:
+    """What credits did, in one line; empty if nobody waited for any."""
+    credits: dict[str, dict[str, dict[str, int]]] = outcome.document.get("credits", {})
+    rows = [(each["stall_ns"], port) for port, classes in credits.items() for each in classes.values()]
+    if not rows:
+        return ""
+    longest, port = max(rows)
+    return f"credits: {len(credits)} ports of switches waited for some, longest {port} ({longest / 1e6:.1f} ms)"
+
+
+def _sums(outcome: Outcome) -> str:
+    """What the hosts counted, in one line."""
+    document = outcome.document
+    progress = document["progress"].values()
+    sums = analysis.totals(document)
+    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    verified = sum(each["bytes_verified"] for each in progress)
+    iterations = [each["iterations"] for each in progress if each["takes_part"]]
+    spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
+    counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
+    return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"

@@ -1,0 +1,110 @@
+"""`mrclab perf`: collectives over sizes, with the columns of nccl-tests."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from mrc_cli.common import need_namespaces, own_lab
+from mrc_cli.outcome import clock_of
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RealSession
+from mrc_runs import perf
+from mrc_runs.execute import session_for
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.interruption import interruptible
+from mrc_studies.training import perf as by_torch
+from mrc_studies.training import ranks
+from mrc_topo.labfile import load_lab
+
+TRANSPORTS = ("mrc", "roce")
+BACKENDS = ("workload", "torch", "gloo")
+
+
+def verb(
+    collective: Annotated[str, typer.Argument(help=f"one of: {', '.join(perf.COLLECTIVES)}")],
+    begin: Annotated[str, typer.Option("-b", "--minbytes", help="the first size: 8, 64K, 16M")] = "8",
+    end: Annotated[str, typer.Option("-e", "--maxbytes", help="the last size")] = "1M",
+    factor: Annotated[float, typer.Option("-f", "--stepfactor", help="from each size to the next")] = 2,
+    iterations: Annotated[int, typer.Option("-n", "--iters", help="measured operations of a size, after one more")] = 5,
+    lab: Annotated[str | None, typer.Option("--lab", help="a lab; the one that is up, else default")] = None,
+    hosts: Annotated[str | None, typer.Option(help="hosts that take part: h0,h3; all if left out")] = None,
+    clock: Annotated[str | None, typer.Option(help="real, or virtual; real if a lab is up")] = None,
+    transport: Annotated[str, typer.Option(help="mrc or roce")] = "mrc",
+    qps: Annotated[int, typer.Option(help="queue pairs per peer")] = 1,
+    backend: Annotated[
+        str, typer.Option(help="workload: the lab's own; torch: torch.distributed on the real clock; gloo: TCP")
+    ] = "workload",
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Measure a collective over sizes, as nccl-tests do; exit code 1 if an operation fails or an element is wrong."""
+    if collective not in perf.COLLECTIVES:
+        raise ExperimentError(f"no collective '{collective[:40]}'; known: {', '.join(perf.COLLECTIVES)}")
+    if backend not in BACKENDS:
+        raise ExperimentError(f"--backend is one of {', '.join(BACKENDS)}, not '{backend[:40]}'")
+    if transport not in TRANSPORTS:
+        raise ExperimentError(f"--transport is {' or '.join(TRANSPORTS)}, not '{transport[:40]}'")
+    for option, value, most in (("-n", iterations, 100_000), ("--qps", qps, 64)):
+        if not 1 <= value <= most:
+            raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
+    wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
+    up = own_lab() if lab is None and clock != "virtual" else None
+    own = backend == "workload"
+    clock = clock_of(clock) or ("real" if up is not None or not own else "virtual")
+    if not own:
+        if clock != "real":
+            raise ExperimentError(f"--backend {backend} runs programs, which there are on the real clock only")
+        if qps > 1:
+            raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
+        ranks.need("torch")
+    name = lab or ("default" if up is None else RunDir(up).read().lab_file)
+    topology = load_lab(name)
+    known = [each.name for each in topology.hosts]
+    names = known if hosts is None else hosts.split(",")
+    for each in names:
+        if each not in known or names.count(each) > 1:
+            what = "is named twice" if each in known else f"is no host of {name}; it has: {', '.join(known)}"
+            raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
+    todo = perf.plan(collective, wanted, len(names))
+    if clock == "real":
+        need_namespaces()
+    rows = []
+    with interruptible(), session_for(name, clock, transport) as session:
+        if not as_json:
+            how = {"workload": transport, "torch": f"torch.distributed over {transport}"}.get(backend, "gloo over TCP")
+            typer.echo(f"# {collective} among {len(names)} ranks by {how} on lab {name}, {clock} clock, in place")
+            typer.echo("\n".join(perf.head()))
+        if own:
+            measured = perf.measure(session, collective, todo, iterations, names, qps)
+        else:
+            assert isinstance(session, RealSession)
+            chosen = transport if backend == "torch" else backend
+            measured = by_torch.measure(session, collective, todo, iterations, names, chosen)
+        for row in measured:
+            rows.append(row)
+            if not as_json:
+                typer.echo(perf.line(collective, row, len(names)))
+                sys.stdout.flush()
+    if as_json:
+        typer.echo(json.dumps([perf.document(collective, row, len(names)) for row in rows], indent=1, allow_nan=False))
+    else:
+        _sums(collective, rows, len(names))
+    if any(row.wrong or row.failure for row in rows):
+        raise SystemExit(1)
+
+
+def _sums(collective: str, rows: list[perf.Row], ranks: int) -> None:
+    wrong = sum(row.wrong for row in rows)
+    typer.echo(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
+    good = [row for row in rows if not row.failure]
+    if good:
+        mean = sum(row.algbw for row in good) / len(good) * perf.COLLECTIVES[collective].factor(ranks)
+        typer.echo(f"# Avg bus bandwidth    : {mean:.4g}")
+    for row in rows:
+        if row.failure:
+            typer.echo(f"# {row.size} bytes: {row.failure}")
+        if row.doubt:
+            typer.echo(f"# {row.size} bytes: its time is not valid: {row.doubt}")

@@ -1,0 +1,170 @@
+"""`mrclab run`: an experiment, or a workload by options."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Annotated, Any, NoReturn
+
+import typer
+from pydantic import ValidationError
+
+from mrc_cli.common import Compiler, Switch, TrustCode, own_lab
+from mrc_cli.outcome import Clock, Folder, clock_of, run_and_show
+from mrc_cli.settings import parse_settings
+from mrc_common.document import dotted, explain, printable
+from mrc_host.workloads import WORKLOADS
+from mrc_lab.records.rundir import RunDir
+from mrc_results.expectation import Expectation
+from mrc_runs import again as repetition
+from mrc_runs.experiment import Experiment, ExperimentError, UnknownExperiment, load_experiment
+from mrc_topo.labfile import LabError, load_lab
+
+OPTIONS: dict[tuple[int | str, ...], str] = {
+    ("workload", "duration"): "--duration",
+    ("workload", "qps_per_peer"): "--qps",
+    ("workload", "hosts"): "--hosts",
+    ("workload",): "--set",
+    ("transport",): "--transport",
+    ("lab",): "--lab",
+}
+
+
+def verb(
+    name: Annotated[str | None, typer.Argument(help="an experiment (name or file), or a workload")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the workload: size_bytes=1048576")
+    ] = None,
+    lab: Annotated[
+        str | None, typer.Option(help="a lab, for a workload; $MRCLAB_LAB, this shell's or default if left out")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="hosts that take part, for a workload: h0,h3; all if left out")
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="seconds, for a workload; else its iterations bound it")
+    ] = None,
+    transport: Annotated[str | None, typer.Option(help="mrc (if left out) or roce, for a workload")] = None,
+    qps: Annotated[int | None, typer.Option(help="queue pairs per peer, for a workload; 1 if left out")] = None,
+    switch: Switch = None,
+    compiler: Compiler = None,
+    trust_code: TrustCode = False,
+    clock: Clock = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=2, help="of a simulation; 2: the fabric runs beside the hosts, with the same result"),
+    ] = None,
+    again: Annotated[
+        pathlib.Path | None,
+        typer.Option(help="repeat the run whose results are in this folder: its lab, experiment, seed and clock"),
+    ] = None,
+    output: Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+) -> None:
+    """Run an experiment or a workload; exit code 1 if anything expected was missed."""
+    clock = clock_of(clock)
+    given = {"--set": param, "--lab": lab, "--hosts": hosts, "--duration": duration, "--qps": qps}
+    given["--transport"] = transport
+    if again is not None:
+        _repeat(
+            again,
+            {"a name": name, **given, "--switch": switch, "--compiler": compiler, "--clock": clock},
+            output,
+            as_json,
+            trust_code=trust_code,
+            cores=cores,
+        )
+    if name is None:
+        raise ExperimentError("Missing argument 'name'; see mrclab run --help")
+    if name in WORKLOADS:
+        up = None if clock == "virtual" or lab is not None else own_lab()
+        running = up is not None or (lab is not None and _is_up(lab))
+        chosen = lab if lab is not None else "default" if up is None else RunDir(up).read().lab_file
+        workload = {
+            "name": name,
+            "params": parse_settings(param or []),
+            "hosts": None if hosts is None else hosts.split(","),
+            "duration": duration,
+            "qps_per_peer": 1 if qps is None else qps,
+        }
+        experiment = _from_options(
+            {
+                "name": name,
+                "title": f"{name} on {printable(pathlib.Path(chosen).stem)[:100]}",
+                "lab": chosen,
+                "clock": ("real" if running else "virtual") if clock is None else clock,
+                "transport": "mrc" if transport is None else transport,
+                "workload": workload,
+                "expect": Expectation(valid=False),
+            }
+        )
+    else:
+        try:
+            experiment = load_experiment(name)
+        except UnknownExperiment as error:
+            raise ExperimentError(f"{error}; workloads: {', '.join(sorted(WORKLOADS))}") from error
+        ignored = [option for option, value in given.items() if value is not None]
+        if ignored:
+            raise ExperimentError(
+                f"{ignored[0]} is for workloads; '{experiment.name}' is an experiment: change its file"
+            )
+    asked = {"switch": switch, "compiler": compiler}
+    experiment = experiment.model_copy(update={key: value for key, value in asked.items() if value is not None})
+    _check_cores(cores, clock or experiment.clock)
+    run_and_show(experiment, clock, output, as_json, trust_code=trust_code, cores=cores or 1)
+
+
+def _check_cores(cores: int | None, clock: str) -> None:
+    if cores is not None and clock == "real":
+        raise ExperimentError("--cores is for simulated time; on the real clock hosts and fabric have processes")
+
+
+def _repeat(
+    folder: pathlib.Path,
+    given: Mapping[str, object],
+    output: pathlib.Path | None,
+    as_json: bool,
+    *,
+    trust_code: bool,
+    cores: int | None,
+) -> NoReturn:
+    """Repeat a run from its results and end the command; `given`: what else was asked for, by option.
+
+    Raises:
+        ExperimentError, FolderError: it cannot be repeated, or something was asked for that the results say.
+        SystemExit: as of `run_and_show`.
+    """
+    for option, value in given.items():
+        if value is not None:
+            raise ExperimentError(f"{option} with --again: the results say what is run; leave one of them out")
+    earlier = repetition.load(folder)
+    if output is not None:
+        repetition.check_other(output, earlier)
+    _check_cores(cores, earlier.experiment.clock)
+    with repetition.repeatable(earlier) as experiment:
+        run_and_show(experiment, None, output, as_json, trust_code=trust_code, cores=cores or 1, earlier=earlier)
+
+
+def _is_up(lab: str) -> bool:
+    """Return whether a lab that is given by name or path is up; its file is checked later."""
+    try:
+        return RunDir(load_lab(lab).lab.name).exists()
+    except LabError:
+        return False
+
+
+def _from_options(document: dict[str, Any]) -> Experiment:
+    """The experiment that a command's options describe.
+
+    Raises:
+        ExperimentError: an option that cannot be; names it.
+    """
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        problems = []
+        for each in error.errors():
+            path = tuple(each["loc"])
+            option = OPTIONS.get(path[:2]) or OPTIONS.get(path[:1]) or dotted(path)
+            problems.append(f"{option}: {explain(Experiment, each)}")
+        raise ExperimentError("\n".join(problems)) from error

@@ -1,0 +1,185 @@
+"""`mrclab scale`: whole clusters, as a fluid at the level of EVs."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mrc_results import resultdir
+from mrc_runs.interruption import interruptible
+from mrc_scale import caveat as caveats
+from mrc_scale import validate
+from mrc_scale.caveat import caveat
+from mrc_scale.clusterfile import builtin_clusters, load_cluster
+from mrc_studies.calibration import calibrate, produce
+from mrc_studies.calibration.made import Made
+from mrc_studies.calibration.produce import ScaleError
+from mrc_topo.units import format_rate
+from p4lite.files import write_whole
+
+
+def verb(
+    cluster: Annotated[
+        str | None, typer.Argument(help="a cluster file, or the name of one that comes with mrclab")
+    ] = None,
+    output: Annotated[pathlib.Path | None, typer.Option("-o", "--output", help="folder for report and tables")] = None,
+    validating: Annotated[
+        bool, typer.Option("--validate", help="hold the model against what is published or provable")
+    ] = False,
+    calibrating: Annotated[
+        bool, typer.Option("--calibrate", help="hold the model against packets on small fabrics: minutes")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="the clusters that come with mrclab")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+) -> None:
+    """Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off."""
+    if listed:
+        for name, path in builtin_clusters().items():
+            typer.echo(f"{name}: {load_cluster(path).cluster.description}")
+        return
+    if (cluster is not None) + validating + calibrating != 1:
+        raise ScaleError(
+            "name a cluster, or give one of --validate, --calibrate and --list; clusters: "
+            + ", ".join(builtin_clusters())
+        )
+    with interruptible():
+        if validating:
+            _validate(as_json)
+        elif calibrating:
+            _calibrate(output, as_json)
+        elif cluster is not None:
+            _run(cluster, output, as_json)
+
+
+def _run(name: str, output: pathlib.Path | None, as_json: bool) -> None:
+    loaded = load_cluster(name)
+    compiled = produce.load_kernels()
+    folder = output or resultdir.default_folder(loaded.cluster.name, "scale")
+    error = Console(stderr=True)
+    with resultdir.prepared(folder, 0.0), error.status("starting") as status:
+
+        def show(share: float, text: str) -> None:
+            status.update(f"{share:.0%} {text}")
+            if text and not error.is_terminal:
+                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+
+        made = produce.run(loaded, compiled, show)
+        files = produce.write(made, folder)
+    if as_json:
+        typer.echo(json.dumps(_summary(made, folder), indent=2))
+        return
+    _show(made)
+    typer.echo(f"report: {folder / files[0]}")
+    typer.echo(caveat())
+
+
+def _summary(made: Made, folder: pathlib.Path) -> dict[str, object]:
+    result = made.result
+    return {
+        "cluster": result.loaded.cluster.name,
+        "nics": result.loaded.shape.nics,
+        "queue_pairs": len(result.flows),
+        "goodput_bps": [step.goodput for step in result.steps],
+        "at_s": [step.bin * result.loaded.cluster.bin / 1e9 for step in result.steps],
+        "packets_lost": [step.lost for step in result.steps],
+        "others": [vars(each) for each in made.others],
+        "year": [{**vars(each), "lost_h": each.lost_h, "availability": each.availability} for each in made.year],
+        "bills": {design.name: cost.as_dict() for design, cost in made.bills},
+        "seconds": made.seconds,
+        "folder": str(folder),
+        "caveat": caveat(),
+    }
+
+
+def _show(made: Made) -> None:
+    console, result = Console(), made.result
+    table = Table(title=f"{result.loaded.cluster.name}: {len(result.flows):,} queue pairs", title_justify="left")
+    for column in ("at", "goodput", "packets lost", "queue pairs that lost", "EVs out", "slowest step"):
+        table.add_column(column)
+    for step in result.steps:
+        at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
+        slowest = f"{max(step.jobs) * 1e3:.3f} ms"
+        row = (at, format_rate(round(step.goodput)), f"{step.lost:,.0f}", f"{step.hit:,}", f"{step.evs['bad']:,}")
+        table.add_row(*row, slowest)
+    console.print(table)
+    for each in made.others:
+        rates = ", ".join(format_rate(round(value)) for value in (each.before, each.during, each.after))
+        text = f"{each.name}: {rates} before, until paths are changed ({each.outage_s:g} s), after"
+        console.print(f"{text}; {each.broken:,} of {each.of:,} queue pairs break", highlight=False)
+    for outcome in made.year:
+        text = f"{outcome.name}: {outcome.lost_h:,.1f} h lost, {outcome.interruptions:,} interruptions"
+        console.print(f"{text}, availability {outcome.availability:.2%}", highlight=False)
+    for design, cost in made.bills:
+        text = f"{design.name}: {design.total_switches:,} switches for {cost.switch_usd / 1e6:,.0f} million USD"
+        text += f", {design.optics:,} transceivers for {cost.transceiver_usd / 1e6:,.0f}, {cost.kw / 1e3:,.1f} MW"
+        console.print(f"{text} (prices are assumptions: mrclab topo plan --costs)", highlight=False)
+
+
+def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
+    """All comparisons; with a folder also as the file that runs quote (`mrc_scale.caveat`)."""
+    compiled = produce.load_kernels()
+    error = Console(stderr=True)
+    with error.status("starting") as status:
+
+        def show(share: float, text: str) -> None:
+            status.update(f"{share:.0%} {text}")
+            if not error.is_terminal:
+                error.print(f"{share:.0%} {text}", style="dim", highlight=False)
+
+        made = calibrate.calibrate(compiled, show)
+    if output is not None:
+        with resultdir.prepared(output, 0.0):
+            write_whole(output / caveats.FILE, made.document())
+    if as_json:
+        typer.echo(made.document(), nl=False)
+        return
+    table = Table(title="the model beside packets", title_justify="left")
+    for column in ("scenario", "what", "packets", "model", "off by"):
+        table.add_column(column, justify="left" if column in ("scenario", "what") else "right")
+    before = ""
+    for row in made.rows:
+        off = f"{row.error:.1%}" if row.relative else f"{row.error:.3g} {row.unit}"
+        numbers = (f"{row.packets:.4g} {row.unit}".strip(), f"{row.model:.4g} {row.unit}".strip())
+        table.add_row("" if row.scenario == before else row.scenario, row.what, *numbers, off)
+        before = row.scenario
+    Console().print(table)
+    typer.echo(
+        f"nic_share: {calibrate.in_use():g} in use, {made.nic_share:.3f} measured ({calibrate.LEARNED.name}); all else "
+        "follows from windows, queues and rules of the protocol"
+    )
+    for name, kind, aim in (
+        ("goodput", "goodput", calibrate.GOODPUT),
+        ("data packets lost", "lost", calibrate.LOST),
+    ):
+        worst = made.worst(kind)
+        typer.echo(f"{name}: off by {worst:.1%} at most; aim: {aim:.0%}{'' if worst <= aim else ', missed'}")
+
+
+def _validate(as_json: bool) -> None:
+    compiled = produce.load_kernels()
+    error = Console(stderr=True)
+    with error.status("starting") as status:
+        rows = validate.rows(compiled, status.update)
+    if as_json:
+        typer.echo(json.dumps([{**vars(row), "passed": row.passed} for row in rows], indent=2))
+    else:
+        title = "the model beside what is published ('the paper') and beside closed forms of its own assumptions"
+        table = Table(title=title, title_justify="left")
+        for column in ("what", "from", "must be", "is", "within", ""):
+            table.add_column(column)
+        for row in rows:
+            verdict = "[green]holds[/]" if row.passed else "[red]off[/]"
+            numbers = (f"{value:.6g} {row.unit}".strip() for value in (row.expected, row.measured, row.tolerance))
+            table.add_row(row.what, row.source, *numbers, verdict)
+        Console().print(table)
+        typer.echo(
+            "'own formula' checks that the model computes what it assumes, not that a real cluster does the same."
+        )
+        typer.echo(caveat())
+    if not all(row.passed for row in rows):
+        raise SystemExit(1)

@@ -1,0 +1,50 @@
+"""Settings of workloads and failures as options: `--set loss=0.2`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from mrc_common.document import printable
+from mrc_lab.faults.action import FailureError
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`loss=0.2` as a name and a finite number (or true, false, or a list of whole numbers: `sources=[1,2]`).
+
+    Raises:
+        FailureError: it is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise FailureError(f"'{printable(text)}' is no setting; write one as name=value, like loss=0.2")
+    if value in ("true", "false"):
+        return key, value == "true"
+    if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
+        return key, [int(each) for each in value[1:-1].split(",") if each]
+    try:
+        if len(value) > 40:
+            raise ValueError
+        number = int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise FailureError(f"'{printable(text)}': the value must be a finite number, a list like [1,2], true or false")
+    return key, number
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """All `--set` options of a command.
+
+    Raises:
+        FailureError: one is not of the form NAME=VALUE, or a name is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, value = parse_setting(text)
+        if key in settings:
+            raise FailureError(f"--set {printable(key)} is given twice; keep one")
+        settings[key] = value
+    return settings

@@ -1,0 +1,47 @@
+"""`mrclab sh`: a prompt for commands in hosts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import typer
+
+from mrc_cli.common import LabOption as Lab
+from mrc_cli.common import the_lab
+from mrc_lab.hosts import inside
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.records.shells import VARIABLE
+
+
+def verb(lab: Lab = None) -> None:
+    """Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends."""
+    name = the_lab(lab)
+    hosts = list(RunDir(name).read().hosts)
+    typer.echo(f"lab {name}; hosts: {', '.join(hosts)}; `HOST COMMAND...` runs there, `exit` ends")
+    while True:
+        try:
+            words = shlex.split(input("mrclab> "))
+        except ValueError as error:
+            typer.echo(f"error: {error}", err=True)
+            continue
+        except EOFError:
+            return
+        if not words:
+            continue
+        if words[0] in ("exit", "quit"):
+            return
+        if words[0] == "hosts":
+            typer.echo(" ".join(hosts))
+        elif words[0] in hosts and len(words) > 1:
+            inside.attend(RunDir(name).read(), words[1:], host=words[0])
+        else:
+            verb = subprocess.run(
+                [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()", *words],
+                check=False,
+                env={**os.environ, VARIABLE: name},
+            )
+            if verb.returncode == 130:
+                return

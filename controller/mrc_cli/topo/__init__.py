@@ -1,0 +1,11 @@
+"""`mrclab topo`: check, show, draw and plan fabrics; a module for each verb, as in `mrc_cli`."""
+
+from __future__ import annotations
+
+import typer
+
+from mrc_cli.topo import draw, plan, show, validate
+
+app = typer.Typer(help="Check, show, draw and plan fabrics.", no_args_is_help=True)
+for module in (validate, show, draw, plan):
+    app.command(module.__name__.rpartition(".")[2])(module.verb)

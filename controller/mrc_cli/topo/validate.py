@@ -1,0 +1,41 @@
+"""`mrclab topo validate`: schema, radix, oversubscription, and every route of every path."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mrc_lab import describe
+from mrc_topo import LabError, load_lab, rules, walk
+
+#: Up to so many hosts every route of every pair is followed.
+ALL_PAIRS = 256
+
+
+def verb(labs: Annotated[list[str], typer.Argument(help="lab files or names of labs")]) -> None:
+    """Check lab files: schema, radix, oversubscription, and every route of every path; exit code 2 for a bad file."""
+    code = 0
+    for lab in labs:
+        try:
+            topology = load_lab(lab)
+            shape = topology.lab
+            # All pairs of a large lab are too many; the tables of a T0 are the same for all of its hosts.
+            some = range(0, shape.hosts, shape.hosts_per_t0) if shape.hosts > ALL_PAIRS else None
+            paths = walk.check_routes(topology, some)
+        except (LabError, walk.WalkError) as error:
+            # A file that is none is the user's mistake; routes that lead nowhere are a failed check of a good one.
+            code = max(code, 2 if isinstance(error, LabError) else 1)
+            for line in str(error).splitlines():
+                typer.echo(f"mrclab topo: error: {line}", err=True)
+            continue
+        entries = sum(len(each) for each in rules.all_entries(topology).values())
+        typer.echo(
+            f"{lab}: good: {topology.lab.hosts} hosts, {len(topology.switches)} switches, "
+            f"{len(topology.links)} links, {entries} table entries, {paths} paths followed"
+        )
+        # Only RoCE's fabric has what may be warned of.
+        for text in describe.warnings(topology, topology.lab.clock, "roce"):
+            typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,148 @@
+"""`mrclab train`: a PyTorch job in a lab, by one backend or by several, side by side."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from mrc_cli.common import need_namespaces, own_lab, seconds
+from mrc_cli.outcome import Folder
+from mrc_lab.faults import kinds
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RealSession
+from mrc_results import resultdir
+from mrc_runs.execute import session_for
+from mrc_runs.experiment import ExperimentError, load_experiment
+from mrc_runs.interruption import Interruption, interruptible
+from mrc_studies.training import page, ranks, summary
+from mrc_studies.training.job import Attempt, Job, JobResult, Plan
+from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology, UnknownElement
+from p4lite.files import write_whole
+
+MODELS = ("digits", "mlp", "gpt-tiny")
+#: A line about the job after so many steps.
+EVERY = 10
+
+
+def verb(
+    model: Annotated[str, typer.Option(help=f"what is trained: {', '.join(MODELS)}")] = "digits",
+    backend: Annotated[str, typer.Option(help="mrc, roce or gloo, or several: mrc,roce")] = "mrc",
+    schedule: Annotated[str | None, typer.Option(help="an experiment, whose schedule is done to the lab")] = None,
+    lab: Annotated[
+        str | None, typer.Option("--lab", help="a lab; the one that is up, else the experiment's, else default")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(help="hosts with a rank each: h0,h3; all if left out")] = None,
+    steps: Annotated[int, typer.Option(help="steps, at least: a job lasts as long as its schedule, too")] = 60,
+    batch: Annotated[int, typer.Option(help="samples of a rank in a step")] = 16,
+    seed: Annotated[int, typer.Option(help="of model and order of the data")] = 1,
+    checkpoint: Annotated[int, typer.Option(help="a checkpoint every so many steps")] = 10,
+    restarts: Annotated[int, typer.Option(help="how often a job that died is started again")] = 2,
+    patience: Annotated[float, typer.Option(help="seconds after which a collective operation has failed")] = 20.0,
+    output: Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Train by PyTorch in a lab, a rank in each host, while things break; exit code 1 if a job never ends well."""
+    backends = backend.split(",")
+    for each in backends:
+        if each not in ranks.BACKENDS or backends.count(each) > 1:
+            what = "is named twice" if each in ranks.BACKENDS else f"is none of {', '.join(ranks.BACKENDS)}"
+            raise ExperimentError(f"--backend: '{each[:40]}' {what}")
+    if model not in MODELS:
+        raise ExperimentError(f"--model is one of {', '.join(MODELS)}, not '{model[:40]}'")
+    for option, value, least, most in (
+        *(("--steps", steps, 1, 1_000_000), ("--batch", batch, 1, 1024), ("--seed", seed, 0, 1 << 31)),
+        *(("--checkpoint", checkpoint, 1, 1_000_000), ("--restarts", restarts, 0, 100)),
+    ):
+        if not least <= value <= most:
+            raise ExperimentError(f"{option} is a number from {least} to {most}, not {value}")
+    seconds("--patience", patience, least=1)
+    experiment = None if schedule is None else load_experiment(schedule)
+    if experiment is not None and not experiment.schedule:
+        raise ExperimentError(f"--schedule: experiment {experiment.name} has no schedule")
+    up = own_lab() if lab is None else None
+    named = "default" if experiment is None else experiment.lab
+    name = lab or (named if up is None else RunDir(up).read().lab_file)
+    topology = load_lab(name)
+    names = _names(topology, name, hosts)
+    actions = [] if experiment is None else experiment.actions()
+    _check(topology, name, actions)
+    ranks.need("torch", *(() if model == "gpt-tiny" else ("sklearn",)))
+    need_namespaces()
+    plan = Plan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
+    folder = output or resultdir.default_folder(f"train-{model}", "real")
+    documents = []
+    with interruptible() as interruption, resultdir.prepared(folder, 0.0):
+        for each in backends:
+            document = _one(name, plan, each, interruption, quiet=as_json)
+            documents.append(document)
+        title = f"{model} on {topology.lab.name}, {len(names)} ranks, by {' and '.join(backends)}"
+        write_whole(folder / "train.json", json.dumps(documents, indent=1, allow_nan=False))
+        write_whole(folder / "report.html", page.render(documents, title))
+    if as_json:
+        typer.echo(json.dumps(documents, indent=1, allow_nan=False))
+    else:
+        typer.echo(page.text(documents))
+        for document in documents:
+            for text in document["failures"]:
+                typer.echo(f"{document['backend']}: {text}")
+        typer.echo(f"report: {folder / 'report.html'}")
+    if any(document["status"] != "done" for document in documents):
+        raise SystemExit(1)
+
+
+def _names(topology: Topology, lab: str, hosts: str | None) -> list[str]:
+    known = [each.name for each in topology.hosts]
+    names = known if hosts is None else hosts.split(",")
+    for each in names:
+        if each not in known or names.count(each) > 1:
+            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
+    if len(names) < 2:
+        raise ExperimentError(f"--hosts: a job needs at least 2 ranks, not {len(names)}")
+    return names
+
+
+def _check(topology: Topology, lab: str, actions: list[tuple[float, Action]]) -> None:
+    """Every action, before anything is started."""
+    for _, action in actions:
+        try:
+            kinds.check(topology, action)
+        except (UnknownElement, FailureError) as error:
+            raise ExperimentError(f"--schedule on lab {lab}: {action.describe()}: {error}") from error
+
+
+def _one(lab: str, plan: Plan, backend: str, interruption: Interruption, quiet: bool) -> dict[str, Any]:
+    def tell(text: str) -> None:
+        if not quiet:
+            typer.echo(f"{backend}: {text}", err=True)
+
+    told = {"happenings": 0, "attempts": 0, "step": 0}
+
+    def observe(result: JobResult, attempt: Attempt) -> None:
+        if len(result.attempts) > told["attempts"] and attempt.connected_ns:
+            again = f", from the checkpoint of step {attempt.resumed_at}" if told["attempts"] else ""
+            tell(f"{len(plan.names)} ranks train{again}")
+            told["attempts"] = len(result.attempts)
+        for each in result.happenings[told["happenings"] :]:
+            at = (each.done_ns - summary.zero_ns(result)) / 1e9
+            tell(f"{at:6.2f} s  {each.error or each.action['text']}")
+        told["happenings"] = len(result.happenings)
+        done = attempt.steps(len(plan.names))
+        if done and done[-1] != told["step"] and (done[-1] // EVERY != told["step"] // EVERY or attempt.ended):
+            at, took = attempt.ends[done[-1]], attempt.ends[done[-1]] - attempt.begins[done[-1]]
+            zero = summary.zero_ns(result)
+            loss = attempt.losses[done[-1]]
+            tell(f"{(at - zero) / 1e9:6.2f} s  step {done[-1]}, loss {loss:.4f}, {took / 1e6:.0f} ms")
+            told["step"] = done[-1]
+        if attempt.ended not in ("", "done"):
+            tell(f"{attempt.ended}: {attempt.error}")
+
+    transport = ranks.BACKENDS[backend][1]
+    with session_for(lab, "real", transport, tell) as session:
+        assert isinstance(session, RealSession)
+        tell("starting PyTorch")
+        return summary.document(Job(session, plan, backend, observe, interruption.check).go())

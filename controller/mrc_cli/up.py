@@ -1,0 +1,90 @@
+"""`mrclab up`: a lab in namespaces of its own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from mrc_cli.common import Compiler, Switch, TrustCode
+from mrc_cli.livepage import Web, check_page, page
+from mrc_lab import describe
+from mrc_lab.machines import connect as reach
+from mrc_lab.machines import lifecycle
+from mrc_lab.records.rundir import RunError
+from mrc_lab.records.shells import VARIABLE
+from mrc_runs.interruption import interruptible
+from mrc_topo.labfile import load_lab
+
+Connect = Annotated[
+    str | None,
+    typer.Option(
+        help=f"for a lab on several machines: what leads to one, with its name for {{ssh}}; else the variable "
+        f"{reach.VARIABLE}, else `{reach.DEFAULT}`"
+    ),
+]
+
+
+def verb(
+    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a lab that comes with mrclab")] = "default",
+    transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline")] = "mrc",
+    links: Annotated[str, typer.Option(help="memory: one process for all switches; veth: one process each")] = "memory",
+    switch: Switch = None,
+    compiler: Compiler = None,
+    trust_code: TrustCode = False,
+    connect: Connect = None,
+    web: Web = False,
+) -> None:
+    """Bring a lab up on the real clock: namespaces, switches, tables, host agents.
+
+    With --web the command shows it until Ctrl-C; the lab stays up.
+    """
+    if transport not in ("mrc", "roce"):
+        raise RunError(f"transport is mrc or roce, not '{transport}'")
+    if links not in ("memory", "veth"):
+        raise RunError(f"links is memory or veth, not '{links}'")
+    if not web:
+        bring_up(lab, transport, links, switch, compiler, trust_code, connect)
+        return
+    # What the page lacks is said before anything is started; its address when there is something to show.
+    check_page()
+    name = bring_up(lab, transport, links, switch, compiler, trust_code, connect)
+    with interruptible() as interruption, page() as made:
+        interruption.patient = True
+        made.watch(name, interruption.check)
+
+
+def bring_up(
+    lab: str,
+    transport: str,
+    links: str,
+    switch: str | None,
+    compiler: str | None,
+    trust_code: bool,
+    connect: str | None = None,
+) -> str:
+    """Brings it up, and says so; returns its name."""
+    console = Console(stderr=True)
+    for text in describe.warnings(load_lab(lab), "real", transport):
+        typer.echo(f"warning: {lab}: {text}", err=True)
+    with console.status("starting") as status:
+        name, topology = lifecycle.up(
+            lab,
+            transport,
+            lambda text: status.update(text),
+            links,
+            switch,
+            compiler,
+            trust_code=trust_code,
+            connect=connect,
+        )
+    for text in lifecycle.in_pieces(name, topology):
+        typer.echo(f"warning: {lab}: {text}", err=True)
+    where = f" on {len(topology.lab.machines)} machines" if topology.lab.machines else ""
+    typer.echo(
+        f"lab {name} is up{where}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+        f"{len(topology.links)} links; try: mrclab run ring_all_reduce"
+    )
+    typer.echo(f"commands from another shell: export {VARIABLE}={name}")
+    return name

@@ -1,0 +1,101 @@
+"""`mrclab web`: the live view in a browser."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mrc_cli.common import the_lab
+from mrc_cli.livepage import Port, check_page, page
+from mrc_cli.outcome import Clock, clock_of
+from mrc_lab.records.rundir import RunError, all_runs
+from mrc_results.resultdir import RESULT, FolderError
+from mrc_runs import execute
+from mrc_runs.experiment import load_experiment
+from mrc_runs.interruption import interruptible
+from mrc_topo.labfile import load_lab
+
+if TYPE_CHECKING:
+    from mrc_web.page import Page
+
+Host = Annotated[str, typer.Option(help="the address to listen on; others than this machine's own reach the lab then")]
+
+Show = Callable[["Page", Callable[[], object]], None]
+
+
+def verb(
+    what: Annotated[
+        str | None, typer.Argument(help="a folder of results, to replay; an experiment, to simulate; else a lab")
+    ] = None,
+    lab: Annotated[str | None, typer.Option(help="the lab that is up, or the one to simulate")] = None,
+    clock: Clock = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(min=0, max=1000, help="of a simulation or replay, 1 if left out; 0: as fast as it goes"),
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="a simulation waits until it is told to go on")] = False,
+    port: Port = None,
+    host: Host = "127.0.0.1",
+) -> None:
+    """Show a lab, a simulation or a recorded run in a browser, and break it there; until Ctrl-C."""
+    clock = clock_of(clock)
+    check_page()
+    # What cannot be shown is refused before there is an address to open.
+    folder = None if what is None else pathlib.Path(what)
+    if folder is not None and (folder.is_dir() or folder.name == RESULT):
+        if lab is not None or clock is not None or paused:
+            raise RunError(
+                f"{what} is a recorded run: its lab and clock are its own; leave out --lab, --clock, --paused"
+            )
+        show = replay(folder.parent if folder.name == RESULT else folder, 1.0 if speed is None else speed)
+    elif what is not None or clock == "virtual" or (clock is None and lab is not None and not all_runs()):
+        if clock == "real":
+            raise RunError(f"{what}: no results of a run; an experiment is shown with --clock virtual")
+        show = simulate(what, lab or "default", 1.0 if speed is None else speed, paused)
+    else:
+        if speed is not None or paused:
+            raise RunError("a lab on the real clock has no speed and does not pause; --clock virtual simulates one")
+        show = watch(lab)
+    with interruptible() as interruption, page(host, port) as made:
+        interruption.patient = True
+        show(made, interruption.check)
+
+
+def replay(folder: pathlib.Path, speed: float) -> Show:
+    """Shows a recorded run. Raises FolderError."""
+    if not (folder / RESULT).is_file():
+        inside = sorted(each.parent.name for each in folder.glob(f"*/{RESULT}"))[:8]
+        raise FolderError(
+            f"{folder}: no recorded run: it has no {RESULT}; "
+            + (f"there are some in it: {', '.join(inside)}" if inside else "`mrclab run NAME -o FOLDER` records one")
+        )
+    # With numpy, which other verbs do without.
+    from mrc_web.replay import Recorded
+
+    recorded = Recorded(folder)
+    return lambda made, check: made.replay(recorded, speed, check)
+
+
+def simulate(name: str | None, lab: str, speed: float, paused: bool) -> Show:
+    """Shows a simulation. Raises ExperimentError, LabError."""
+    experiment = None if name is None else load_experiment(name).model_copy(update={"clock": "virtual"})
+    if experiment is not None:
+        execute.check(experiment, execute.wanted_by(experiment).topology)
+    else:
+        load_lab(lab)
+    return lambda made, check: made.simulate(lab, experiment, speed, paused, check)
+
+
+def watch(lab: str | None) -> Show:
+    """Shows a lab that is up. Raises RunError."""
+    names = [run.name for run in all_runs()]
+    if not names and lab is None:
+        raise RunError("no lab is up: `mrclab up` brings one up; `mrclab web --clock virtual` simulates one")
+    name = the_lab(lab)
+    if name not in names:
+        up = f"those that are up: {', '.join(names)}" if names else "none is; `mrclab up` brings one up"
+        raise RunError(f"lab {name!r} is not up; {up}; `mrclab web --clock virtual --lab {name}` simulates it")
+    return lambda made, check: made.watch(name, check)

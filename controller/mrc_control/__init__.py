@@ -1,1 +1,0 @@
-"""Lab lifecycle, P4Runtime rules, failures, Clustermapper and the mrclab CLI."""

@@ -1,0 +1,397 @@
+"""Holds a real-clock lab: Mininet's hosts, the fabric process and the agents, until it is told to end.
+
+    python -m mrc_lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]
+
+`mrc_lab.processes.launch` starts it in the lab's own namespaces, in which it is root, and with /run/lab as the only
+place that it shares with the commands outside. Everything it starts dies with it: the launcher's process, the first of
+the PID namespace, ends with it, and the kernel then ends all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import grpc
+
+from mrc_lab import describe
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.hosts.hostnet import HostNet, HostNetError
+from mrc_lab.part import Part
+from mrc_lab.processes.command import CommandSocket
+from mrc_lab.processes.death import SHELL, Death, Frozen, cause, several
+from mrc_lab.processes.process import Patience, frozen
+from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
+from mrc_lab.records.rundir import RunError
+from mrc_lab.scheduling import AGENT_NICE, raise_session
+from mrc_lab.switches.behind import COMMANDS, Behind, Household
+from mrc_lab.switches.bmv2 import Bmv2Switches
+from mrc_lab.switches.forwarders import chosen
+from mrc_lab.switches.kernel import KernelSwitches
+from mrc_lab.switches.p4rt import Device, P4RuntimeError
+from mrc_lab.switches.program import FabricProgram, ProgramError, fabric_program, fill, primary
+from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.placement import Placement
+from mrc_topo.topology import Switch, Topology
+from p4lite.files import write_whole
+
+#: How long a process may take to answer, and again as long while it works.
+READY_S = 90.0
+#: A child's death is known after so long, at most.
+WATCH_S = 0.1
+#: What may end by itself has so long, all together.
+GRACE_S = 2.0
+#: What is raised when a process does not answer.
+UNANSWERED = (HostError, P4RuntimeError)
+FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
+
+
+class Stopped(Exception):
+    """The daemon was told to end while it was still starting."""
+
+
+def granted(ask: Callable[[], object]) -> bool:
+    """Whether the kernel would grant what is asked, tried in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ask()
+        except (OSError, ValueError):
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def may_be_realtime() -> bool:
+    """Whether our processes may run with SCHED_RR."""
+    return granted(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
+
+
+def may_be_nice() -> bool:
+    """Whether our processes may take the agents' niceness."""
+    return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
+
+
+def behind_of(house: Household, bmv2: str) -> Behind | None:
+    """What forwards behind the fabric's wires; None: the fabric itself does. `bmv2`: BMv2's program."""
+    switch = house.topology.lab.switch
+    if switch == "bmv2":
+        return Bmv2Switches(house, bmv2)
+    return KernelSwitches(house) if switch == "kernel" else None
+
+
+def first_line(process: subprocess.Popen[bytes]) -> str:
+    """What a process says first, which is waited for while it works; empty: nothing."""
+    assert process.stdout is not None
+    patience = Patience(process.pid, READY_S)
+    while not patience.over():
+        if select.select([process.stdout], [], [], WATCH_S)[0]:
+            return process.stdout.readline().decode()
+    return ""
+
+
+class Daemon:
+    """One lab from start to end."""
+
+    def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
+        self.folder = folder
+        self.topology = topology = topology.carrying(transport)
+        self.transport = transport
+        #: Of a lab on several machines, what is here.
+        self.part = Part.load(folder.path)
+        self.placement = Placement(topology)
+        self.hosts, self.switches = list(topology.hosts), list(topology.switches)
+        if self.part is not None:
+            self.hosts = self.placement.hosts(self.part.machine)
+            self.switches = self.placement.switches(self.part.machine)
+        self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts)
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        #: What holds the hosts' namespaces; Mininet's.
+        self.shells: dict[str, subprocess.Popen[bytes]] = {}
+        #: Those whose deaths are recorded; a role may have another process later.
+        self._buried: list[subprocess.Popen[bytes]] = []
+        self.devices: list[Device] = []
+        #: What forwards, where it is not the fabric process.
+        self.behind = behind_of(self, bmv2)
+        self.commands: CommandSocket | None = None
+        self.record = Record(roles={"labd": os.getpid()})
+        #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
+        self.ended = False
+        self.starting = True
+        # Limits on priorities are what an ordinary user may have been given; the soft ones go as far as the hard ones.
+        for limit in (resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE):
+            hard = resource.getrlimit(limit)[1]
+            resource.setrlimit(limit, (hard, hard))
+        self.realtime = may_be_realtime()
+        self.nice = may_be_nice()
+        if self.nice:
+            raise_session("self")
+
+    def write(self) -> None:
+        """Records how things are."""
+        self.folder.write(self.record)
+
+    def start(self) -> None:
+        """Brings everything up, in the order in which one needs the other."""
+        self.write()
+        made = self.folder.path / PROGRAM
+        program = FabricProgram.load(made) if made.exists() else fabric_program()
+        self.net.start()
+        self.shells = {f"{name}{SHELL}": shell for name, shell in self.net.shells().items()}
+        self.record.roles |= {role: shell.pid for role, shell in self.shells.items()}
+        fabric: dict[str, list[int]] = {}
+        servers: dict[str, list[int]] = fabric
+        if self.behind is not None:
+            self.behind.start()
+            if self.behind.p4runtime:
+                self.record.switches = {switch.name: switch.device_id for switch in self.topology.switches}
+            servers = {name: [device] for name, device in self.record.switches.items()}
+            self.commands = CommandSocket(self.folder.socket(COMMANDS), self.behind.verbs(), FAILURES)
+        if self.net.veth:
+            for switch in self.topology.switches:
+                self._start_fabric(switch.name, [switch])
+                fabric[switch.name] = [switch.device_id]
+        else:
+            self._start_fabric("fabric", self.switches)
+            fabric["fabric"] = [switch.device_id for switch in self.switches]
+        for role, devices in servers.items():
+            self.push(program, self.folder.address(role), devices)
+        self._start_agents()
+        self.record.fabric = fabric
+        self.record.hosts = {host.name: self.net.pid(host.name) for host in self.hosts}
+        self.bury()
+        if self.record.deaths:
+            # What died after it had answered: a lab without it is not up.
+            raise RunError(several(self.record.deaths))
+        self.record.phase = "up"
+        self.write()
+        self.starting = False
+
+    def end(self, number: int) -> None:
+        """What SIGTERM and SIGINT do: end a running lab, or give up starting one at once."""
+        if not self.ended:
+            self.record.deaths.append(Death.now("labd", f"was told to end by {signal.Signals(number).name}"))
+        self.ended = True
+        if self.starting:
+            self.starting = False
+            raise Stopped
+
+    def bury(self) -> None:
+        """Records which children have died since the last time, and of what, and which are frozen."""
+        processes = self.children | self.shells
+        dead = {role: process for role, process in processes.items() if process.poll() is not None}
+        fresh = []
+        for role, process in dead.items():
+            if process not in self._buried:
+                others = [each for each, carrier in dead.items() if carrier is process and each != role]
+                last = last_line(self.folder.log(role)) if process.returncode > 0 else ""
+                fresh.append(Death.now(role, cause(process.returncode, others) + (last and f": {last}")))
+        self._buried = list(dead.values())
+        now = time.time()
+        stopped = {
+            role: self.record.frozen.get(role, now)
+            for role, process in processes.items()
+            if process.returncode is None and frozen(process.pid)
+        }
+        if fresh or stopped != self.record.frozen:
+            self.record.deaths += fresh
+            self.record.frozen = stopped
+            self.write()
+
+    def await_death(self, seconds: float) -> None:
+        """Waits until a child is known to have died: the kernel closes its sockets before it can be buried."""
+        deadline = time.monotonic() + seconds
+        while not self.record.deaths and time.monotonic() < deadline:
+            time.sleep(WATCH_S)
+            with contextlib.suppress(OSError):
+                self.bury()
+
+    def check_alive(self, role: str) -> Callable[[], None]:
+        """See `behind.Household`."""
+
+        def check() -> None:
+            self.bury()
+            death = next((each for each in self.record.deaths if each.role == role), None)
+            if death is not None:
+                raise RunError(self._last(role) or death.text())
+
+        return check
+
+    def _check_answers(self, role: str) -> Callable[[], None]:
+        check, patience = self.check_alive(role), Patience(self.children[role].pid, READY_S)
+
+        def check_answers() -> None:
+            check()
+            if patience.over():
+                raise RunError(f"host {role}: its agent does not answer in {patience.ends - patience.began:.0f} s")
+
+        return check_answers
+
+    def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """See `behind.Household`."""
+        with self._log(role) as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._keep(process, role)
+        return process
+
+    def signal(self, role: str, number: int) -> None:
+        """See `behind.Household`."""
+        if role in self.children:
+            self.children[role].send_signal(number)
+
+    def part_with(self, role: str) -> None:
+        """See `behind.Household`."""
+        process = self.children.pop(role, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def _keep(self, process: subprocess.Popen[bytes], *roles: str) -> None:
+        """Records a child that was started."""
+        for role in roles:
+            self.children[role] = process
+            self.record.roles[role] = process.pid
+        self.write()
+
+    def _log(self, role: str) -> IO[bytes]:
+        return self.folder.log(role).open("wb")
+
+    def _last(self, role: str) -> str:
+        lines = self.folder.log(role).read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def _start_fabric(self, role: str, switches: list[Switch]) -> None:
+        """Starts a process with these switches, which listens on the role's socket."""
+        wires = {place: pair[0] for place, pair in self.net.behind.items()}
+        address, interfaces = self.folder.address(role), self.net.interfaces
+        plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
+        inherited: tuple[int, ...] = ()
+        if self.part is not None:
+            plan = dataclasses.replace(plan, **self.part.wiring(self.placement, interfaces))
+            inherited = tuple(self.part.sockets.values())
+        description = self.folder.path / f"{role}.fabric.json"
+        write_whole(description, json.dumps(describe.fabric_description(self.topology, plan, switches)))
+        command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
+        with self._log(role) as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=inherited)
+        self._keep(process, role)
+        words = first_line(process).split()
+        if len(words) != 2 or words[0] != "ready":
+            raise RunError(f"the process of {role} did not start: {self._last(role) or 'no word from it'}")
+
+    def push(self, program: FabricProgram, address: str, devices: list[int]) -> None:
+        """Program and tables of the switches behind an address, by P4Runtime. They never change afterwards."""
+        channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        for switch in (each for each in self.topology.switches if each.device_id in devices):
+            device = primary(channel, switch, program, first=True)
+            fill(self.topology, switch, device, program)
+            self.devices.append(device)
+
+    def _start_agents(self) -> None:
+        for host in self.hosts:
+            config = describe.host_config(self.topology, host, "real", self.transport)
+            config["netns"] = f"/proc/{self.net.pid(host.name)}/ns/net"
+            write_whole(self.folder.config(host.name), json.dumps(config))
+        for names in describe.agent_groups(self.topology, self.hosts):
+            agent = describe.agent_command(self.folder, names)
+            command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent
+            with self._log(names[0]) as log:
+                process = subprocess.Popen(command, stdout=log, stderr=log)
+            for name in names[1:]:
+                os.link(self.folder.log(names[0]), self.folder.log(name))
+            self._keep(process, *names)
+        for host in self.hosts:
+            client = HostClient(host.name, self.folder.socket(host.name))
+            try:
+                client.connect(wait_s=math.inf, check=self._check_answers(host.name))
+            except HostError as error:
+                raise RunError(self._last(host.name) or str(error)) from error
+            client.close()
+
+    def wait(self) -> None:
+        """Until SIGTERM or SIGINT, or until the run directory is gone, or of a part whoever commands it: nobody could
+        find the lab to end it then.
+
+        A child that dies is left dead: an experiment must see that.
+        """
+        while not self.ended and self.folder.record_file.exists():
+            with contextlib.suppress(OSError):
+                self.bury()
+            if self.commands is None:
+                time.sleep(WATCH_S)
+            else:
+                self.commands.serve(WATCH_S)
+            if self.part is not None and self.part.cut_off():
+                self.record.deaths.append(Death.now("labd", "has ended: nobody commands this part of a lab any more"))
+                self.ended = True
+
+    def stop(self) -> None:
+        """Lets everything end by itself that has files to finish; the rest ends with the namespace."""
+        if self.record.phase != "failed":
+            self.record.phase = "ending"
+        with contextlib.suppress(OSError):
+            self.write()
+        for device in self.devices:
+            device.close()
+        for process in self.children.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        deadline = time.monotonic() + GRACE_S
+        for process in self.children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+
+
+def main(argv: list[str]) -> int:
+    """Entry point; the lab file is in the folder already."""
+    if len(argv) not in (5, 6):
+        print("usage: python -m mrc_lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]", file=sys.stderr)
+        return 2
+    name, transport, links, switch, compiler = argv[:5]
+    folder = LabFolder(pathlib.Path(LAB_FOLDER))
+    daemon: Daemon | None = None
+    try:
+        topology = chosen(load_lab(folder.path / f"{name}.yaml"), switch, compiler)
+        daemon = Daemon(folder, topology, transport, links, *argv[5:])
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda got, _: daemon.end(got) if daemon else None)
+        daemon.start()
+        daemon.wait()
+        code = 0
+    except Stopped:
+        code = 0
+    except FAILURES as error:
+        record = daemon.record if daemon is not None else Record()
+        text = str(error)
+        if daemon is not None:
+            # What does not answer may have died of something that it could not tell itself.
+            daemon.await_death(GRACE_S)
+            told = [several(record.deaths), *(Frozen(role, since).text() for role, since in record.frozen.items())]
+            # Its last words are in what is said of a death, and why the dead do not answer need not be said.
+            known = any(text in each for each in told) or bool(record.deaths and isinstance(error, UNANSWERED))
+            told.append("" if known else text)
+            text = "; ".join(filter(None, told))
+        record.phase, record.error = "failed", text
+        with contextlib.suppress(OSError):
+            folder.write(record)
+        code = 1
+    finally:
+        if daemon is not None:
+            daemon.stop()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

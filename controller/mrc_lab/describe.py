@@ -1,0 +1,458 @@
+"""From a topology to what the parts of a lab are started with: the fabric's description, the hosts' configurations."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from mrc_lab.records.record import CAPTURES, LabFolder
+from mrc_topo import addressing, rules
+from mrc_topo.addressing import Tier
+from mrc_topo.ev import generated_fields, make_ev
+from mrc_topo.modes import MODES
+from mrc_topo.paths import Paths
+from mrc_topo.schema import EvMode, NicSpec, QueueSpec
+from mrc_topo.topology import Host, Link, Switch, Topology
+from p4lite.switch.fabric.values import LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
+from p4lite.switch.targetapi import codec as target_codec
+
+#: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it, and
+#: `nic.rx_usecs` at either end.
+REAL_CLOCK_RTT_NS = 1_000_000
+#: The largest exponent of the local ACK timeout.
+LONGEST_TIMEOUT = 24
+#: On the real clock: what a late agent may send at once to catch up, and how late it looks at a pause.
+AGENT_PAUSE_NS = 10_000_000
+ETHERNET_BYTES = 14
+#: The fabric's loop wakes up at most once in this time. Links of tens of Mb/s take milliseconds for a packet.
+ROUND_US = 250
+#: Clustermapper: between two probes of one target.
+PROBE_INTERVAL_NS = 100_000_000
+#: What a lab file needs for hosts that can be frozen and killed one by one.
+PER_HOST = "`agents: {processes: per-host}`"
+#: The number of the port behind port 1, where another forwards than the fabric.
+BEHIND = 1000
+#: The device that only carries frames between host interfaces and tunnels to their T0s; no switch of a lab has its id.
+RELAY = 60_000
+#: Queue capacity is in bytes; the count of packets must not bind first.
+PACKETS_LIMIT = 1 << 16
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class FabricPlan:
+    """How the fabric is wired: `interfaces` maps (switch name, port) to the interface there, where there is one.
+
+    In memory a fabric's own links have none; with veth links between processes they have one at each end. `realtime`:
+    its thread, for which the links of all switches wait, may go before the hosts' processes. `behind` has the
+    interfaces to what forwards in the fabric's place: then it is the links only, and every port is a wire to the one
+    behind it. `tunnels`: ports whose links lead to another machine, as the fabric process is told of them; `relays`:
+    interfaces of hosts whose T0 is on another machine, each with its tunnel there.
+    """
+
+    grpc_address: str
+    clock: str
+    interfaces: dict[tuple[str, int], str]
+    realtime: bool = False
+    behind: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    tunnels: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    relays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
+    """What runs the agent of these hosts."""
+    places = [str(path) for host in hosts for path in (folder.config(host), folder.socket(host))]
+    return [sys.executable, "-P", "-m", "mrc_host.agent", *places]
+
+
+def agent_groups(topology: Topology, hosts: Sequence[Host] | None = None) -> list[list[str]]:
+    """Which hosts (all if None) share an agent's process here. Neighbours do not if they need not: they often work at
+    the same time."""
+    names = [host.name for host in (topology.hosts if hosts is None else hosts)]
+    if not names:
+        return []
+    count = topology.lab.agents.groups(len(names), len(os.sched_getaffinity(0)))
+    return [names[first::count] for first in range(count)]
+
+
+def sharing(topology: Topology) -> list[str]:
+    """The hosts of the first process that carries more than one; none where each has its own."""
+    return next((names for names in agent_groups(topology) if len(names) > 1), [])
+
+
+def frame_bytes(topology: Topology) -> int:
+    """A full packet with Ethernet header."""
+    return topology.lab.interface_mtu + ETHERNET_BYTES
+
+
+def base_rtt_ns(topology: Topology, clock: str) -> int:
+    """The lab's base RTT with room for late processes (ns): as the lab file says, or computed from its longest path."""
+    lab = topology.lab
+    if lab.cc.base_rtt is not None:
+        return lab.cc.base_rtt
+    real_ns = REAL_CLOCK_RTT_NS + 2 * 1000 * lab.nic.rx_usecs
+    return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (real_ns if clock == "real" else 0)
+
+
+def control_rtt_ns(topology: Topology, clock: str) -> int:
+    """The base RTT of congestion control (ns): the same on both clocks with the usual `nic.rx_usecs`.
+
+    The target delay follows from it. Room for late processes is left to the largest window alone, for the interval in
+    which quick adapt counts follows the RTT as measured: with a longer base RTT and window a fair share of an incast of
+    seven was below the bound under which quick adapt cuts the window.
+    """
+    if topology.lab.cc.base_rtt is not None:
+        return topology.lab.cc.base_rtt
+    unusual_ns = 2 * 1000 * max(topology.lab.nic.rx_usecs - NicSpec().rx_usecs, 0)
+    return Paths(topology).base_rtt_ns(frame_bytes(topology)) + (unusual_ns if clock == "real" else 0)
+
+
+def ack_timeout_exponent(topology: Topology) -> int:
+    """Return t of the QPs' local ACK timeout, 1.024 us * 2^t (`mrc-protocol.md §4`).
+
+    It is the lab file's, or the default, made longer where a slow link's full queue would outlast it: a timeout that
+    expires for a packet that waits its turn takes every EV of that plane for bad. Headers of trimmed packets go first
+    on such a link, so that its data may take three times as long.
+    """
+    lab = topology.lab
+    exponent = lab.reliability.timeout
+    if "timeout" in lab.reliability.model_fields_set:
+        return exponent
+    usual = min(lab.links.host.rate, lab.links.fabric.rate)
+    for link in topology.links.values():
+        if link.spec.rate < usual:
+            trim = link.queue.trim
+            held = link.queue.limit if trim is None else trim.threshold + frame_bytes(topology)
+            full_ns = held * 8 * 10**9 // link.spec.rate
+            while 1024 << exponent < 3 * full_ns and exponent < LONGEST_TIMEOUT:
+                exponent += 1
+    return exponent
+
+
+def ack_timeout_ns(topology: Topology) -> int:
+    """Return the QPs' local ACK timeout in ns."""
+    return 1024 << ack_timeout_exponent(topology)
+
+
+def _settings(link: Link, overhead: int) -> dict[str, Any]:
+    settings = LinkSettings(
+        rate_bps=link.spec.rate,
+        delay_ns=link.spec.delay,
+        overhead_bytes=overhead,
+        loss=link.loss,
+        corrupt=link.corrupt,
+    )
+    return target_codec.plain(settings)
+
+
+def _queues(spec: QueueSpec) -> dict[str, Any]:
+    limits = {rules.DATA_PRIORITY: spec.limit, rules.CONTROL_PRIORITY: spec.control_limit}
+    lossless = spec.lossless
+    # What may wait of a lossless priority is a matter of the ports through which it came.
+    none = target_codec.plain(QueueLimits(packets=0, bytes=0))
+    return {
+        str(priority): none if priority in lossless else target_codec.plain(QueueLimits(PACKETS_LIMIT, limit))
+        for priority, limit in limits.items()
+    }
+
+
+def needed_headroom(topology: Topology, link: Link, clock: str) -> int:
+    """The headroom of priority flow control that loses nothing at the end of a link, bytes."""
+    lab, rate = topology.lab, link.spec.rate
+    needed = pfc_headroom_bytes(rate, link.spec.delay, frame_bytes(topology), lab.link_overhead)
+    if clock == "real" and link.is_host_link:
+        # What the agent has sent by the time at which it looks is on its way.
+        needed += rate * (AGENT_PAUSE_NS + lab.nic.rx_usecs * 1000) // (8 * 10**9)
+    return needed
+
+
+def _pfc(topology: Topology, link: Link, clock: str) -> dict[str, Any]:
+    spec = link.queue.pfc
+    if spec is None:
+        return {}
+    watchdog = spec.watchdog
+    settings = PfcSettings(
+        xoff_bytes=spec.xoff,
+        xon_bytes=spec.xoff // 2 if spec.xon is None else spec.xon,
+        headroom_bytes=needed_headroom(topology, link, clock) if spec.headroom is None else spec.headroom,
+        quanta=spec.quanta,
+        detection_ns=0 if watchdog is None else watchdog.detection,
+        restoration_ns=0 if watchdog is None else watchdog.restoration,
+    )
+    return {str(priority): target_codec.plain(settings) for priority in spec.priorities}
+
+
+def _credits(link: Link) -> dict[str, Any]:
+    spec = link.queue.credits
+    if spec is None:
+        return {}
+    return {str(rules.DATA_PRIORITY): {"buffer_bytes": spec.buffer, "dscps": [rules.DSCP_CREDITED]}}
+
+
+def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
+    """What a lab file says that it hardly means: headroom of flow control that links of it exceed."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for link in topology.carrying(transport).links.values():
+        pfc = link.queue.pfc
+        if pfc is not None and pfc.headroom is not None:
+            needed = needed_headroom(topology, link, clock)
+            if pfc.headroom < needed:
+                found.setdefault((pfc.headroom, needed), []).append(link.name)
+    return [
+        f"queues.pfc.headroom ({given} bytes) is too small for {names[0]}"
+        + (f" and {len(names) - 1} more links" if len(names) > 1 else "")
+        + f", which need {needed} bytes (rate x delay both ways, three packets, a pause frame): packets may be lost"
+        for (given, needed), names in found.items()
+    ]
+
+
+def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) -> dict[str, Any]:
+    lab = topology.lab
+    ports = []
+    for number, link in switch.links.items():
+        port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
+        for key, control in (("pfc", _pfc(topology, link, plan.clock)), ("credits", _credits(link))):
+            if control:
+                mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
+                port |= {key: control, "mac": mac}
+        interface = plan.interfaces.get((switch.name, number))
+        tunnel = plan.tunnels.get((switch.name, number))
+        settings = _settings(link, lab.link_overhead)
+        if link.is_host_link:
+            port |= {"to_host": settings, "to_switch": settings}
+        elif interface is not None or tunnel is not None:
+            # The switch at the other end shapes the other direction.
+            port["to_host"] = settings
+        if interface is not None:
+            port["interface"] = interface
+        if tunnel is not None:
+            port["tunnel"] = dict(tunnel)
+        ports.append(port)
+    described: dict[str, Any] = {"device_id": switch.device_id, "name": switch.name}
+    described |= {"priority_queues": rules.PRIORITY_QUEUES, "ports": ports}
+    if plan.behind:
+        full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
+        for number in switch.links:
+            name = f"{switch.name}:{number} behind"
+            interface = plan.behind[switch.name, number]
+            ports.append({"port": BEHIND + number, "name": name, "interface": interface, "queue": full})
+        described["patches"] = [[number, BEHIND + number] for number in switch.links]
+    return described
+
+
+def _relays(plan: FabricPlan) -> list[dict[str, Any]]:
+    """What carries frames of hosts to T0s on other machines and back; the links' rates and delays are kept there."""
+    if not plan.relays:
+        return []
+    full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
+    ports: list[dict[str, Any]] = []
+    for interface, tunnel in plan.relays.items():
+        ports.append({"port": len(ports) + 1, "interface": interface, "queue": full})
+        ports.append({"port": len(ports) + 1, "tunnel": dict(tunnel), "queue": full})
+    patches = [[first, first + 1] for first in range(1, len(ports), 2)]
+    return [{"device_id": RELAY, "name": "relay", "ports": ports, "patches": patches}]
+
+
+def fabric_description(
+    topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
+) -> dict[str, Any]:
+    """The description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
+
+    It carries all switches, or only `switches`, with the links between them in memory; their other links are
+    interfaces or tunnels.
+    """
+    lab = topology.lab
+    switches = topology.switches if switches is None else switches
+    here = {each.name for each in switches}
+    links = []
+    for link in topology.links.values():
+        if not link.is_host_link and {link.low.node, link.high.node} <= here:
+            ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
+            links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
+    # On the virtual clock the fabric is this process's own, which writes captures itself.
+    files = {"files": CAPTURES} if plan.clock == "real" else {}
+    return {
+        **files,
+        "clock": plan.clock,
+        "realtime": plan.realtime,
+        "round_us": ROUND_US,
+        "grpc_server_addr": plan.grpc_address,
+        "seed": lab.seed & 0x7FFFFFFF,
+        "switches": [*(_switch_description(topology, plan, each) for each in switches), *_relays(plan)],
+        "links": links,
+    }
+
+
+def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:
+    """The sections of every endpoint's configuration that follow from the lab file."""
+    lab = topology.lab
+    credits = lab.queues.credits is not None
+    packet_ns = frame_bytes(topology) * 8 * 10**9 // min(lab.links.host.rate, lab.links.fabric.rate)
+    rtt = base_rtt_ns(topology, clock)
+    max_wnd = lab.cc.max_wnd
+    if max_wnd is None and clock == "real":
+        # Here the smallest RTT is one without any lateness of the hosts: no measure of what must be in flight.
+        max_wnd = 3 * lab.host_rate_bps * rtt // (2 * 8 * 10**9)
+    cc: dict[str, Any] = {
+        "algorithm": lab.cc.algorithm,
+        "line_rate_bps": lab.host_rate_bps,
+        "base_rtt_ns": control_rtt_ns(topology, clock),
+        "trimming": lab.queues.trim is not None,
+        "fixed_window_bytes": lab.cc.fixed_window,
+        "target_qdelay_ns": lab.cc.target_qdelay,
+        "max_wnd_bytes": max_wnd,
+        "initial_cwnd_bytes": lab.cc.initial_cwnd,
+        "gamma": lab.cc.gamma,
+        "max_md_jump": lab.cc.max_md_jump,
+        "disable_qa": lab.cc.disable_qa,
+        "qa_gate": lab.cc.qa_gate,
+        "qa_threshold_ns": lab.cc.qa_threshold,
+        "fi": lab.cc.fi,
+        "fi_scale": lab.cc.fi_scale,
+        "eta": lab.cc.eta,
+        "adjust_bytes_threshold": lab.cc.adjust_bytes,
+        "adjust_period_threshold_ns": lab.cc.adjust_period,
+    }
+    return {
+        "wire": {
+            "mtu": lab.path_mtu,
+            "udp_port": addressing.UDP_PORT,
+            "fabric_trims": lab.queues.trim is not None,
+            "dscp_no_trim": rules.DSCP_CREDITED if credits else rules.DSCP_NO_TRIM,
+            "dscp_trimmable": rules.DSCP_TRIMMABLE,
+            "dscp_trimmable_retx": rules.DSCP_TRIMMABLE_RETX,
+            "dscp_trimmed": rules.DSCP_TRIMMED,
+            "dscp_trimmed_lasthop": rules.DSCP_TRIMMED_LASTHOP,
+            "dscp_control": rules.DSCP_CONTROL,
+        },
+        "reliability": {
+            **lab.reliability.model_dump(),
+            "timeout": ack_timeout_exponent(topology),
+            "mpr_dest": lab.reliability.mpr,
+            "sack_delay_ns": lab.reliability.sack_every * packet_ns,
+        },
+        "ev": {
+            "mode": lab.ev.mode.value,
+            "fmt": MODES[lab.routing.mode].encapsulation,
+            "count": lab.ev.size,
+            "active": lab.ev.active,
+            "ev_min_active": lab.ev.min_active,
+            "probe_interval_ns": lab.ev.probe_interval,
+            "probe_timeout_ns": lab.ev.probe_timeout,
+            "probes_to_revive": lab.ev.probes_to_revive,
+        },
+        "cc": cc,
+        "roce": {**lab.roce.model_dump(), "credits": credits},
+        "ports": {
+            "status_repeat_ns": rtt,
+            "status_repeat_max_ns": 64 * rtt,
+            "balance_patience_ns": 4 * packet_ns,
+        },
+    }
+
+
+class _Computed(Mapping[str, V]):
+    """By the peers' addresses what a function says of host and peer, computed when it is asked for: all pairs of a
+    large lab would take more memory than its simulation."""
+
+    def __init__(self, topology: Topology, host: Host, function: Callable[[Topology, Host, Host], V]) -> None:
+        self._topology = topology
+        self._host = host
+        self._function = function
+
+    def __getitem__(self, address: str) -> V:
+        try:
+            packed = ipaddress.IPv6Address(address).packed
+        except ValueError:
+            raise KeyError(address) from None
+        peer = self._topology.hosts[self._topology.by_address[packed]]
+        if peer.address != packed or peer.index == self._host.index:
+            raise KeyError(address)
+        return self._function(self._topology, self._host, peer)
+
+    def __iter__(self) -> Iterator[str]:
+        return (addressing.text(peer.address) for peer in self._topology.hosts if peer.index != self._host.index)
+
+    def __len__(self) -> int:
+        return len(self._topology.hosts) - 1
+
+
+def _profile(topology: Topology, host: Host, peer: Host) -> list[list[int]]:
+    """The EVs of a host towards a peer, by plane."""
+    return [list(plane) for plane in Paths(topology).profile(host.index, peer.index)]
+
+
+def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
+    """By the upper half of the EV the outer addresses that lead from a host to a peer."""
+    lab = topology.lab
+    resolve = Paths(topology).resolver(host.index)
+    routes = {}
+    for plane in range(lab.planes):
+        for t1 in range(max(lab.t1_per_plane, 1)):
+            value = make_ev(plane, t1, 0)
+            route = resolve(value, peer.address)
+            addresses = [route.source, route.destination, *route.segments]
+            routes[str(value >> 16)] = [addressing.text(each) for each in addresses]
+    return routes
+
+
+def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
+    """A host agent's configuration (`mrc_host.node.config.NodeConfig`). What is towards each peer is a `dict` on the
+    real clock, where it becomes JSON, and computed on demand on the virtual one."""
+    lab = topology.lab
+    profiles: Mapping[str, list[list[int]]] = {}
+    routes: Mapping[str, dict[str, list[str]]] = {}
+    if lab.ev.mode is EvMode.EXPLICIT:
+        profiles = _Computed(topology, host, _profile)
+    if MODES[lab.routing.mode].carriers:
+        routes = _Computed(topology, host, _routes)
+    if clock == "real":
+        profiles, routes = dict(profiles), dict(routes)
+    fields = generated_fields(lab.routing.mode, lab.t1_per_plane)
+    generated = [dataclasses.asdict(each) for each in fields]
+    return {
+        "name": host.name,
+        "address": addressing.text(host.address),
+        "ports": lab.planes,
+        "rate_bps": [topology.links[port.name].spec.rate for port in host.ports],
+        "transport": transport,
+        "seed": lab.seed * 1000 + host.index,
+        "interfaces": [port.interface for port in host.ports],
+        "macs": [addressing.mac_text(port.mac) for port in host.ports],
+        "gateways": [addressing.mac_text(port.gateway_mac) for port in host.ports],
+        "profiles": profiles,
+        "generated": generated if lab.ev.mode is EvMode.GENERATED else [],
+        "paths": routes,
+        "settings": endpoint_settings(topology, clock),
+        "probes": probe_targets(topology, host),
+        "probe_interval_ns": PROBE_INTERVAL_NS,
+        "probe_timeout_ns": max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
+        "moderation_ns": lab.nic.rx_usecs * 1000 if clock == "real" else 0,
+        "policies": {kind: given for kind, given in lab.policies.named.items() if kind != "localiser"},
+        "verbs": lab.agents.verbs.model_dump(),
+    }
+
+
+def probe_targets(topology: Topology, host: Host) -> list[dict[str, Any]]:
+    """What a host's Clustermapper probes: its T0 and every T1 of every plane, there and back to the same port."""
+    paths = Paths(topology)
+    targets = []
+    for plane in range(topology.lab.planes):
+        names: list[tuple[str, int | None]] = [(host.ports[plane].t0, None)]
+        names += [(addressing.switch_name(plane, Tier.T1, t1), t1) for t1 in range(topology.lab.t1_per_plane)]
+        for name, t1 in names:
+            route = paths.probe(host.index, plane, t1)
+            targets.append(
+                {
+                    "name": name,
+                    "port": plane,
+                    "source": addressing.text(route.source),
+                    "destination": addressing.text(route.destination),
+                }
+            )
+    return targets

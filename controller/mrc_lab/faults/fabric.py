@@ -1,0 +1,161 @@
+"""What failures need of a lab, and the calls that put one link, carrier or switch into a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from mrc_lab.faults.effects import DOWN, UP, Effects
+from mrc_topo.topology import Link, Switch, Topology
+from p4lite.switch.fabric.values import LinkSettings, SwitchState
+from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi.client import FabricInfo
+
+End = tuple[int, int]
+
+
+class FabricControl(Protocol):
+    """The part of the target API that failures use (`p4lite.switch.targetapi.client.TargetClient` has it)."""
+
+    def info(self) -> FabricInfo:
+        """State of all switches and ports."""
+
+    def set_port_up(
+        self, device_id: int, port: int, up: bool, direction: Literal["both", "outgoing", "incoming"] = "both"
+    ) -> None:
+        """Cuts or mends at a port."""
+
+    def set_port_link(
+        self,
+        device_id: int,
+        port: int,
+        *,
+        outgoing: LinkSettings | dict[str, Any] | None = None,
+        incoming: LinkSettings | dict[str, Any] | None = None,
+    ) -> Any:
+        """Changes settings."""
+
+    def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
+        """Runs, freezes, stops."""
+
+    def restart(self, device_id: int, *, disconnect: bool = False) -> None:
+        """Empties a switch as a reboot does."""
+
+
+class Breakable(Protocol):
+    """A lab whose fabric and NICs can be made to fail (a session)."""
+
+    @property
+    def fabric(self) -> FabricControl:
+        """Its switches and links."""
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        """Takes the carrier off a NIC port, or gives it back."""
+
+
+@dataclass(frozen=True)
+class WayState:
+    """One direction of a link."""
+
+    up: bool
+    settings: LinkSettings
+
+
+@dataclass(frozen=True)
+class LinkState:
+    """A link as it was found before its first failure; up is away from the host."""
+
+    up: WayState
+    down: WayState
+
+
+#: What was found at a link or a switch.
+Found = LinkState | SwitchState
+
+
+def found_document(found: Found) -> dict[str, Any]:
+    """As JSON."""
+    if isinstance(found, SwitchState):
+        return {"state": found.value}
+    return {
+        way: {"up": state.up, "settings": codec.plain(state.settings)}
+        for way, state in ((UP, found.up), (DOWN, found.down))
+    }
+
+
+def found_from_document(document: Mapping[str, Any]) -> Found:
+    """What `found_document` wrote."""
+    if "state" in document:
+        return SwitchState(document["state"])
+    ways = (document[way] for way in (UP, DOWN))
+    return LinkState(*(WayState(each["up"], codec.link_settings(each["settings"], "settings")) for each in ways))
+
+
+def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, Found]:
+    """The present state of links and switches."""
+    switches = lab.fabric.info().switches
+    found: dict[str, Found] = {}
+    for name in names:
+        element = topology.element(name)
+        if isinstance(element, Switch):
+            found[name] = switches[element.device_id].state
+        elif isinstance(element, Link):
+            device, number = _switch_end(topology, element)
+            port = switches[device].ports[number]
+            # A port on an interface also reads as down while that is down, or has just come up again; the link is not
+            # cut for that.
+            device_down = port.interface is not None and not (port.up_outgoing or port.up_incoming)
+            outgoing = WayState(port.up_outgoing or device_down, port.outgoing)
+            incoming = WayState(port.up_incoming or device_down, port.incoming)
+            up, down = (incoming, outgoing) if element.is_host_link else (outgoing, incoming)
+            found[name] = LinkState(up, down)
+    return found
+
+
+def wanted(name: str, found: LinkState, effects: Effects) -> LinkState:
+    """A link under all effects."""
+    up, down = (
+        WayState(
+            state.up and (name, way) not in effects.cut,
+            replace(state.settings, **effects.settings.get((name, way), {})),
+        )
+        for way, state in ((UP, found.up), (DOWN, found.down))
+    )
+    return LinkState(up, down)
+
+
+def put_link(topology: Topology, lab: Breakable, link: Link, now: LinkState | None, then: LinkState) -> None:
+    """Brings a link from a state (None: nobody knows) into another."""
+    device, number = _switch_end(topology, link)
+    # Of the port at the T0: away from the host is outgoing on fabric links, incoming on host links.
+    names: tuple[Literal["outgoing", "incoming"], ...] = ("incoming", "outgoing")
+    pairs = [
+        (name, old, new)
+        for name, old, new in zip(
+            names if link.is_host_link else reversed(names),
+            (None, None) if now is None else (now.up, now.down),
+            (then.up, then.down),
+            strict=True,
+        )
+    ]
+    settings = {name: new.settings for name, old, new in pairs if old is None or old.settings != new.settings}
+    if settings:
+        lab.fabric.set_port_link(device, number, **settings)
+    turned = [(name, new.up) for name, old, new in pairs if old is None or old.up != new.up]
+    if len(turned) == 2 and turned[0][1] == turned[1][1]:
+        lab.fabric.set_port_up(device, number, turned[0][1])
+    else:
+        for name, up in turned:
+            lab.fabric.set_port_up(device, number, up, name)
+
+
+def put_carrier(lab: Breakable, link: Link, up: bool) -> None:
+    """Takes the carrier off a host port, or gives it back."""
+    lab.set_carrier(link.low.node, link.low.port, up)
+
+
+def _switch_end(topology: Topology, link: Link) -> End:
+    """(device id, port) of the end at a T0."""
+    end = link.high if link.is_host_link else link.low
+    return topology.switch(end.node).device_id, end.port

@@ -1,0 +1,305 @@
+"""What is broken in a lab and why: the ledger of causes, from which the state of every element follows.
+
+A link, carrier or switch may suffer from several failures at once. The ledger keeps each failure in force and, for
+every element that any of them touches, what was found there before the first. The state of an element is what was
+found, under the effects of all its causes together; so failures may come and go in any order, and when the last is
+gone everything is as it was.
+
+The ledger is written before the fabric is changed, and again afterwards. A change that breaks off midway is undone;
+where that fails too, its failure stays in the ledger and the elements concerned are marked unsettled: the next change,
+or the next `restore`, puts them right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from mrc_lab.faults import fabric, kinds
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.effects import Effects, together
+from mrc_lab.faults.fabric import Breakable, Found, LinkState
+from mrc_topo.capacity import Capacity
+from mrc_topo.topology import Link, Switch, Topology
+from p4lite.switch.fabric.values import SwitchState
+
+Document = dict[str, Any]
+
+
+class UnsettledError(Exception):
+    """A change broke off midway and could not be undone; the text says what is in doubt and what puts it right."""
+
+
+class Record(Protocol):
+    """Where the ledger is kept, so that another process can undo what this one did."""
+
+    def read(self) -> Document:
+        """What was written last; empty at first."""
+
+    def alone(self) -> contextlib.AbstractContextManager[Callable[[Document], None]]:
+        """Keeps other writers out for as long as the context lasts; gives the function that writes."""
+
+
+class MemoryRecord:
+    """A record of a lab that lives in one process."""
+
+    def __init__(self) -> None:
+        self.document: Document = {}
+
+    def read(self) -> Document:
+        return self.document
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Callable[[Document], None]]:
+        yield self._write
+
+    def _write(self, document: Document) -> None:
+        self.document = document
+
+
+class Ledger:
+    """The failures of a lab.
+
+    Args:
+        topology: the lab's.
+        refill: fills a switch's tables again after a reboot (by name).
+        record: where it is kept.
+        ready: asked before a failure begins; raises FailureError where it cannot be.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        refill: Callable[[str], object],
+        record: Record | None = None,
+        ready: Callable[[Action], object] = lambda action: None,
+    ) -> None:
+        self.topology = topology
+        self.refill = refill
+        self.ready = ready
+        self.record: Record = MemoryRecord() if record is None else record
+        self._causes: list[Action] = []
+        self._found: dict[str, Found] = {}
+        self._unsettled: set[str] = set()
+        self._own: list[Action] = []
+        self._capacity = Capacity(topology)
+        self.reload()
+
+    # --- what is in force --------------------------------------------------------------------------------
+
+    @property
+    def causes(self) -> Sequence[Action]:
+        """The failures in force, in the order in which they came, when this ledger last looked."""
+        return tuple(self._causes)
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """The targets of the failures in force, each with what was done to it."""
+        found: dict[str, str] = {}
+        for cause in self._causes:
+            found[cause.target] = ", ".join(filter(None, (found.get(cause.target), cause.describe())))
+        return found
+
+    @property
+    def unsettled(self) -> list[str]:
+        """Elements whose change broke off and could not be undone yet."""
+        return sorted(self._unsettled)
+
+    def effects(self) -> Effects:
+        """What all failures in force do together."""
+        return self._together(self._causes)
+
+    def expected_loss(self, hosts: Sequence[int] | None = None) -> float:
+        """Share of capacity that the failures in force cost the host (of these) that loses most, endpoints avoiding
+        them; see `mrc_topo.capacity` and `Effects.rates`."""
+        rates = self.effects().rates(self.topology)
+        if hosts is None:
+            return self._capacity.worst_lost(rates)
+        return max((self._capacity.lost(host, rates) for host in hosts), default=0.0)
+
+    def reload(self) -> None:
+        """Looks again at what is recorded."""
+        document = self.record.read()
+        self._causes = [Action.from_document(each) for each in document.get("causes", [])]
+        self._found = {name: fabric.found_from_document(each) for name, each in document.get("found", {}).items()}
+        self._unsettled = set(document.get("unsettled", []))
+
+    def _document(self) -> Document:
+        return {
+            "causes": [each.document() for each in self._causes],
+            "found": {name: fabric.found_document(each) for name, each in self._found.items()},
+            "unsettled": self.unsettled,
+        }
+
+    def _together(self, causes: Iterable[Action]) -> Effects:
+        return together(kinds.effects_of(self.topology, each) for each in causes)
+
+    # --- changes -----------------------------------------------------------------------------------------
+
+    def check(self, action: Action) -> Action:
+        """The action with its kind and its target's own name, checked against the topology without doing it.
+
+        Raises:
+            FailureError: an unknown kind or setting, a target that it does not fit.
+            UnknownElement: of the topology.
+        """
+        return kinds.check(self.topology, action)
+
+    def perform(self, lab: Breakable, action: Action) -> None:
+        """Carries an action out.
+
+        Raises:
+            FailureError: as `check`; the target has failed like this already, or it is not broken.
+            UnsettledError: it broke off midway, and could not be undone.
+        """
+        if action.verb == "fail":
+            self.fail(lab, action)
+        else:
+            self.restore(lab, action.target, action.kind)
+
+    def fail(self, lab: Breakable, action: Action) -> None:
+        """Breaks a target; see `perform`."""
+        action = self.check(action)
+        with self._alone() as write:
+            for cause in self._causes:
+                if (cause.target, cause.kind) == (action.target, action.kind):
+                    raise FailureError(f"{action.target} is broken already ({cause.describe()}); restore it first")
+            self.ready(action)
+            self._change(lab, write, gone=[], come=[action])
+            self._own.append(action)
+
+    def restore(self, lab: Breakable, target: str, kind: str = "") -> None:
+        """Takes the failures of a target (or the one of a kind) back; what others do to its elements stays.
+
+        Raises:
+            FailureError: the target is not broken.
+            UnsettledError: as `perform`.
+        """
+        action = self.check(Action("restore", target, kind))
+        with self._alone() as write:
+            gone = [each for each in self._causes if each.target == action.target and kind in ("", each.kind)]
+            if not gone:
+                now = "; ".join(each.describe() for each in self._causes) or "nothing is"
+                raise FailureError(f"{action.target} is not broken{f' by {kind}' if kind else ''}; broken: {now}")
+            self._change(lab, write, gone, come=[])
+
+    def restore_all(self, lab: Breakable) -> list[str]:
+        """Restores everything, whoever broke it, latest first, and puts right what is unsettled; returns the targets.
+
+        Goes on where one cannot be restored, and raises the first error at the end.
+        """
+        with self._alone() as write:
+            return self._restore_each(lab, write, list(self._causes))
+
+    def restore_own(self, lab: Breakable) -> list[str]:
+        """Restores what this ledger broke and is still in force, and leaves what others did; as `restore_all`."""
+        with self._alone() as write:
+            return self._restore_each(lab, write, [each for each in self._causes if each in self._own])
+
+    def _restore_each(self, lab: Breakable, write: Callable[[Document], None], causes: list[Action]) -> list[str]:
+        problems: list[Exception] = []
+        restored: list[str] = []
+        for cause in reversed(causes):
+            try:
+                self._change(lab, write, [cause], come=[])
+                restored.append(cause.target)
+            except Exception as problem:  # noqa: BLE001 - the others must be restored first
+                problems.append(problem)
+        if problems:
+            raise problems[0]
+        return list(dict.fromkeys(restored))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[Callable[[Document], None]]:
+        with self.record.alone() as write:
+            self.reload()
+            yield write
+
+    def _change(
+        self, lab: Breakable, write: Callable[[Document], None], gone: Sequence[Action], come: Sequence[Action]
+    ) -> None:
+        """Takes causes away and adds some, in the ledger and in the lab, or neither."""
+        before = list(self._causes)
+        after = [each for each in before if each not in gone] + list(come)
+        was, will = self._together(before), self._together(after)
+        touched = self._together((*gone, *come)).touched()
+        if self._unsettled:
+            self._settle(lab)
+        doubtful = self._unsettled & touched
+        fresh = fabric.look(self.topology, lab, touched - set(self._found)) if touched - set(self._found) else {}
+        # Until it is done, the record has the causes of before and after: a later command can undo either.
+        self._found |= fresh
+        self._causes = before + list(come)
+        self._unsettled |= touched
+        write(self._document())
+        undone = False
+        try:
+            self._put(lab, touched, will, was, doubtful, was.emptied - will.emptied)
+        except BaseException as problem:
+            try:
+                self._put(lab, touched, was, was, touched, frozenset())
+                undone = True
+            except Exception as second:  # noqa: BLE001 - what went wrong first is what counts
+                raise UnsettledError(
+                    f"{problem}; nor could it be undone ({second}): {', '.join(sorted(touched))} may be in any state, "
+                    "which the next `mrclab restore` or `mrclab fail` puts right"
+                ) from problem
+            finally:
+                if undone:
+                    self._settled(before, touched)
+                write(self._document())
+            raise
+        self._settled(after, touched)
+        write(self._document())
+
+    def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
+        """These causes hold, and these elements are as they say; what was found is kept while it is needed."""
+        self._causes = causes
+        self._unsettled -= set(names)
+        needed = self._together(causes).touched() | self._unsettled
+        self._found = {name: found for name, found in self._found.items() if name in needed}
+
+    def _settle(self, lab: Breakable) -> None:
+        """Puts right what an earlier change left in doubt, as far as that goes."""
+        effects = self.effects()
+        for name in self.unsettled:
+            with contextlib.suppress(Exception):
+                self._put(lab, {name}, effects, effects, {name}, frozenset())
+                self._settled(self._causes, {name})
+
+    def _put(
+        self,
+        lab: Breakable,
+        names: Iterable[str],
+        will: Effects,
+        was: Effects,
+        doubtful: Iterable[str],
+        empty: frozenset[str],
+    ) -> None:
+        """Brings elements into the state that effects give them; only what differs from `was`, but all of what is
+        doubtful. Switches in `empty` lose their tables and get them again."""
+        names, doubtful = sorted(names), set(doubtful)
+        carriers = self.effects().carriers  # others are none of ours, not even in doubt
+        links = [element for element in map(self.topology.element, names) if isinstance(element, Link)]
+        switches = [element for element in map(self.topology.element, names) if isinstance(element, Switch)]
+        for link in links:
+            found = self._found[link.name]
+            assert isinstance(found, LinkState)
+            now = None if link.name in doubtful else fabric.wanted(link.name, found, was)
+            fabric.put_link(self.topology, lab, link, now, fabric.wanted(link.name, found, will))
+        for switch in switches:
+            state = self._found[switch.name]
+            assert isinstance(state, SwitchState)
+            if switch.name in empty:
+                lab.fabric.restart(switch.device_id, disconnect=False)
+                self.refill(switch.name)
+            then = will.switches.get(switch.name, state)
+            # A restart leaves a switch running, whatever else keeps it still.
+            unsure = switch.name in doubtful or switch.name in empty
+            if unsure or was.switches.get(switch.name, state) is not then:
+                lab.fabric.set_state(switch.device_id, then)
+        for link in links:
+            off = link.name in will.carriers
+            if link.name in carriers and (link.name in doubtful or (link.name in was.carriers) != off):
+                fabric.put_carrier(lab, link, not off)

@@ -1,0 +1,1 @@
+"""The hosts of a lab: their interfaces, their agents' control sockets, and programs inside them."""

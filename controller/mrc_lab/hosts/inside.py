@@ -1,0 +1,111 @@
+"""Running programs inside a lab that is up, as its owner: nobody outside gets more rights by it, and nobody inside."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
+from mrc_lab.processes import namespaces
+from mrc_lab.processes.death import SHELL
+from mrc_lab.records.record import LAB_FOLDER, LabFolder, State
+from mrc_lab.records.rundir import PART_VARIABLE, RunError
+
+
+def command(state: State, words: Sequence[str], *, host: str | None = None, files: bool = True) -> list[str]:
+    """The command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
+
+    Args:
+        files: in the lab's mount and PID namespaces, too.
+
+    Raises:
+        RunError: the lab is dead, or has no such host.
+    """
+    if state.first is None or not state.first.alive():
+        raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
+    check_here(state, host)
+    if host is not None:
+        if host not in state.hosts:
+            raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
+        for death in state.deaths:
+            if death.role == f"{host}{SHELL}":
+                raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
+        # `mrc_host.verbs` finds the host's agent by it.
+        device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
+        words = ["mnexec", "-a", str(state.hosts[host]["pid"]), "env", device, *words]
+    return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
+
+
+def check_here(state: State, host: str | None = None) -> None:
+    """Checks that a lab is on this machine alone: what is done inside of it is done here.
+
+    Raises:
+        RunError: it is on several; names that of the host.
+    """
+    if state.machines:
+        machine = next((name for name, hosts in state.machines.items() if host in hosts), "MACHINE")
+        what = f"lab '{state.name}' is on several machines" if host is None else f"host {host} is on machine {machine}"
+        raise RunError(
+            f"{what}: this is done there, with {PART_VARIABLE}={machine} in the environment (docs/machines.md)"
+        )
+
+
+def run(
+    state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Runs a command in the lab as the user that the lab is mapped to, and waits for it."""
+    return subprocess.run(command(state, words, host=host, files=files), check=False, **options)
+
+
+def attend(state: State, words: Sequence[str], *, host: str) -> None:
+    """Runs a command in a host; what the terminal sends meanwhile goes to it alone."""
+    before = _leave_the_terminal()
+    try:
+        run(state, words, host=host)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave_the_terminal() -> dict[signal.Signals, Any]:
+    return {each: signal.signal(each, signal.SIG_IGN) for each in namespaces.FROM_TERMINAL}
+
+
+def become(state: State, words: Sequence[str], *, host: str) -> NoReturn:
+    """This process becomes a command in a host: its exit code is ours, and killing us kills it.
+
+    What the terminal sends goes to the command alone, which says when it ends; we wait for it.
+    """
+    line = command(state, words, host=host)
+    _leave_the_terminal()
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command would inherit that
+        signal.signal(each, signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(line[0], line)
+
+
+def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:
+    """Starts a command in a host as `run` does, and leaves it to the lab: it ends with it at the latest.
+
+    It becomes a child of the lab's first process: as one of nsenter's it would outlive the lab unburied, were nsenter
+    stopped, as it is together with its child.
+    """
+    left = ["sh", "-c", '"$@" &', "sh", *words]
+    run(state, left, host=host, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+
+
+def _as_user(state: State) -> list[str]:
+    """Root has no business in there as root.
+
+    A program of its own sets the user: were `subprocess` to do it, it would fork, with the handlers that gRPC has for
+    that, which end the child if another thread is just calling into gRPC; without it vfork is enough.
+    """
+    if os.geteuid() == 0 and state.uid > 0:
+        return ["setpriv", f"--reuid={state.uid}", f"--regid={state.gid}", "--clear-groups", "--"]
+    return []

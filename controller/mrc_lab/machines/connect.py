@@ -1,0 +1,49 @@
+"""How a machine of a lab is reached: a command of the user's, never of a file's.
+
+A lab file names machines as ssh knows them, and nothing else. What is run with that name is the default below, or what
+the user gives by `--connect` or MRCLAB_CONNECT; the name takes the place of `{ssh}` within one word.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+
+from mrc_lab.records.rundir import RunError
+from mrc_topo.schema import MachineSpec
+
+VARIABLE = "MRCLAB_CONNECT"
+#: Nobody is asked for a password or whether a host is known: both must be settled before.
+DEFAULT = "ssh -T -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=6 -- {ssh} mrclab"
+PLACE = "{ssh}"
+
+
+def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
+    """The command that starts the part on a machine; `given`: the user's, without the last word, `part`.
+
+    Raises:
+        RunError: it is none, or its program is not here.
+    """
+    if spec.ssh is None:
+        return [sys.executable, "-P", "-m", "mrc_lab.machines.part"]
+    source = "--connect" if given is not None else VARIABLE
+    text = given if given is not None else os.environ.get(VARIABLE, DEFAULT)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise RunError(f"{source}: '{text}': {error}") from None
+    if not any(PLACE in word for word in words):
+        raise RunError(f"{source}: '{text}' has no {PLACE} for the machine; the default is '{DEFAULT}'")
+    if PLACE in words[0]:
+        raise RunError(f"{source}: '{text}': the lab file would choose the program; begin with one of your own")
+    if shutil.which(words[0]) is None:
+        raise RunError(f"{source if text != DEFAULT else 'machines'}: there is no program '{words[0]}' in PATH")
+    return [*(word.replace(PLACE, spec.ssh) for word in words), "part"]
+
+
+def commands(machines: Mapping[str, MachineSpec], given: str | None = None) -> dict[str, list[str]]:
+    """As `words_for`, of all machines."""
+    return {name: words_for(spec, given) for name, spec in machines.items()}

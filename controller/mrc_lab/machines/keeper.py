@@ -1,0 +1,570 @@
+"""Keeps a lab that is on several machines: reaches its parts, brings them up, and stands for them in the run directory.
+
+    python -m mrc_lab.machines.keeper NAME < ORDER
+
+The keeper is the lab's first process. It begins when it is given its order, a line of JSON (`Order`), by which time it
+is recorded. For every process of a part that has a socket it has one here, and hands on connections; what the parts say
+of themselves it writes into one record. When it ends, however it ends, the streams to the parts end, and with them the
+parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mrc_lab.machines.clock import Clock, Reading
+from mrc_lab.machines.part import VERBS
+from mrc_lab.machines.sources import sources, version
+from mrc_lab.machines.stream import Broken, Line
+from mrc_lab.processes.death import MACHINE, SHELL, Death, cause
+from mrc_lab.records.record import Record, read_untrusted
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_topo.labfile import load_lab
+from mrc_topo.placement import Placement
+from p4lite.files import write_whole
+from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
+
+#: What the keeper knows of the machines, beside the record.
+MACHINES = "machines.json"
+#: Until its first word, and until an answer, of a machine with a core for each process that wants one. While other
+#: processes want them too, time counts less, by the load for each core of the machine here.
+REACH_S = 180.0
+PREPARE_S = 180.0
+#: A machine that says nothing for so long is lost: while its part comes up, and once the lab is up. Every `PING_S` it
+#: is asked for a word, which it gives by a thread of its own.
+SILENCE_S = 60.0
+SILENCE_UP_S = 8.0
+END_S = 15.0
+PING_S = 1.0
+LOOK_S = 0.1
+#: Exchanges by which the clock is set before the lab starts: so many at least, more until it is known well enough, for
+#: so long at most.
+PINGS = 16
+WELL_NS = 1_000_000
+MEASURE_S = 15.0
+#: A clock that is not known to differ is left as it is: two parts on one machine have the same.
+SAME_CLOCK_NS = 1_000_000
+SAID = 200
+
+
+def what_is_known(run: RunDir) -> dict[str, dict[str, Any]]:
+    """Of each machine, what the keeper has written down."""
+    try:
+        document: dict[str, dict[str, Any]] = json.loads(read_untrusted(run.folder.path / MACHINES))
+    except (OSError, ValueError):
+        return {}
+    return document
+
+
+def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) -> list[str]:
+    """What is to be said of tunnels through which nothing came.
+
+    Args:
+        placement: of the lab.
+        silent: by machine, the links through which nothing has come there.
+    """
+    found = []
+    for machine, links in silent.items():
+        ends = placement.ends(machine)
+        for link in links:
+            if link in ends:
+                end = ends[link]
+                found.append(
+                    f"tunnel {link}: no datagram from {end.peer} arrives at machine {machine} ({end.local}); let UDP "
+                    "through on the way, and check `address` and `port_base` of both machines"
+                )
+    return found
+
+
+class Stopped(Exception):
+    """The keeper was told to end while the lab was coming up."""
+
+
+class MachineError(Exception):
+    """A machine that cannot do its part; the text does not name it."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """`commands`: what starts the part on each machine."""
+
+    commands: dict[str, list[str]]
+    transport: str
+
+    def line(self) -> str:
+        """As one line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+
+def crowd() -> float:
+    """How many processes want each core of this machine, at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+class Post:
+    """One machine, as the keeper sees it."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.command = command
+        self.clock = Clock()
+        self.record = Record()
+        self.ahead_ns = 0
+        self.set_within_ns = 0
+        #: How the machine was lost; empty: it is not.
+        self.lost: Death | None = None
+        self.ended = False
+        self.facts: dict[str, Any] = {}
+        self.tell: Callable[[str], object] = bool
+        self._said = ""
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._changed = threading.Condition()
+        #: Whether it has said anything, and for how many seconds it has not since.
+        self._heard = False
+        self._silent_s = 0.0
+        self._looked = time.monotonic()
+        #: After so many of these it is lost.
+        self.silence_s = SILENCE_S
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.line = Line(self.process.stdout.fileno(), self.process.stdin.fileno(), self._hear)
+        self._echoing = threading.Thread(target=self._echo, daemon=True)
+        self._echoing.start()
+        for work in (self._listen, self._keep_asking):
+            threading.Thread(target=work, daemon=True).start()
+
+    # --- what it says ---------------------------------------------------------------------------------
+
+    def _echo(self) -> None:
+        """What ssh and the part say beside the stream, into the log."""
+        assert self.process.stderr is not None
+        for raw in self.process.stderr:
+            text = "".join(each for each in raw.decode(errors="replace") if each.isprintable()).strip()
+            if text:
+                self._said = text[-SAID:]
+                print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+    def _listen(self) -> None:
+        how = ""
+        try:
+            self.line.await_greeting()
+            self.line.listen()
+        except Broken as error:
+            how = str(error)
+        except (KeyError, TypeError, ValueError) as error:
+            how = f"a message of it cannot be understood ({type(error).__name__}: {error})"
+        if how:
+            self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_S)
+        self._echoing.join(1.0)  # its last words say why
+        self.lose(how or self._end_of_process())
+
+    def _end_of_process(self) -> str:
+        code = self.process.returncode
+        program = pathlib.Path(self.command[0]).name
+        what = "does not end" if code is None else cause(code)
+        return f"`{program} ...`, which leads there, {what}{self._said and f': {self._said}'}"
+
+    def lose(self, how: str) -> None:
+        """The machine is not there any more."""
+        with self._changed:
+            if self.lost is None:
+                self.lost = Death.now(f"{MACHINE}{self.name}", f"is lost: {how}")
+            self._changed.notify_all()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        now = time.monotonic_ns()
+        said = message.get("said")
+        with self._changed:
+            self._heard = True
+            self._silent_s = 0.0
+            if said == "pong":
+                self.clock.add(Reading.of(int(message["sent_ns"]), int(message["t_ns"]), now))
+            elif said == "progress":
+                self.tell(f"machine {self.name}: {message['text']}")
+            elif said == "record":
+                self._take(message)
+            elif said == "ended":
+                self.ended = True
+            else:
+                self._answers[str(said)] = dict(message)
+            self._changed.notify_all()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        """What a part says of itself is no more trusted than what a lab does."""
+        self.record = Record.parse(message["record"])
+
+    # --- what is asked of it --------------------------------------------------------------------------
+
+    def answer(self, what: str, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
+        """The next answer of a kind.
+
+        Raises:
+            MachineError: it does not come, or is a refusal.
+            Stopped: the keeper was told to end.
+        """
+        waited, looked = 0.0, time.monotonic()
+        with self._changed:
+            while what not in self._answers:
+                if "failed" in self._answers:
+                    raise MachineError(str(self._answers["failed"]["error"]))
+                if self.lost is not None:
+                    raise MachineError(self.lost.how)
+                if stopped():
+                    raise Stopped
+                self.check()
+                now = time.monotonic()
+                waited, looked = waited + (now - looked) / crowd(), now
+                if waited > seconds:
+                    raise MachineError(f"does not answer within {seconds:.0f} s")
+                self._changed.wait(LOOK_S)
+            return self._answers.pop(what)
+
+    def _keep_asking(self) -> None:
+        """Asks for the time, now and again; a thread of its own, for a stream may stand still."""
+        while self.lost is None:
+            self._ask()
+            time.sleep(PING_S)
+
+    def _ask(self) -> None:
+        with contextlib.suppress(Broken):
+            self.line.send(do="ping", sent_ns=time.monotonic_ns())
+
+    def check(self) -> None:
+        """A machine that has said nothing for too long is lost.
+
+        Time in which this process itself did not run does not count: what came meanwhile could not be read.
+        """
+        now = time.monotonic()
+        with self._changed:
+            self._silent_s += min(now - self._looked, PING_S)
+            self._looked = now
+            silent = self._heard and self._silent_s > self.silence_s
+        if self.lost is None and silent:
+            self.lose(f"no word from it for {self.silence_s:.0f} s")
+            self.process.kill()
+
+    def measure(self, stopped: Callable[[], bool]) -> None:
+        """Sets the clock that the part shall have: ours.
+
+        Raises:
+            MachineError: it cannot have it.
+        """
+        deadline = time.monotonic() + MEASURE_S
+        while self.lost is None and not stopped() and not self._known_well(deadline):
+            known = self.clock.count
+            self._ask()
+            with self._changed:
+                if self.clock.count == known:
+                    self._changed.wait(PING_S)
+            self.check()
+        best = self.clock.best
+        if best is None:
+            raise MachineError("does not tell its time")
+        if abs(best.ahead_ns) > SAME_CLOCK_NS + best.uncertainty_ns:
+            if not self.facts.get("time_namespaces"):
+                raise MachineError(
+                    f"its monotonic clock is {best.ahead_ns / 1e9:+.3f} s from ours, and its kernel cannot give the "
+                    "lab another (CONFIG_TIME_NS, Linux 5.6)"
+                )
+            self.ahead_ns = -best.ahead_ns
+        self.set_within_ns = best.uncertainty_ns
+
+    def _known_well(self, deadline: float) -> bool:
+        best = self.clock.best
+        if best is None or self.clock.count < PINGS:
+            return False
+        return best.uncertainty_ns <= WELL_NS or time.monotonic() > deadline
+
+    def document(self) -> dict[str, Any]:
+        """What is known of the machine, as JSON; times in ns. `off_ns`: what the part's clock, which was moved by
+        `set_ns`, is ahead of ours, within `uncertainty_ns`; it was moved within `set_uncertainty_ns`."""
+        best = self.clock.best
+        known = None if best is None else {"off_ns": best.ahead_ns + self.ahead_ns, "set_ns": self.ahead_ns}
+        if known is not None and best is not None:
+            known |= {"uncertainty_ns": best.uncertainty_ns, "rtt_ns": best.rtt_ns}
+            known |= {"set_uncertainty_ns": self.set_within_ns}
+        return {"lost": None if self.lost is None else self.lost.text(), "clock": known, **self.facts}
+
+    def end(self, seconds: float) -> None:
+        """Has the part taken down, and ends what leads there."""
+        deadline = time.monotonic() + seconds
+        if self.lost is None:
+            with contextlib.suppress(Broken):
+                self.line.send(do="end")
+            with self._changed:
+                while not self.ended and self.lost is None and time.monotonic() < deadline:
+                    self._changed.wait(LOOK_S)
+        if not self.ended:
+            self.process.kill()  # somebody may still wait to write to it
+        self.line.shut()
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(max(1.0, deadline - time.monotonic()) if self.lost is None else 1.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Keeper:
+    """The lab, from its beginning to its end."""
+
+    def __init__(self, run: RunDir, order: Order) -> None:
+        self.run = run
+        self.order = order
+        self.topology = load_lab(run.lab_file)
+        self.placement = Placement(self.topology)
+        self.posts: list[Post] = []
+        self.ended = False
+        self.record = Record(roles={"labd": os.getpid()})
+        self._written = ""
+        self._listeners: dict[str, socket.socket] = {}
+        self._deaths: list[Death] = []
+
+    def stop(self, *_: object) -> None:
+        """What SIGTERM does."""
+        self.ended = True
+
+    # --- coming up ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Brings all parts up, each step on all machines before the next.
+
+        Raises:
+            RunError: a machine cannot; the text names it.
+            Stopped: told to end.
+        """
+        self.write()
+        for name, command in self.order.commands.items():
+            try:
+                self.posts.append(Post(name, command))
+            except OSError as error:
+                raise RunError(f"machine {name}: {command[0]}: {error.strerror}") from error
+            self.record.roles[f"{MACHINE}{name}"] = self.posts[-1].process.pid
+        self.write()
+        text, key = self.run.lab_file.read_text(), secrets.token_hex(TUNNEL_KEY_BYTES)
+        token, own = secrets.token_hex(8), sources()
+        silent: dict[str, list[str]] = {}
+
+        def reach(post: Post) -> None:
+            post.tell = self.tell
+            there = post.answer("here", REACH_S, self.is_ended)
+            theirs, ours = there.get("version"), version()
+            if theirs != ours:
+                raise MachineError(f"there is mrclab {theirs}, here {ours}; install the same on all machines")
+            if there.get("sources") != own:
+                raise MachineError(
+                    f"there is mrclab {theirs} of other sources ({there.get('sources')}) than here ({own}); install "
+                    "the same on all machines"
+                )
+            post.line.send(do="prepare", machine=post.name, lab=text, transport=self.order.transport)
+            post.facts = dict(post.answer("prepare", PREPARE_S, self.is_ended))
+            post.facts.pop("said", None)
+            post.measure(self.is_ended)
+
+        def probe(post: Post) -> None:
+            post.line.send(do="probe", token=token)
+            silent[post.name] = list(map(str, post.answer("probe", PREPARE_S, self.is_ended)["silent"]))
+
+        def begin(post: Post) -> None:
+            post.line.send(do="start", key=key, clock_ahead_ns=post.ahead_ns)
+            post._take(post.answer("start", float("inf"), self.is_ended))
+
+        self._all(reach)
+        self._all(probe)
+        problems = silent_tunnels(self.placement, silent)
+        if problems:
+            raise RunError("; ".join(problems))
+        self._all(begin, together=True)
+        for post in self.posts:
+            for role in [*post.record.hosts, *(f"{post.name}.{each}" for each in [*post.record.fabric, VERBS])]:
+                self._listen(post, role)
+        for post in self.posts:
+            post.silence_s = SILENCE_UP_S
+        # Who sees that the lab is up finds this, too.
+        self.note()
+        self.record.phase = "up"
+        self.write()
+
+    def _all(self, step: Callable[[Post], None], *, together: bool = False) -> None:
+        """A step on all machines at once; `together`: with one that cannot, the others stop."""
+        problems, stopped = [], False
+
+        def done(post: Post) -> str:
+            try:
+                step(post)
+            except (MachineError, Broken) as error:
+                return f"machine {post.name}: {error}"
+            return ""
+
+        with ThreadPoolExecutor(len(self.posts)) as pool:
+            for each in [pool.submit(done, post) for post in self.posts]:
+                try:
+                    problems.append(each.result())
+                except Stopped:
+                    stopped = True
+                if together and problems and problems[-1]:
+                    self.ended = True
+        if any(problems):
+            raise RunError("; ".join(filter(None, problems)))
+        if stopped:
+            raise Stopped
+
+    def is_ended(self) -> bool:
+        """Whether there is no use in going on."""
+        return self.ended
+
+    def tell(self, text: str) -> None:
+        """What a part is doing, for the log."""
+        print(text, file=sys.stderr, flush=True)
+
+    # --- sockets --------------------------------------------------------------------------------------
+
+    def _listen(self, post: Post, role: str) -> None:
+        """Hands on connections to the socket of a role here to the process of that role there."""
+        path = self.run.socket(role)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(before)
+        made.listen(64)
+        self._listeners[role] = made
+        there = role.removeprefix(f"{post.name}.")
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    peer, _ = made.accept()
+                    try:
+                        post.line.connect(there, peer)
+                    except Broken:
+                        peer.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+
+    def _hang_up(self, post: Post) -> None:
+        """Nobody can be reached there any more."""
+        for role in [each for each in self._listeners if self._owner(each) is post]:
+            self.run.socket(role).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._listeners.pop(role).shutdown(socket.SHUT_RDWR)
+
+    def _owner(self, role: str) -> Post | None:
+        machine = self.placement.machine_of.get(role) or role.partition(".")[0]
+        return next((post for post in self.posts if post.name == machine), None)
+
+    # --- the record -----------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Records how things are, if that has changed."""
+        record = self.record
+        order = {host.name: index for index, host in enumerate(self.topology.hosts)}
+        hosts = {host: pid for post in self.posts for host, pid in post.record.hosts.items() if host in order}
+        record.hosts = dict(sorted(hosts.items(), key=lambda each: order[each[0]]))
+        record.fabric = {
+            f"{post.name}.{role}": devices for post in self.posts for role, devices in post.record.fabric.items()
+        }
+        record.frozen = {
+            self._role(post, role): since for post in self.posts for role, since in post.record.frozen.items()
+        }
+        for post in self.posts:
+            if post.lost is not None and post.lost not in record.deaths and not self.ended:
+                record.deaths.append(post.lost)
+                self._hang_up(post)
+            for death in post.record.deaths:
+                known = Death(self._role(post, death.role), death.how, death.at_ns, death.at)
+                if known not in record.deaths and not self.ended:
+                    record.deaths.append(known)
+        text = json.dumps([record.phase, record.error, asdict(record)])
+        if text != self._written:
+            self._written = text
+            self.run.folder.write(record)
+
+    def _role(self, post: Post, role: str) -> str:
+        """What a role of a part is called in the whole lab."""
+        host = role.removesuffix(SHELL)
+        return role if self.placement.machine_of.get(host) == post.name else f"{post.name}.{role}"
+
+    def note(self) -> None:
+        """Writes down what is known of the machines beside that."""
+        document = {post.name: post.document() for post in self.posts}
+        write_whole(self.run.folder.path / MACHINES, json.dumps(document, indent=1))
+
+    # --- being up, and the end ------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Until SIGTERM, or until the run directory is gone. A machine that is lost is left lost."""
+        noted = 0.0
+        while not self.ended and self.run.state_file.exists():
+            for post in self.posts:
+                post.check()
+            with contextlib.suppress(OSError):
+                self.write()
+                if time.monotonic() - noted > PING_S:
+                    self.note()
+                    noted = time.monotonic()
+            time.sleep(LOOK_S)
+
+    def end(self) -> None:
+        """Ends all parts."""
+        self.ended = True
+        if self.record.phase != "failed":
+            self.record.phase = "ending"
+        with contextlib.suppress(OSError):
+            self.write()
+        with ThreadPoolExecutor(max(1, len(self.posts))) as pool:
+            list(pool.map(lambda post: post.end(END_S), self.posts))
+
+
+def main(argv: list[str]) -> int:
+    """Entry point."""
+    if len(argv) != 1 or argv[0].startswith("-"):
+        print((__doc__ or "").split("\n\n")[1], file=sys.stderr)
+        return 2
+    line = sys.stdin.readline()
+    if not line:
+        return 1
+    os.umask(0o077)
+    keeper = Keeper(RunDir(argv[0]), Order(**json.loads(line)))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, keeper.stop)
+    code = 0
+    try:
+        keeper.start()
+        keeper.wait()
+    except Stopped:
+        pass
+    except (RunError, OSError) as error:
+        keeper.record.phase, keeper.record.error = "failed", str(error)
+        with contextlib.suppress(OSError):
+            keeper.write()
+        code = 1
+    finally:
+        keeper.end()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

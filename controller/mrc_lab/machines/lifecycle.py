@@ -1,0 +1,153 @@
+"""Bringing a lab up, wherever its parts are: on this machine, or, by a keeper, on several."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+from mrc_lab import describe, lifecycle
+from mrc_lab.lifecycle import Progress, quiet
+from mrc_lab.machines import connect as reach
+from mrc_lab.machines.keeper import Order, what_is_known
+from mrc_lab.machines.part import VERBS
+from mrc_lab.processes.process import Process
+from mrc_lab.records import shells
+from mrc_lab.records.record import State, last_line
+from mrc_lab.records.rundir import LabDied, RunDir, RunError
+from mrc_lab.wanted import WantedLab
+from mrc_topo.labfile import lab_path
+from mrc_topo.placement import Placement
+from mrc_topo.topology import Topology
+
+#: Starts a command and goes, so that it is nobody's child who has other things to do than to bury it.
+LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
+
+#: Less than this nobody wants.
+LEAST_PATH_MTU = 256
+
+
+def up(
+    lab: str,
+    transport: str = "mrc",
+    progress: Progress = quiet,
+    links: str = "memory",
+    switch: str | None = None,
+    compiler: str | None = None,
+    *,
+    trust_code: bool = False,
+    connect: str | None = None,
+) -> tuple[str, Topology]:
+    """As `lab.lifecycle.up`; `connect`: what leads to the other machines (`connect.words_for`)."""
+    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code)
+    wanted.check("real")
+    return bring_up(wanted, progress, links, connect)
+
+
+def bring_up(
+    wanted: WantedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
+) -> tuple[str, Topology]:
+    """Brings a lab up that was checked (`WantedLab.check`), on all its machines; errors as `lab.lifecycle.bring_up`.
+
+    Raises:
+        RunError: a lab that cannot be on several machines, or one of them cannot do its part.
+    """
+    topology = wanted.topology
+    if not topology.lab.machines:
+        if connect is not None:
+            raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
+        return lifecycle.bring_up(wanted, progress, links)
+    check(wanted, links)
+    commands = reach.commands(topology.lab.machines, connect)
+    run = RunDir(topology.lab.name)
+    with lifecycle.claimed(run, roles(Placement(topology)), progress):
+        _start(run, wanted, Order(commands, wanted.transport))
+    # The keeper goes on by itself.
+    try:
+        lifecycle.await_up(run, progress)
+    except BaseException:
+        lifecycle.give_up(run)
+        raise
+    return run.name, topology
+
+
+def check(wanted: WantedLab, links: str) -> None:
+    """Checks that a lab can be on several machines.
+
+    Raises:
+        RunError: it cannot, and what would do.
+    """
+    lab = wanted.topology.lab
+    if lab.switch != "p4lite" or lab.compiler != "p4lite":
+        raise RunError(
+            f"lab '{lab.name}' has `machines`: its switches are p4lite's, not {lab.switch}'s or {lab.compiler}'s"
+        )
+    if links != "memory":
+        raise RunError(f"lab '{lab.name}' has `machines`: one process carries the switches of each; leave --links out")
+    for key, given in (("program", lab.program), ("policies", lab.policies.named)):
+        if given:
+            raise RunError(
+                f"lab '{lab.name}' has `machines`, where files of its own are not brought; leave `{key}` out"
+            )
+
+
+def in_pieces(name: str, topology: Topology) -> list[str]:
+    """What is to be said of a lab that is up, whose full frames the network between its machines takes in pieces only:
+    with one piece the frame is lost, and taking them apart costs time."""
+    frame, found = describe.frame_bytes(topology), []
+    if topology.lab.machines:
+        for machine, known in what_is_known(RunDir(name)).items():
+            room = known.get("frame_bytes", frame)
+            if room < frame:
+                less = (topology.lab.path_mtu - (frame - room)) // 4 * 4
+                found.append(
+                    f"from machine {machine} full frames of {frame} bytes travel in pieces, since the network takes "
+                    f"{room} in one; raise its MTU by {frame - room}"
+                    + (f", or set path_mtu to {less}" if less >= LEAST_PATH_MTU else "")
+                )
+    return found
+
+
+def roles(placement: Placement) -> list[str]:
+    """Those that have a socket in the run directory."""
+    hosts = [host.name for host in placement.topology.hosts]
+    return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
+
+
+def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
+    """Starts the keeper, and gives it its order once it is recorded."""
+    shutil.copyfile(lab_path(wanted.lab), run.lab_file)
+    lab = wanted.topology.lab
+    state = State(run.name, lab_file=str(run.lab_file), transport=wanted.transport, since=time.time())
+    state.switch, state.compiler, state.shell = lab.switch, lab.compiler, shells.here()
+    placement = Placement(wanted.topology)
+    state.machines = {name: [host.name for host in placement.hosts(name)] for name in placement.machines}
+    state.uid, state.gid = os.geteuid(), os.getegid()
+    run.write(state)
+    keeper = [sys.executable, "-P", "-m", "mrc_lab.machines.keeper", run.name]
+    with run.log_file.open("wb") as log:
+        starter = subprocess.Popen(
+            ["sh", "-c", LEAVE, "sh", *keeper],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    try:
+        pid = int(starter.stdout.readline())
+        with run.change() as changed:
+            changed.first = Process.of("lab", pid)
+        starter.stdin.write(order.line().encode())
+        starter.stdin.flush()
+    except (BrokenPipeError, ProcessLookupError, ValueError):
+        raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'its keeper died'}") from None
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            starter.stdin.close()
+        starter.stdout.close()
+        starter.wait()

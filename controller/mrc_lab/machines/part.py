@@ -1,0 +1,318 @@
+"""The part of a lab on one machine, as its keeper commands it: `mrclab part`, by ssh, with the stream on standard input
+and output.
+
+It opens the tunnels' sockets, brings its part up as a lab of its own (in the run directory `.parts/MACHINE` beside the
+user's labs), hands on connections to its processes, and takes it down when the stream ends. If it is killed itself, its
+lab notices by a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from mrc_lab import lifecycle
+from mrc_lab.machines import probe
+from mrc_lab.machines.sources import sources, version
+from mrc_lab.machines.stream import Broken, Line
+from mrc_lab.part import Part
+from mrc_lab.processes.namespaces import has_time_namespaces
+from mrc_lab.records.record import Record
+from mrc_lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
+from mrc_lab.session.real import RealSession
+from mrc_lab.wanted import WantedLab
+from mrc_topo.placement import MACHINE, Placement, TunnelEnd
+from p4lite.switch.fabric.port import tunnel_socket
+
+#: Where the verbs of this process are reached; all other roles are the lab's processes.
+VERBS = "part"
+#: Without a word of the keeper for so long the part ends.
+SILENCE_S = 120.0
+LOOK_S = 0.2
+#: Linux' socket option: the MTU of the way to the peer.
+IP_MTU, IPV6_MTU = 14, 24
+IP_HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}
+TUNNEL_HEADER = 32
+
+
+def open_tunnel(end: TunnelEnd) -> socket.socket:
+    """The socket of a tunnel's end.
+
+    Raises:
+        RunError: it cannot be had, and why.
+    """
+    try:
+        return tunnel_socket(end.local, end.peer)
+    except OSError as error:
+        raise RunError(
+            f"a tunnel from {end.local} to {end.peer}: {error.strerror or error}; `address` must be one of this "
+            "machine's own, and the ports from `port_base` on free"
+        ) from error
+
+
+def path_mtu(opened: socket.socket) -> int:
+    """What goes through a tunnel in one piece: the MTU towards its peer, less what a datagram has before the frame."""
+    six = opened.family == socket.AF_INET6
+    level, option = (socket.IPPROTO_IPV6, IPV6_MTU) if six else (socket.IPPROTO_IP, IP_MTU)
+    return opened.getsockopt(level, option) - IP_HEADERS[opened.family] - TUNNEL_HEADER
+
+
+class Station:
+    """A part and the keeper's wishes. Requests are done one after another by a thread of their own, so that questions
+    for the time are answered meanwhile."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.line = Line(source, sink, self.heard, self.opened)
+        self.heard_at = time.monotonic()
+        self.run: RunDir | None = None
+        self._wanted: WantedLab | None = None
+        self._machine = ""
+        self._sockets: dict[str, socket.socket] = {}
+        self._lifeline = -1
+        self._session: RealSession | None = None
+        self._asking = threading.Lock()
+        self._ended = threading.Event()
+        self._left = contextlib.ExitStack()
+        self._job: threading.Thread | None = None
+
+    # --- the stream -----------------------------------------------------------------------------------
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        """A message of the keeper's."""
+        self.heard_at = time.monotonic()
+        what = message.get("do")
+        if what == "ping":
+            self.line.send(said="pong", sent_ns=message["sent_ns"], t_ns=time.monotonic_ns())
+        elif what in ("prepare", "probe", "start"):
+            work = {"prepare": self._prepare, "probe": self._probe, "start": self._start}[what]
+            self._job = threading.Thread(target=self._done, args=(what, work, message), daemon=True)
+            self._job.start()
+        elif what == "end":
+            # The stream goes on, so that the keeper hears when it is done.
+            threading.Thread(target=self._leave, daemon=True).start()
+
+    def _done(self, what: str, work: Callable[[Mapping[str, Any]], dict[str, Any]], message: Mapping[str, Any]) -> None:
+        try:
+            try:
+                answer = work(message)
+            except Exception as error:  # noqa: BLE001 - whatever it was is told on the other machine
+                text = str(error) or type(error).__name__
+                self.line.send(said="failed", what=what, error=text)
+            else:
+                self.line.send(said=what, **answer)
+        except Broken:
+            self._ended.set()
+
+    def opened(self, role: str) -> socket.socket:
+        """A connection to a process of the lab, or to this one."""
+        if role == VERBS:
+            ours, theirs = socket.socketpair()
+            threading.Thread(target=self._serve, args=(ours,), daemon=True).start()
+            return theirs
+        if self.run is None or role not in self._roles():
+            raise FileNotFoundError(role)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.connect(str(self.run.socket(role)))
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def _roles(self) -> set[str]:
+        record = self._record()
+        return {*record.hosts, *record.fabric}
+
+    # --- from nothing to a lab ------------------------------------------------------------------------
+
+    def _prepare(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Checks all that can be checked before anything runs, and opens the tunnels."""
+        machine, text = str(message["machine"]), str(message["lab"])
+        if not MACHINE.match(machine):
+            raise RunError("its name is none of a machine")
+        os.environ.pop(PART_VARIABLE, None)
+        folder = base() / PARTS / machine
+        for each in (base(), base() / PARTS, folder):
+            each.mkdir(exist_ok=True, mode=0o700, parents=each == base())
+            check_ours(each)
+        os.environ["MRCLAB_RUN"] = str(folder)
+        scratch = pathlib.Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-part-")))
+        (scratch / "lab.yaml").write_text(text)
+        wanted = WantedLab.of(str(scratch / "lab.yaml"), str(message["transport"]))
+        wanted.check("real")
+        placement = Placement(wanted.topology)
+        if machine not in placement.machines:
+            raise RunError(f"the lab file has no machine {machine}")
+        lifecycle.check()
+        run = RunDir(wanted.topology.lab.name)
+        if run.exists() and not lifecycle.is_dead(run):
+            raise RunError(f"a part of a lab '{run.name}' is up there already; end it first")
+        frames = 1 << 16
+        for link, end in placement.ends(machine).items():
+            self._sockets[link] = self._left.enter_context(open_tunnel(end))
+            with contextlib.suppress(OSError):
+                frames = min(frames, path_mtu(self._sockets[link]))
+        self._wanted, self._machine = wanted, machine
+        return {"frame_bytes": frames, "time_namespaces": has_time_namespaces()}
+
+    def _probe(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Tries the tunnels, while the other parts do."""
+        return {"silent": probe.probe(self._sockets, str(message["token"]))}
+
+    def _start(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Brings the part up."""
+        if self._wanted is None:
+            raise RunError("nothing is prepared")
+        probe.drain(self._sockets)
+        run = self.run = RunDir(self._wanted.topology.lab.name)
+        reading, self._lifeline = os.pipe()
+        sockets = {link: each.fileno() for link, each in self._sockets.items()}
+        part = Part(self._machine, sockets, reading, int(message["clock_ahead_ns"]))
+        try:
+            lifecycle.bring_up(self._wanted, self._progress, part=part, key=str(message["key"]))
+        finally:
+            os.close(reading)
+            # The lab has them now, and with it they end.
+            for each in self._sockets.values():
+                each.close()
+        self._session = RealSession(run.name)
+        threading.Thread(target=self._watch, daemon=True).start()
+        return {"record": asdict(self._record())}
+
+    def _progress(self, text: str) -> None:
+        with contextlib.suppress(Broken):
+            self.line.send(said="progress", text=text)
+
+    def _record(self) -> Record:
+        assert self.run is not None
+        try:
+            return self.run.folder.read()
+        except (OSError, ValueError):
+            return Record(phase="ending")
+
+    def _watch(self) -> None:
+        """Tells the keeper what the part says of itself, and when it is dead."""
+        run, session = self.run, self._session
+        assert run is not None
+        assert session is not None
+        known = ""
+        with contextlib.suppress(Broken):
+            while not self._ended.is_set():
+                record, alive = self._record(), session.first.alive()
+                if not alive:
+                    record.deaths = run.deaths(session.first)
+                text = json.dumps([asdict(record), alive])
+                if text != known:
+                    known = text
+                    self.line.send(said="record", record=asdict(record), alive=alive)
+                self._ended.wait(LOOK_S)
+
+    # --- verbs ----------------------------------------------------------------------------------------
+
+    def _serve(self, peer: socket.socket) -> None:
+        """Answers to requests as a host's agent does (`mrc_lab.hosts.hostclient`)."""
+        with contextlib.suppress(OSError), peer, peer.makefile("rb") as lines:
+            for line in lines:
+                try:
+                    with self._asking:
+                        answer = {"ok": True, **self._answer(json.loads(line))}
+                except Exception as error:  # noqa: BLE001 - a refusal is told, whatever it was
+                    answer = {"ok": False, "error": str(error) or type(error).__name__}
+                peer.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        session = self._session
+        if session is None:
+            raise RunError(f"the part on {self._machine} is not up")
+        verb = request.pop("verb")
+        if verb == "fidelity":
+            return {"fidelity": session.fidelity()}
+        if verb == "agents":
+            return {"agents": session.agents()}
+        if verb == "strike":
+            return {"done": session.strike(str(request["role"]), int(request["number"]))}
+        if verb == "carrier":
+            session.set_carrier(str(request["host"]), int(request["port"]), bool(request["up"]))
+            return {}
+        if verb in ("freeze_agent", "thaw_agent", "kill_agent", "restart_agent"):
+            getattr(session, verb)(str(request["host"]))
+            return {}
+        raise RunError(f"a part has no verb '{verb}'")
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Takes the part down and says so."""
+        self._down()
+        with contextlib.suppress(Broken):
+            self.line.send(said="ended")
+        self._ended.set()
+
+    def _down(self) -> None:
+        """Takes down what is there, and what is still coming up, as soon as it can be."""
+        run, job = self.run, self._job
+        while run is not None:
+            with contextlib.suppress(RunError):
+                lifecycle.down(run.name)
+            if job is None or not job.is_alive():
+                break
+            job.join(LOOK_S)
+
+    def stop(self, *_: object) -> None:
+        """As if the stream had ended."""
+        self._ended.set()
+
+    def serve(self) -> None:
+        """Until the keeper is gone or has said so, or SIGTERM; then nothing of the part is left."""
+
+        def listen() -> None:
+            try:
+                self.line.listen()
+            except Broken as error:
+                print(f"mrclab part: {error}", file=sys.stderr)
+            self._ended.set()
+
+        with self._left:
+            self.line.greet()
+            self.line.send(said="here", version=version(), sources=sources())
+            threading.Thread(target=listen, daemon=True).start()
+            while not self._ended.wait(1.0):
+                if time.monotonic() - self.heard_at > SILENCE_S:
+                    print(f"mrclab part: no word of the lab's keeper for {SILENCE_S:.0f} s", file=sys.stderr)
+                    break
+            self._down()
+
+
+def main() -> int:
+    """Entry point of `mrclab part`; standard output is the stream's alone."""
+    if sys.stdin.isatty():
+        print("mrclab: error: `mrclab part` is started by `mrclab up`, on each machine of a lab", file=sys.stderr)
+        return 2
+    source, sink = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    station = Station(source, sink)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, station.stop)
+    try:
+        station.serve()
+    except Broken as error:
+        print(f"mrclab part: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

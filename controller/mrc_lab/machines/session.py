@@ -1,0 +1,193 @@
+"""A session on a lab, wherever its parts are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from mrc_lab import describe
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.machines.keeper import what_is_known
+from mrc_lab.machines.part import VERBS
+from mrc_lab.part import relayed
+from mrc_lab.processes.death import MACHINE, Frozen
+from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.real import RealSession
+from mrc_topo.placement import Placement
+
+#: A part's clock that is not known to be ours within this is no measure of when something happened.
+CLOCK_NS = 25_000_000
+#: Fewer datagrams than these say nothing about a tunnel.
+SENT = 20
+
+
+def session_of(name: str, *, fresh: bool = False) -> RealSession:
+    """A session on the lab of a name; errors as `RealSession`."""
+    return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
+
+
+#: By machine and link, the counts of a tunnel's end (`TunnelStats`).
+Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+class SpreadSession(RealSession):
+    """On a lab that is on several machines. What only they can do, its parts do."""
+
+    def __init__(self, name: str, *, fresh: bool = False) -> None:
+        super().__init__(name, fresh=fresh)
+        self.placement = Placement(self.topology)
+        self._parts = {
+            machine: HostClient(f"machine {machine}", self.run.socket(f"{machine}.{VERBS}"))
+            for machine in self.placement.machines
+        }
+
+        #: The counts of the tunnels' ends when the measurement began.
+        self._before: Counts = {}
+
+    def _ask(self, machine: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        return self._parts[machine].request(verb, **arguments)
+
+    def _ask_of(self, host: str, verb: str, **arguments: Any) -> None:
+        self._ask(self.placement.machine_of[host], verb, host=host, **arguments)
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        self._ask_of(host, "carrier", port=port, up=up)
+
+    def freeze_agent(self, host: str) -> None:
+        self._ask_of(host, "freeze_agent")
+
+    def thaw_agent(self, host: str) -> None:
+        self._ask_of(host, "thaw_agent")
+
+    def kill_agent(self, host: str) -> None:
+        self._ask_of(host, "kill_agent")
+        self.clients[host].close()
+
+    def restart_agent(self, host: str) -> None:
+        self._ask_of(host, "restart_agent")
+        self.clients[host].connect(wait_s=1.0)
+
+    def strike(self, role: str, number: int) -> bool:
+        machine, _, part = role.partition(".")
+        if role in self.placement.machine_of:
+            machine, part = self.placement.machine_of[role], role
+        if machine not in self._parts:
+            return super().strike(role, number)
+        return bool(self._ask(machine, "strike", role=part, number=number)["done"])
+
+    def frozen(self) -> list[Frozen]:
+        return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().frozen.items())]
+
+    def agents(self) -> list[dict[str, Any]]:
+        found = []
+        for machine in self._parts:
+            with contextlib.suppress(HostError):
+                found += self._ask(machine, "agents")["agents"]
+        return found
+
+    def lost(self) -> dict[str, str]:
+        """How machines were lost, by name, in a sentence each."""
+        deaths = self.run.deaths(self.first)
+        return {each.role.removeprefix(MACHINE): each.text() for each in deaths if each.role.startswith(MACHINE)}
+
+    def reset_fidelity(self) -> None:
+        super().reset_fidelity()
+        self._before = self._tunnels()
+
+    def machines(self) -> list[dict[str, Any]]:
+        """What is known of each machine: where, what is there, its clock, and the datagrams of its tunnels' ends."""
+        known = what_is_known(self.run)
+        tunnels = self._tunnels()
+        found = []
+        for name, spec in self.placement.machines.items():
+            row: dict[str, Any] = {"name": name, "ssh": spec.ssh, "address": spec.address}
+            row |= {
+                "hosts": [host.name for host in self.placement.hosts(name)],
+                "switches": [switch.name for switch in self.placement.switches(name)],
+                "lost": None,
+                "clock": None,
+                **known.get(name, {}),
+                "tunnels": tunnels.get(name, {}),
+            }
+            found.append(row)
+        return found
+
+    def _tunnels(self) -> dict[str, dict[str, dict[str, int]]]:
+        """By machine and link, what the end there has sent, received and missed."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        stats = self.target.port_tunnels()
+        relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}
+        by_machine = {machine: self.run.folder.address(f"{machine}.fabric") for machine in self.placement.machines}
+        for machine, address in by_machine.items():
+            for (device, port), each in stats.get(address, {}).items():
+                if device == describe.RELAY:
+                    link = relays[machine][(port - 1) // 2]
+                else:
+                    link = self.topology.switches[device - 1].links[port].name
+                found.setdefault(machine, {})[link] = asdict(each)
+        return found
+
+    def fidelity(self) -> dict[str, Any]:
+        parts: dict[str, dict[str, Any]] = {}
+        reasons: list[str] = []
+        for machine in self._parts:
+            try:
+                parts[machine] = self._ask(machine, "fidelity")["fidelity"]
+            except HostError as error:
+                reasons.append(f"fidelity of machine {machine} could not be measured: {error}")
+        machines = {row.pop("name"): row for row in self.machines()}
+        for machine, part in parts.items():
+            machines[machine] |= {key: part[key] for key in ("fabric", "scheduling", "machine")}
+            reasons += [f"machine {machine}: {reason}" for reason in part["reasons"]]
+        reasons += [text for machine, row in machines.items() if (text := clock_problem(machine, row["clock"]))]
+        ends = {machine: row["tunnels"] for machine, row in machines.items()}
+        reasons += silent_tunnels(self.placement, self._before, ends)
+        hosts = {name: host for part in parts.values() for name, host in part["hosts"].items()}
+        # One fabric stands for all where there is room for one only: that which was latest.
+        fabrics = [part["fabric"] for part in parts.values()]
+        latest: dict[str, Any] = max(fabrics, key=lambda each: each["loop"]["p99_ns"], default={})
+        measured = {"fabric": latest, "hosts": {name: hosts[name] for name in self.clients if name in hosts}}
+        return {**measured, "machines": machines, "valid": not reasons, "reasons": reasons}
+
+    def close(self) -> None:
+        for client in self._parts.values():
+            client.close()
+        super().close()
+
+
+def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[str]:
+    """What is to be said of tunnels through which less than half of the datagrams came, since `before`."""
+
+    def count(counts: Counts, machine: str, link: str, key: str) -> int:
+        return counts.get(machine, {}).get(link, {}).get(key, 0)
+
+    found = []
+    for machine in placement.machines:
+        for link, end in placement.ends(machine).items():
+            tunnel = placement.tunnels[link]
+            sender = tunnel.high.machine if tunnel.low.machine == machine else tunnel.low.machine
+            if link not in after.get(machine, {}) or link not in after.get(sender, {}):
+                continue  # of a machine that is lost nothing is known
+            sent = count(after, sender, link, "sent") - count(before, sender, link, "sent")
+            got = count(after, machine, link, "received") - count(before, machine, link, "received")
+            if sent >= SENT and 2 * got < sent:
+                found.append(
+                    f"tunnel {link}: of {sent} datagrams from machine {sender} ({end.peer}), {got} arrived at machine "
+                    f"{machine} ({end.local}); the network between drops UDP"
+                )
+    return found
+
+
+def clock_problem(machine: str, clock: Mapping[str, Any] | None) -> str:
+    """Why times of a part cannot be set beside those of others; empty: they can."""
+    if clock is None:
+        return f"the clock of machine {machine} is not known"
+    off = abs(clock["off_ns"]) + clock["uncertainty_ns"]
+    if off <= CLOCK_NS:
+        return ""
+    return (
+        f"the clock of machine {machine} is {clock['off_ns'] / 1e6:+.1f} ms off, "
+        f"known within {clock['uncertainty_ns'] / 1e6:.1f} ms"
+    )

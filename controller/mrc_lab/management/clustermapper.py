@@ -1,0 +1,148 @@
+"""The Clustermapper: names the failed link or switch from what the hosts' probes say, and from nothing else.
+
+Every host probes its own T0 and the T1s of every plane and gets its probes back itself
+(`mrc_host.node.mapper`). A probe to the T0 crosses the host's link and the T0; a probe to a T1 crosses one more link
+and the T1. So, per plane:
+
+* all hosts of a T0 lose it: the T0 has failed; only one of several does: its link has;
+* a T0 answers but a T1 does not: seen from all T0s, the T1 has failed; seen from some, their links to it have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mrc_lab.hosts.hostclient import HostControl, HostError
+from mrc_topo import addressing
+from mrc_topo.addressing import Tier
+from mrc_topo.topology import Topology
+
+#: A target counts as dead when none of its latest so many probes came back, as lossy when some did not.
+DEAD_AFTER = 2
+LOSSY_SHARE = 0.1
+LOSSY_PROBES = 10
+
+#: What hosts see: by host, a list of targets (`Localiser`).
+Views = Mapping[str, Sequence[Mapping[str, Any]]]
+
+HEALTHY, LOSSY, DEAD = 0, 1, 2
+WORDS = {LOSSY: "lossy", DEAD: "dead"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An element that the hosts take for dead or lossy; `witnesses` are the hosts that say so."""
+
+    element: str
+    state: str
+    witnesses: tuple[str, ...]
+
+
+def grade(history: Sequence[int]) -> int:
+    """#: What hosts see: by host, a list of targets (`Localiser`).
+    Views = Mapping[str, Sequence[Mapping[str, Any]]]
+
+    HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
+    if len(history) >= DEAD_AFTER and not any(history[-DEAD_AFTER:]):
+        return DEAD
+    recent = history[-LOSSY_PROBES:]
+    lost = recent.count(0)
+    # One lost probe may be chance; two of ten are not.
+    return LOSSY if lost >= 2 and lost >= LOSSY_SHARE * len(recent) else HEALTHY
+
+
+def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[dict[str, Any]]]:
+    """Every host's view; hosts that do not answer are left out."""
+    views = {}
+    for name, host in hosts.items():
+        try:
+            views[name] = host.request("map")["probes"]
+        except HostError:
+            continue
+    return views
+
+
+class Localiser(Protocol):
+    """Names what is broken from what the hosts' probes say; `Clustermapper` is ours (docs/extending.md).
+
+    `views[HOST]` lists that host's targets: `port` (its plane), `target` (a T0 or T1 of that plane) and `history`, its
+    latest probes, oldest first: 1 answered, 0 lost. A host whose agent does not answer has no view.
+    """
+
+    def locate(self, topology: Topology, views: Views) -> list[Finding]:
+        """The elements that explain what the hosts see."""
+
+
+class Clustermapper:
+    """The localiser that a lab has unless its file names another."""
+
+    def locate(self, topology: Topology, views: Views) -> list[Finding]:
+        """See the module's docstring."""
+        return locate(topology, views)
+
+
+def locate(topology: Topology, views: Views) -> list[Finding]:
+    """The elements that explain what the hosts see, by plane."""
+    grades = {
+        (name, probe["port"], probe["target"]): grade(probe["history"])
+        for name, view in views.items()
+        for probe in view
+    }
+    findings: list[Finding] = []
+    for plane in range(topology.lab.planes):
+        reachable = _tier0(topology, views, grades, plane, findings)
+        _tier1(topology, reachable, grades, plane, findings)
+    return findings
+
+
+def _tier0(
+    topology: Topology,
+    views: Views,
+    grades: Mapping[tuple[str, int, str], int],
+    plane: int,
+    findings: list[Finding],
+) -> dict[int, list[str]]:
+    """Findings about host links and T0s; returns, for each T0, the hosts whose way to it is healthy."""
+    reachable: dict[int, list[str]] = {}
+    for t0 in range(topology.lab.t0_per_plane):
+        name = addressing.switch_name(plane, Tier.T0, t0)
+        hosts = [host.name for host in topology.hosts_of(t0) if host.name in views]
+        bad = {host: each for host in hosts if (each := grades.get((host, plane, name), HEALTHY))}
+        reachable[t0] = [host for host in hosts if host not in bad]
+        if bad and len(bad) == len(hosts) and len(hosts) > 1:
+            findings.append(Finding(name, WORDS[max(bad.values())], tuple(bad)))
+            continue
+        for host, each in bad.items():
+            findings.append(Finding(f"{host}:{plane}", WORDS[each], (host,)))
+    return reachable
+
+
+def _tier1(
+    topology: Topology,
+    reachable: Mapping[int, list[str]],
+    grades: Mapping[tuple[str, int, str], int],
+    plane: int,
+    findings: list[Finding],
+) -> None:
+    for t1 in range(topology.lab.t1_per_plane):
+        name = addressing.switch_name(plane, Tier.T1, t1)
+        seen = {
+            t0: [grades.get((host, plane, name), HEALTHY) for host in hosts] for t0, hosts in reachable.items() if hosts
+        }
+        # A T0's hosts share the link to the T1: what one of them still reaches is not dead.
+        bad = {t0: min(each) for t0, each in seen.items() if min(each)}
+        if bad and len(bad) == len(seen) and len(seen) > 1:
+            witnesses = tuple(host for t0 in bad for host in reachable[t0])
+            findings.append(Finding(name, WORDS[max(bad.values())], witnesses))
+            continue
+        for t0, each in bad.items():
+            link = addressing.fabric_link_name(plane, t0, t1)
+            findings.append(Finding(link, WORDS[each], tuple(reachable[t0])))
+
+
+def view_of(topology: Topology, hosts: Mapping[str, HostControl], localiser: Localiser | None = None) -> dict[str, str]:
+    """Element -> dead or lossy, as the hosts see it now; by our own localiser unless another is given."""
+    found = (localiser or Clustermapper()).locate(topology, collect(hosts))
+    return {finding.element: finding.state for finding in found}

@@ -1,0 +1,177 @@
+"""Policies that a lab file or an experiment names: which hold, and where their code may run (docs/security.md)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from mrc_host.policy import supplier
+from mrc_lab.processes.namespaces import is_machine_root
+from mrc_lab.records import trusted
+from mrc_lab.records.rundir import RunError, base, check_ours
+from mrc_topo.labfile import lab_path
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Topology
+from p4lite.files import write_whole
+from p4lite.folders import FolderError, check_private, is_private_file
+
+#: What the hosts' agents run; the localiser is the controller's.
+HOST_KINDS = ("congestion", "ev", "loss")
+#: Below the run directory and the lab's folder: the copies that a lab on the real clock runs, by kind.
+FOLDER = "policies"
+REMEDY = "use --clock virtual, or run it as yourself with --trust-code"
+
+
+class PolicyRefused(RunError):
+    """Policies cannot be used as asked; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """A policy's file that its user alone can have written, as it was when that was looked at; `name` of the class."""
+
+    kind: str
+    file: str
+    name: str
+    text: bytes
+
+    @property
+    def reference(self) -> str:
+        """The copy of it, from a lab file beside `FOLDER`."""
+        return f"{FOLDER}/{self.kind}/{self.file}:{self.name}"
+
+
+def chosen(topology: Topology, given: PoliciesSpec | None) -> Topology:
+    """The lab with other policies than its file names; None, or a kind that is not given: as there."""
+    if given is None or not given.named:
+        return topology
+    policies = topology.lab.policies.model_copy(update=given.named)
+    return Topology(topology.lab.model_copy(update={"policies": policies}))
+
+
+def check(topology: Topology, clock: str, transport: str, *, trust_code: bool = False) -> None:
+    """Checks that a lab's policies may run on this clock, under this transport.
+
+    Raises:
+        PolicyRefused: they may not.
+    """
+    named = topology.lab.policies.named
+    hosts = [kind for kind in HOST_KINDS if kind in named]
+    if hosts and transport != "mrc":
+        raise PolicyRefused(f"policies.{hosts[0]} is of MRC; the transport is {transport}: leave it out")
+    if not named:
+        return
+    if clock == "virtual":
+        check_files(topology)
+        return
+    kind, reference = next(iter(named.items()))
+    if is_machine_root():
+        raise PolicyRefused(
+            f"policies.{kind}: {reference}: on the real clock root runs no code that a file names; "
+            "use --clock virtual, or an ordinary user's --trust-code"
+        )
+    if _are_copies(topology):
+        return
+    if not trust_code:
+        raise PolicyRefused(
+            f"policies.{kind}: {reference}: on the real clock agents run no code that a file names unless you say so; "
+            f"{REMEDY}"
+        )
+    read(topology)
+
+
+def check_files(topology: Topology) -> None:
+    """Check that only this user and root can change the files of a lab's policies, which run in this process.
+
+    In a sandbox that is supplied with the classes by another process, no file is run and none is checked.
+
+    Raises:
+        PolicyRefused: another user can; the text names the policy, the file and the remedy.
+    """
+    if supplier() is not None:
+        return
+    for kind, reference in topology.lab.policies.named.items():
+        try:
+            trusted.check(Path(reference.rpartition(":")[0]))
+        except FolderError as error:
+            raise PolicyRefused(f"policies.{kind}: {error}") from None
+
+
+def check_lab_file(lab: str, topology: Topology) -> None:
+    """Check that only this user and root can change a lab's file if it names policies or a P4 program.
+
+    Raises:
+        PolicyRefused: another user can.
+    """
+    if topology.lab.policies.named or topology.lab.program is not None:
+        try:
+            trusted.check(lab_path(lab))
+        except FolderError as error:
+            raise PolicyRefused(str(error)) from None
+
+
+def _are_copies(topology: Topology) -> bool:
+    """Whether they are those of a lab that is up: copies in the run directory, made when its user trusted them.
+
+    Raises:
+        RunError: they are in the run directory's place, which is not ours alone.
+    """
+    return all(Path(each).is_relative_to(base()) for each in topology.lab.policies.named.values()) and check_ours(
+        base()
+    )
+
+
+def read(topology: Topology) -> list[Trusted]:
+    """The files of a lab's policies, each of which nobody but us can change.
+
+    Raises:
+        PolicyRefused: one is missing, or somebody else can.
+    """
+    found = []
+    for kind, reference in topology.lab.policies.named.items():
+        file, _, name = reference.rpartition(":")
+        found.append(Trusted(kind, Path(file).name, name, _read(kind, Path(file))))
+    return found
+
+
+def _read(kind: str, path: Path) -> bytes:
+    where = f"policies.{kind}: "
+    try:
+        check_private(path.parent)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FolderError as error:
+        raise PolicyRefused(f"{where}{error}") from None
+    except OSError as error:
+        what = "is a link; name the file itself" if error.errno == errno.ELOOP else error.strerror
+        raise PolicyRefused(f"{where}{path}: {what}") from None
+    with os.fdopen(handle, "rb") as file:
+        if not is_private_file(os.fstat(handle)):
+            raise PolicyRefused(
+                f"{where}{path}: must be a plain file of yours that nobody else can write to; "
+                f"`chmod go-w {path}` after a look at what is in it"
+            )
+        return file.read()
+
+
+def copied(text: str, files: Sequence[Trusted]) -> str:
+    """The text of a lab file whose policies are the copies beside it."""
+    document = yaml.safe_load(text) or {}
+    return yaml.safe_dump({**document, "policies": {each.kind: each.reference for each in files}}, sort_keys=False)
+
+
+def place(files: Sequence[Trusted], folder: Path) -> None:
+    """Writes the copies below a folder of ours."""
+    for each in files:
+        path = folder / FOLDER / each.kind / each.file
+        path.parent.mkdir(parents=True, mode=0o700)
+        write_whole(path, each.text)
+
+
+def same(topology: Topology, other: Topology) -> bool:
+    """Whether two labs' policies are the same classes of the same code."""
+    return {each.kind: each for each in read(topology)} == {each.kind: each for each in read(other)}

@@ -1,0 +1,183 @@
+"""What a lab says of itself, in a folder that it can write to and that is never trusted; all that is known of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import stat
+import urllib.parse
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mrc_lab.processes.death import LAST_WORD, Death
+from mrc_lab.processes.process import Process
+from p4lite.files import write_whole
+
+ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
+#: Where a lab sees its folder.
+LAB_FOLDER = "/run/lab"
+CAPTURES = "captures"
+#: The switches' program as BMv2 JSON; its P4Info is beside it.
+PROGRAM = "program.json"
+#: More than the record of the largest lab.
+RECORD_BYTES = 8 << 20
+#: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
+INSIDE = ("ending", "phase", "error", "fabric", "switches", "held", "hosts", "roles", "deaths", "frozen")
+
+
+def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
+    """A file that a lab wrote: no link, no device, no more than so many bytes from its end.
+
+    Raises:
+        OSError: there is none.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(f"{path} is no file")
+        file.seek(max(0, found.st_size - limit))
+        return file.read(limit)
+
+
+def last_line(path: pathlib.Path) -> str:
+    """The last line of a log that a lab wrote; empty if there is none."""
+    try:
+        lines = read_untrusted(path, 1 << 16).decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "".join(each for each in lines[-1] if each.isprintable()) if lines else ""
+
+
+@dataclass
+class Record:
+    """What the lab says of itself. `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of
+    each; `roles`: PIDs of its processes, all PIDs as inside; `deaths`: those of them that have died, oldest first;
+    `frozen`: since when those are that a signal has stopped; `switches`: those that are a P4Runtime server each
+    beside the fabric's, with their device ids; `held`: those of them that the lab itself keeps frozen or stopped."""
+
+    phase: str = "starting"
+    error: str = ""
+    roles: dict[str, int] = field(default_factory=dict)
+    fabric: dict[str, list[int]] = field(default_factory=dict)
+    switches: dict[str, int] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, int] = field(default_factory=dict)
+    deaths: list[Death] = field(default_factory=list)
+    frozen: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, document: Any) -> Record:
+        """Of JSON that is not trusted.
+
+        Raises:
+            ValueError, TypeError, AttributeError, KeyError: it is none.
+        """
+        record = cls(**document)
+        if not all(ROLE.match(role) for role in _names(record)):
+            raise ValueError("a name that is none")
+        record.switches = {role: int(device) for role, device in record.switches.items()}
+        record.held = {role: str(state) for role, state in record.held.items()}
+        record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
+        record.roles = {role: int(pid) for role, pid in record.roles.items()}
+        record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
+        record.frozen = {role: float(since) for role, since in record.frozen.items()}
+        record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
+        return record
+
+
+class LabFolder:
+    """The folder that a lab can write to, as seen from either side."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.record_file = path / "lab.json"
+        #: Made by the fabric: all the files that clients of its target API can have it write.
+        self.captures = path / CAPTURES
+
+    def socket(self, role: str) -> pathlib.Path:
+        """The socket of a process: an agent's control socket, or a fabric's P4Runtime and target API."""
+        return self.path / f"{role}.sock"
+
+    def config(self, host: str) -> pathlib.Path:
+        """The configuration of a host's agent."""
+        return self.path / f"{host}.json"
+
+    def address(self, role: str) -> str:
+        """The gRPC address of a fabric process."""
+        return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
+
+    def log(self, role: str) -> pathlib.Path:
+        """The log of a process; hosts in one process have one, under the name of each."""
+        return self.path / f"{role}.log"
+
+    def read(self) -> Record:
+        """The record.
+
+        Raises:
+            OSError: there is none.
+            ValueError: it is not one.
+        """
+        document = json.loads(read_untrusted(self.record_file))
+        try:
+            return Record.parse(document)
+        except (TypeError, AttributeError, KeyError) as error:
+            raise ValueError(f"{self.record_file}: {error}") from error
+
+    def last_word(self) -> Death | None:
+        """How the daemon died, where the lab's first process could still tell."""
+        try:
+            return _checked(Death.parse(json.loads(read_untrusted(self.path / LAST_WORD))))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, record: Record) -> None:
+        """Records, whole or not at all. There is one writer, inside the lab."""
+        write_whole(self.record_file, json.dumps(asdict(record), indent=1))
+
+
+def _names(record: Record) -> list[str]:
+    return [*record.roles, *record.fabric, *record.switches, *record.held, *record.hosts, *record.frozen]
+
+
+def _checked(death: Death) -> Death:
+    if not ROLE.match(death.role):
+        raise ValueError("a name that is none")
+    return death
+
+
+@dataclass
+class State:
+    """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
+
+    `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
+    as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own;
+    `machines`: if it is on several, the hosts that each carries; `shell`: where it was brought up (`shells.here`).
+    """
+
+    name: str
+    lab_file: str = ""
+    transport: str = "mrc"
+    links: str = "memory"
+    switch: str = "p4lite"
+    compiler: str = "p4lite"
+    first: Process | None = None
+    uid: int = -1
+    gid: int = -1
+    broken: dict[str, Any] = field(default_factory=dict)
+    denied: list[str] = field(default_factory=list)
+    since: float = 0.0
+    machines: dict[str, list[str]] = field(default_factory=dict)
+    shell: list[str] = field(default_factory=list)
+    ending: bool = False
+    phase: str = "starting"
+    error: str = ""
+    fabric: dict[str, list[int]] = field(default_factory=dict)
+    switches: dict[str, str] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    roles: dict[str, int] = field(default_factory=dict)
+    deaths: list[Death] = field(default_factory=list)
+    frozen: dict[str, float] = field(default_factory=dict)

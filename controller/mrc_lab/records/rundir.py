@@ -1,0 +1,331 @@
+"""What is known of running labs: one folder each, which only its owner can open.
+
+    BASE/NAME/state.json    written by commands: the lab's first process, what is broken and denied
+    BASE/NAME/NAME.yaml     the lab file as it was when the lab came up
+    BASE/NAME/lab/          seen inside the lab as /run/lab, and all that it can write (`LabFolder`)
+
+A lab is a PID namespace: when its first process ends, the kernel ends all others and takes interfaces and namespaces
+away, so that process is all that need be recorded. It is recorded with its start time (a PID alone may have been given
+to somebody else) before anything runs in it. A lab that root started runs as somebody else; what is in its folder is
+therefore read as data and never trusted with a path or a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import IO
+
+import psutil
+
+from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.processes.process import KILL_AFTER_S, Process, end_process, frozen
+from mrc_lab.records.record import INSIDE, PROGRAM, LabFolder, State
+from p4lite.files import write_whole
+from p4lite.folders import FolderError, check_private
+
+#: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
+PARTS = ".parts"
+#: Names the machine whose part of a lab a command means, on that machine.
+PART_VARIABLE = "MRCLAB_PART"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
+MODE = 0o700
+#: Linux has room for so many bytes of a unix socket's path (and a NUL).
+SOCKET_PATH_BYTES = 107
+
+
+class RunError(Exception):
+    """A lab that cannot be started, found or cleaned; the text says what to do."""
+
+
+class LabDied(RunError):
+    """A lab that died while something was done with it."""
+
+
+def base() -> pathlib.Path:
+    """Return where run directories are; with `MRCLAB_PART` those of that machine's parts of labs kept elsewhere.
+
+    Raises:
+        RunError: the variable names no machine.
+    """
+    part = os.environ.get(PART_VARIABLE)
+    if not part:
+        return _base()
+    if not NAME.match(part):
+        raise RunError(
+            f"{PART_VARIABLE}: '{part}' is no name of a machine; it is the key below `machines` in a lab file"
+        )
+    return _base() / PARTS / part
+
+
+def in_part() -> bool:
+    """Whether commands mean a part of a lab that is kept elsewhere."""
+    return base().parent.name == PARTS
+
+
+def _base() -> pathlib.Path:
+    """MRCLAB_RUN, /run/mrclab for root, else the user's runtime directory."""
+    override = os.environ.get("MRCLAB_RUN")
+    if override:
+        return pathlib.Path(os.path.abspath(override))
+    uid = os.geteuid()
+    if uid == 0:
+        return pathlib.Path("/run/mrclab")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime:
+        return pathlib.Path(os.path.abspath(runtime)) / "mrclab"
+    usual = pathlib.Path(f"/run/user/{uid}")
+    with contextlib.suppress(OSError):
+        if usual.stat().st_uid == uid:
+            return usual / "mrclab"
+    return pathlib.Path(f"/tmp/mrclab-{uid}")
+
+
+def check_ours(path: pathlib.Path) -> bool:
+    """Whether a folder is there that nobody but us can open, change or put another in the place of.
+
+    Returns:
+        False when there is nothing.
+
+    Raises:
+        RunError: it is a link, somebody else's, open to others, or below a folder where others can rename it.
+    """
+    try:
+        check_private(path, closed=True)
+    except FileNotFoundError:
+        return False
+    except FolderError as error:
+        raise RunError(f"run directory {error}; remove it, or set MRCLAB_RUN to a folder of yours") from None
+    return True
+
+
+class RunDir:
+    """The run directory of one lab; `folder`: where it is, if not in `base()`.
+
+    Raises:
+        RunError: a name that cannot be one of a directory, or a directory that is not safely ours.
+    """
+
+    def __init__(self, name: str, folder: pathlib.Path | None = None) -> None:
+        if not NAME.match(name):
+            raise RunError(
+                f"'{name}' is no lab name: small letters, digits, - and _, at most 31, a letter or digit first"
+            )
+        self.name = name
+        self.path = (base() if folder is None else folder) / name
+        self.state_file = self.path / "state.json"
+        self.lab_file = self.path / f"{name}.yaml"
+        self.log_file = self.path / "labd.log"
+        #: The switches' program, where another compiler than ours has made it.
+        self.program_file = self.path / PROGRAM
+        #: Being there says that the lab was told to end; whoever tells it waits for nobody's lock.
+        self.ending_file = self.path / "ending"
+        self.folder = LabFolder(self.path / "lab")
+
+    def create(self, uid: int = -1, gid: int = -1) -> None:
+        """Makes the directory, with the part that the lab can write to, which is `uid`'s and `gid`'s (-1: ours).
+
+        Raises:
+            RunError: the name is in use.
+        """
+        parent = self.path.parent
+        if not check_ours(parent):
+            parent.mkdir(parents=True, exist_ok=True, mode=MODE)
+            check_ours(parent)
+        try:
+            self.path.mkdir(mode=MODE)
+        except FileExistsError:
+            raise RunError(f"lab '{self.name}' is in use; `mrclab down {self.name}` ends it") from None
+        self.folder.path.mkdir(mode=MODE)
+        if uid >= 0:
+            os.chown(self.folder.path, uid, gid)
+
+    def check_socket(self, role: str) -> None:
+        """Checks that the socket of a role can be reached.
+
+        Raises:
+            RunError: the path is too long.
+        """
+        length = len(os.fsencode(self.folder.socket(role)))
+        if length > SOCKET_PATH_BYTES:
+            raise RunError(
+                f"run directory {self.path}: the path of a unix socket in it has {length} bytes, more than the "
+                f"{SOCKET_PATH_BYTES} that Linux takes; set MRCLAB_RUN to a shorter one"
+            )
+
+    def exists(self) -> bool:
+        """Whether there is such a lab, alive or not."""
+        return check_ours(self.path)
+
+    def read(self) -> State:
+        """The recorded state.
+
+        Raises:
+            RunError: no such lab, or a record that is not readable.
+        """
+        if not check_ours(self.path):
+            running = ", ".join(each.name for each in all_runs()) or "none"
+            raise RunError(f"no lab '{self.name}' is up; up: {running}")
+        try:
+            document = json.loads(self.state_file.read_text())
+            if document["first"] is not None:
+                document["first"] = Process(**document["first"])
+            state = State(**document)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
+        state.ending = self.ending_file.exists()
+        try:
+            record = self.folder.read()
+        except OSError:
+            return state
+        except ValueError as error:
+            raise RunError(f"{error}; `mrclab cleanup` removes it") from error
+        state.phase, state.error = record.phase, record.error
+        state.roles = record.roles
+        state.deaths = record.deaths
+        state.frozen = record.frozen
+        state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
+        state.switches = {role: self.folder.address(role) for role in record.switches}
+        state.held = record.held
+        state.hosts = {
+            host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
+        }
+        return state
+
+    def write(self, state: State) -> None:
+        """Records the state, whole or not at all."""
+        document = asdict(state)
+        for key in INSIDE:
+            del document[key]
+        write_whole(self.state_file, json.dumps(document, indent=1))
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[State]:
+        """Reads, lets the caller change, and records the state, one at a time."""
+        with locked(self.path / "lock"):
+            state = self.read()
+            yield state
+            self.write(state)
+
+    def socket(self, role: str) -> pathlib.Path:
+        """The socket of a process of the lab."""
+        return self.folder.socket(role)
+
+    def processes(self) -> list[Process]:
+        """The lab's processes by role, as we see them; those that are dead are not among them.
+
+        A process that carries several hosts is there once for each.
+        """
+        state = self.read()
+        if state.first is None or not state.first.alive():
+            return []
+        roles: dict[int, list[str]] = {}
+        for role, pid in state.roles.items():
+            roles.setdefault(pid, []).append(role)
+        found = [state.first]
+        for each in psutil.Process(state.first.pid).children(recursive=True):
+            with contextlib.suppress(OSError, StopIteration, psutil.Error):
+                status = pathlib.Path(f"/proc/{each.pid}/status").read_text().splitlines()
+                inner = next(int(line.split()[-1]) for line in status if line.startswith("NSpid:"))
+                found += [Process.of(role, each.pid) for role in roles.get(inner, ())]
+        return found
+
+    def agents(self) -> dict[Process, list[str]]:
+        """The agents' processes that live, with the hosts that each carries."""
+        found: dict[Process, list[str]] = {}
+        hosts = self.read().hosts
+        for each in self.processes():
+            if each.role in hosts:
+                one = next((known for known in found if known.pid == each.pid), each)
+                found.setdefault(one, []).append(each.role)
+        return found
+
+    def deaths(self, first: Process) -> list[Death]:
+        """What has died of the lab whose first process this is, oldest first; the last is of all of it, if it is dead.
+
+        The directory may be gone, or be another lab's of the same name by now.
+        """
+        try:
+            state = self.read()
+        except (RunError, OSError):
+            state = None
+        if state is None or state.first != first:
+            return [Death.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
+        found = list(state.deaths)
+        if state.ending:
+            # What died after it was told to end died of that.
+            with contextlib.suppress(OSError):
+                at = self.ending_file.stat().st_mtime
+                told = Death.then("lab", "was told to end (`mrclab down`)", at)
+                return [*(each for each in found if each.at < at and each.role != "labd"), told]
+        if not first.alive() and not any(each.role == "labd" for each in found):
+            # Written before the first process died; a record read before that may lack the newest.
+            word = self.folder.last_word()
+            found.append(word or Death.now("lab", "died without a word: its first process was killed from outside"))
+        return found
+
+    def frozen(self) -> list[Frozen]:
+        """The lab's processes that a signal has stopped; nobody hears of them but by this."""
+        try:
+            state = self.read()
+            stopped = [each.role for each in self.processes() if each.role not in state.held and frozen(each.pid)]
+            return [Frozen(role, state.frozen.get(role)) for role in stopped]
+        except (RunError, OSError, psutil.Error):
+            return []
+
+    def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
+        """Ends what runs and removes the directory; returns what had to be ended."""
+        ended: list[str] = []
+        with contextlib.suppress(RunError):
+            first = self.read().first
+            if first is not None and end_process(first, grace_s):
+                ended.append(f"{first.role} (pid {first.pid})")
+        shutil.rmtree(self.path, ignore_errors=True)
+        return ended
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[IO[str]]:
+    """Holds the lock of a file, one process at a time."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def is_locked(path: pathlib.Path) -> bool:
+    """Whether somebody holds the lock of a file."""
+    try:
+        with path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def all_runs(folder: pathlib.Path | None = None) -> list[RunDir]:
+    """Every lab that has a run directory in `folder` (None: `base()`).
+
+    Raises:
+        RunError: the folder they are in is not safely ours.
+    """
+    where = base() if folder is None else folder
+    if not check_ours(where):
+        return []
+    names = sorted(each.name for each in where.iterdir() if NAME.match(each.name) and not each.is_symlink())
+    return [RunDir(name, folder) for name in names]
+
+
+def all_parts() -> list[RunDir]:
+    """Every part of a lab that is kept elsewhere. Errors as `all_runs`."""
+    if not check_ours(base()) or not check_ours(base() / PARTS):
+        return []
+    return [run for each in sorted((base() / PARTS).iterdir()) if each.is_dir() for run in all_runs(each)]

@@ -1,0 +1,119 @@
+"""Which priority the processes of a real-clock lab have: asked for, granted by root where it can, and measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from typing import Any
+
+from mrc_lab.processes.process import Process
+from mrc_lab.records.rundir import RunDir, RunError, all_runs
+
+#: Hosts keep time; whatever else the machine does can wait a little.
+AGENT_NICE = -15
+
+FABRIC_THREAD = "p4lite-fabric"
+POLICIES = {
+    getattr(os, name): name
+    for name in ("SCHED_OTHER", "SCHED_FIFO", "SCHED_RR", "SCHED_BATCH", "SCHED_IDLE")
+    if hasattr(os, name)
+}
+
+
+def _fabric_threads(process: Process) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                if (task / "comm").read_text().strip() == FABRIC_THREAD:
+                    found.append(int(task.name))
+    return found
+
+
+def _parts(run: RunDir) -> tuple[list[Process], list[Process]]:
+    """The fabric processes and the agents that live."""
+    state = run.read()
+    agents = set(state.hosts)
+    fabric = [each for each in run.processes() if each.role not in agents and each.role not in ("lab", "labd")]
+    return fabric, [each for each in run.processes() if each.role in agents]
+
+
+def grant(run: RunDir) -> None:
+    """Gives the fabric's threads SCHED_RR and the agents their niceness, from outside and as root, if that is allowed.
+
+    So nobody inside needs a right to it.
+    """
+    fabric, agents = _parts(run)
+    with contextlib.suppress(OSError):
+        for process in fabric:
+            for thread in _fabric_threads(process):
+                os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+    with contextlib.suppress(OSError):
+        for process in agents:
+            os.setpriority(os.PRIO_PROCESS, process.pid, AGENT_NICE)
+            raise_session(process.pid)
+
+
+def raise_session(pid: int | str) -> bool:
+    """Gives the session of a process the agents' niceness; whether the kernel has such a thing and grants it.
+
+    Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), a process's own niceness counts
+    only among those of its session: beside a shell's busy loop it is worth nothing.
+    """
+    try:
+        pathlib.Path(f"/proc/{pid}/autogroup").write_text(str(AGENT_NICE))
+    except OSError:
+        return False
+    return True
+
+
+def measure(run: RunDir) -> dict[str, Any]:
+    """What was asked for and what the kernel says: `fabric` and `agents`, each with `asked` and `granted`.
+
+    `session` is the niceness of the agents' session, where the kernel groups processes by session.
+    """
+    fabric, agents = _parts(run)
+    policies, nices, sessions = set(), set(), set()
+    for process in fabric:
+        for thread in _fabric_threads(process):
+            with contextlib.suppress(OSError):
+                policies.add(POLICIES.get(os.sched_getscheduler(thread), "another policy"))
+    for process in agents:
+        with contextlib.suppress(OSError):
+            nices.add(os.getpriority(os.PRIO_PROCESS, process.pid))
+        with contextlib.suppress(OSError, ValueError):
+            sessions.add(int(pathlib.Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1]))
+    return {
+        "fabric": {"asked": "SCHED_RR", "granted": " and ".join(sorted(policies)) or "unknown"},
+        "agents": {
+            "asked": f"nice {AGENT_NICE}",
+            "granted": " and ".join(f"nice {each}" for each in sorted(nices)) or "unknown",
+            "session": " and ".join(f"nice {each}" for each in sorted(sessions)) or "not grouped",
+        },
+    }
+
+
+def surroundings(run: RunDir) -> dict[str, Any]:
+    """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
+    ours: dict[int, str] = {}
+    for other in all_runs():
+        with contextlib.suppress(RunError):
+            first = other.read().first
+            if first is not None:
+                ours[first.pid] = other.name
+    running = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _is_lab(entry)}
+    return {
+        "other_labs": sorted(name for pid, name in ours.items() if pid in running and name != run.name),
+        "labs_of_others": len(running - set(ours)),
+        "cores": os.cpu_count() or 1,
+        "load_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _is_lab(entry: pathlib.Path) -> bool:
+    """Whether a process is the first one of a lab, by its command, which every user may read."""
+    try:
+        return b"mrc_lab.processes.launch" in (entry / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False

@@ -1,0 +1,162 @@
+"""A running lab as experiments see it, the same on the real and the virtual clock."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Protocol
+
+from mrc_lab.faults.fabric import FabricControl
+from mrc_lab.faults.ledger import Ledger
+from mrc_lab.hosts.hostclient import HostControl
+from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.session import counters
+from mrc_lab.switches.program import FabricProgram
+from mrc_topo import rules
+from mrc_topo.topology import Topology
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
+
+
+class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):
+    """What breaks and mends a fabric, and what counts in it."""
+
+
+class Session(abc.ABC):
+    """A lab that is up.
+
+    `topology`: what was built; `hosts`: its hosts by name, in order; `fabric`: links, switches and their
+    counters; `failures`: what is broken at present; `denied`: elements on the denylist. Times are ns of the
+    session's clock, which the hosts share.
+    """
+
+    clock: ClassVar[str]
+    topology: Topology
+    hosts: Mapping[str, HostControl]
+    fabric: LabFabric
+    failures: Ledger
+    denied: set[str]
+
+    @property
+    @abc.abstractmethod
+    def program(self) -> FabricProgram:
+        """What the lab's switches run."""
+
+    @abc.abstractmethod
+    def now_ns(self) -> int:
+        """The session's clock."""
+
+    @abc.abstractmethod
+    def advance(self, seconds: float) -> None:
+        """Lets time pass: waits on the real clock, simulates on the virtual one."""
+
+    @abc.abstractmethod
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        """Takes the carrier off a NIC port, or gives it back; the host sees it as a NIC would."""
+
+    @abc.abstractmethod
+    def p4runtime_address(self, switch: str) -> str:
+        """Where a switch listens for controllers (gRPC)."""
+
+    @abc.abstractmethod
+    def freeze_agent(self, host: str) -> None:
+        """Stops a host's agent where it stands (SIGSTOP), until `thaw_agent`; nothing may be asked of it meanwhile.
+
+        Raises:
+            HostError: it is gone.
+        """
+
+    @abc.abstractmethod
+    def thaw_agent(self, host: str) -> None:
+        """Lets a frozen agent go on; as `freeze_agent`."""
+
+    @abc.abstractmethod
+    def kill_agent(self, host: str) -> None:
+        """Ends a host's agent at once (SIGKILL); as `freeze_agent`."""
+
+    @abc.abstractmethod
+    def restart_agent(self, host: str) -> None:
+        """Starts the agent of a host again after `kill_agent`; it knows nothing of what was.
+
+        Raises:
+            HostError: it does not come up.
+        """
+
+    def strike(self, role: str, number: int) -> bool:
+        """Sends a signal to a process of the lab that is no agent; whether there is one."""
+        return False
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """Statistics of all switches at this moment, by device id."""
+        return self.fabric.stats()
+
+    def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        """What a live view needs of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,
+        `counted` are counters of the program that are added up."""
+        return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
+
+    def fabric_sample(self) -> dict[str, Any]:
+        """Counters of the fabric at this moment, per port."""
+        return counters.sample(self.topology, self.fabric)
+
+    def pauses(self) -> dict[str, dict[str, Any]]:
+        """See `counters.pauses`."""
+        return counters.pauses(self.topology, self.fabric)
+
+    def stalls(self) -> dict[str, dict[str, Any]]:
+        """See `counters.stalls`."""
+        return counters.stalls(self.topology, self.fabric)
+
+    def program_counters(self) -> dict[str, int]:
+        """What the P4 program counted since the start, over all switches: marked, trimmed, dropped by reason; of a
+        lab's own program also all its counters by their full names."""
+        found = counters.program_counters(self.topology, self.fabric, self.counter_names())
+        if self.topology.lab.program is not None:
+            found |= counters.own_counters(self.topology, self.fabric, self.program.names)
+        return found
+
+    def counter_names(self) -> Mapping[str, str]:
+        """What the program calls the counters of `rules.COUNTERS`, as far as it has them."""
+        return self.program.counters
+
+    def program_document(self) -> dict[str, Any]:
+        """See `FabricProgram.document`."""
+        return self.program.document()
+
+    @contextlib.contextmanager
+    def changing_denied(self) -> Iterator[None]:
+        """Alone with the lab's denylist, as it is recorded, for as long as the context lasts; then records it."""
+        yield
+
+    def denied_now(self) -> set[str]:
+        """Elements on the denylist at present, whoever put them there."""
+        return self.denied
+
+    def deaths(self) -> list[Death]:
+        """What of the lab has died since the session began, oldest first; in a simulation nothing does."""
+        return []
+
+    def frozen(self) -> list[Frozen]:
+        """The lab's processes that a signal has stopped; whoever waits for them waits until they go on."""
+        return []
+
+    @abc.abstractmethod
+    def fidelity(self) -> dict[str, Any]:
+        """How well fabric and hosts kept up since `reset_fidelity`."""
+
+    @abc.abstractmethod
+    def reset_fidelity(self) -> None:
+        """Starts the measurement of fidelity anew."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of the lab; a real one stays up."""
+
+
+@contextlib.contextmanager
+def closing(session: Session) -> Iterator[Session]:
+    """Closes the session at the end."""
+    try:
+        yield session
+    finally:
+        session.close()

@@ -1,0 +1,177 @@
+"""The fabric's counters, condensed for samples and status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from p4.config.v1 import p4info_pb2
+
+from mrc_lab.switches.p4rt import Names
+from mrc_topo import rules
+from mrc_topo.topology import Topology
+from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.values import CreditStats, PfcStats
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
+
+#: Reasons of `PortStats.drops` that full queues and slow machines do not have.
+FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
+
+
+class StatsSource(Protocol):
+    """Where statistics come from."""
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """All switches."""
+
+
+class SampleSource(Protocol):
+    """Where samples of many ports come from, in little time."""
+
+    def samples(
+        self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
+    ) -> dict[int, DeviceSample]:
+        """All ports of all switches; see `TargetClient.samples`."""
+
+
+class Inside:
+    """Of a fabric in this process, the ports that `pauses` and `stalls` look at, without the way over gRPC: statistics
+    of all ports of a large lab take longer than a call may."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+
+    def stats(self) -> dict[int, DeviceStats]:
+        """See `StatsSource`; ports with flow control or credits only."""
+        now, found = self.fabric.now_ns, {}
+        for ident, switch in self.fabric.switches.items():
+            ports = list(switch.ports.items())
+            rows = self.fabric.port_samples([port for _, port in ports], rules.DATA_PRIORITY)
+            some = {number: port.stats() for (number, port), row in zip(ports, rows, strict=True) if row.controls}
+            found[ident] = DeviceStats(now, switch.stats(), some)
+        return found
+
+
+class CounterSource(Protocol):
+    """Where counters of programs come from (`TargetClient` has both kinds)."""
+
+    def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
+        """Cells of a counter of the program."""
+
+
+def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
+    """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
+    those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
+    also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw; with credits
+    how long it had none for what waited, and how many it has.
+    """
+    ports: dict[str, dict[str, int]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            data = next((queue for queue in port.queues if queue.priority == rules.DATA_PRIORITY), None)
+            ports[f"{name}:{number}"] = {
+                "tx_bytes": port.tx_bytes,
+                "depth_bytes": data.depth_bytes if data else 0,
+                "max_bytes": data.max_bytes if data else 0,
+                "drops": sum(port.drops.values()),
+                "lost": sum(port.drops.get(reason, 0) for reason in FAILURE_DROPS),
+            }
+            if port.storm_frames:
+                ports[f"{name}:{number}"]["storm_frames"] = port.storm_frames
+            ports[f"{name}:{number}"] |= _controls(port.pfc, port.credits)
+    return {"ports": ports}
+
+
+def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[str, int]:
+    """Of a sample, what concerns flow control and credits."""
+    found: dict[str, int] = {}
+    for paused in pfc:
+        if paused.priority == rules.DATA_PRIORITY:
+            found |= {"paused_ns": paused.paused_ns, "pauses_sent": paused.pauses_sent, "storms": paused.storms}
+    for each in credits:
+        if each.priority == rules.DATA_PRIORITY:
+            found |= {"credit_stall_ns": each.stall_ns, "credit_bytes": each.credit_bytes}
+    return found
+
+
+def sample_inside(topology: Topology, fabric: Fabric) -> dict[str, Any]:
+    """`sample` of a fabric in this process: all ports by one call."""
+    names, ports = [], []
+    for device_id, switch in fabric.switches.items():
+        name = topology.switches[device_id - 1].name
+        for number, port in switch.ports.items():
+            names.append(f"{name}:{number}")
+            ports.append(port)
+    found: dict[str, dict[str, int]] = {}
+    rows = fabric.port_samples(ports, rules.DATA_PRIORITY, FAILURE_DROPS)
+    for key, port, row in zip(names, ports, rows, strict=True):
+        tx_bytes, depth, highest, drops, lost, storm_frames, controls = row[:7]
+        sampled = {"tx_bytes": tx_bytes, "depth_bytes": depth, "max_bytes": highest, "drops": drops, "lost": lost}
+        if storm_frames:
+            sampled["storm_frames"] = storm_frames
+        if controls:
+            sampled |= _controls(port.pfc_stats(), port.credit_stats())
+        found[key] = sampled
+    return {"ports": found}
+
+
+def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+    """What priority flow control did, per `SWITCH:PORT` and priority (`PfcStats`); only where it did something."""
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            for each in port.pfc:
+                if each.pauses_sent or each.pauses_received or each.headroom_drops:
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+    return found
+
+
+def stalls(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+    """What credits did, per `SWITCH:PORT` and priority (`CreditStats`); only where somebody waited for them."""
+    found: dict[str, dict[str, Any]] = {}
+    for device_id, device in source.stats().items():
+        name = topology.switches[device_id - 1].name
+        for number, port in device.ports.items():
+            for each in port.credits:
+                if each.stalls:
+                    found.setdefault(f"{name}:{number}", {})[str(each.priority)] = asdict(each)
+    return found
+
+
+def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:
+    """Sums over all switches of what the P4 program counts: marked, trimmed, dropped by reason.
+
+    `names`: what it calls the counters of `rules.COUNTERS`; of what it does not count there is nothing.
+    """
+    found: dict[str, int] = {}
+    for switch in topology.switches:
+        for key in ("marked", "trimmed", "queue_drops"):
+            if key in names:
+                cells = source.read_counter(switch.device_id, names[key])
+                found[key] = found.get(key, 0) + sum(packets for packets, _ in cells)
+        if "drops" not in names:
+            continue
+        cells = source.read_counter(switch.device_id, names["drops"])
+        for index, reason in rules.DROP_REASONS.items():
+            packets = cells[index][0] if index < len(cells) else 0
+            found[f"drop_{reason}"] = found.get(f"drop_{reason}", 0) + packets
+    return found
+
+
+def own_counters(topology: Topology, source: CounterSource, names: Names) -> dict[str, int]:
+    """Sums over all switches and cells of every indirect counter of a lab's own P4 program, by its full name.
+
+    They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`.
+    """
+    found: dict[str, int] = {}
+    for name, counter in names.counters.items():
+        cells = [cell for switch in topology.switches for cell in source.read_counter(switch.device_id, name)]
+        packets, octets = (sum(cell[part] for cell in cells) for part in (0, 1))
+        unit = counter.spec.unit
+        found[name] = octets if unit == p4info_pb2.CounterSpec.BYTES else packets
+        if unit == p4info_pb2.CounterSpec.BOTH:
+            found[f"{name}.bytes"] = octets
+    return found

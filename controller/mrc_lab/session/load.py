@@ -1,0 +1,103 @@
+"""What the processes that are a lab's switches took of the machine, and which packets they never saw."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import psutil
+
+from mrc_lab.processes.process import Process
+from mrc_lab.records.rundir import RunDir
+
+#: By switch: packets that its links gave it, and those that its program counted.
+Seen = Mapping[str, tuple[int, int]]
+
+
+class Thread(NamedTuple):
+    """What a thread has had since it began: CPU time and time in which it waited for a core (s), and its turns on one.
+    Kernels without scheduler statistics tell CPU time alone."""
+
+    used: float
+    waited: float = 0.0
+    turns: int = 0
+
+    def since(self, before: Thread) -> Thread:
+        """The difference."""
+        return Thread(self.used - before.used, self.waited - before.waited, self.turns - before.turns)
+
+
+def threads_of(pid: int) -> dict[int, Thread]:
+    """All threads of a process; those that end meanwhile are left out.
+
+    Raises:
+        psutil.Error: there is no such process.
+    """
+    found = {}
+    for each in psutil.Process(pid).threads():
+        used = each.user_time + each.system_time
+        found[each.id] = Thread(used)
+        with contextlib.suppress(OSError, ValueError):
+            ran, waited, turns = pathlib.Path(f"/proc/{pid}/task/{each.id}/schedstat").read_text().split()
+            if int(turns):
+                found[each.id] = Thread(int(ran) / 1e9, int(waited) / 1e9, int(turns))
+    return found
+
+
+def document(spent: Collection[Thread], seconds: float) -> dict[str, float]:
+    """Of the threads of one process over so many seconds: shares of a core of all together (`cpu_share`) and of the
+    `busiest_thread`; of the thread with the most to do (`runnable`: the share of the time in which it ran or waited
+    for a core) that share and how long it `waited_ns` for each turn."""
+    keenest = max(spent, key=lambda each: each.used + each.waited, default=Thread(0.0))
+    return {
+        "cpu_share": sum(each.used for each in spent) / seconds,
+        "busiest_thread": max((each.used for each in spent), default=0.0) / seconds,
+        "runnable": (keenest.used + keenest.waited) / seconds,
+        "waited_ns": keenest.waited * 1e9 / max(keenest.turns, 1),
+    }
+
+
+class Load:
+    """Measures, between `reset` and `measure`, those of a lab's processes whose roles are given."""
+
+    def __init__(self, run: RunDir, roles: Collection[str]) -> None:
+        self.run = run
+        self.roles = roles
+        self._since = time.monotonic()
+        self._before: dict[str, tuple[Process, dict[int, Thread]]] = {}
+        self._seen: Seen = {}
+
+    def _now(self) -> dict[str, tuple[Process, dict[int, Thread]]]:
+        found = {}
+        for process in self.run.processes() if self.roles else ():
+            if process.role in self.roles:
+                with contextlib.suppress(psutil.Error):
+                    found[process.role] = process, threads_of(process.pid)
+        return found
+
+    def reset(self, seen: Seen) -> None:
+        """Begins anew."""
+        self._since, self._before, self._seen = time.monotonic(), self._now(), seen
+
+    def measure(self, seen: Seen) -> dict[str, dict[str, Any]]:
+        """By switch: see `document`; and packets `given` and `missed`.
+
+        One that was started meanwhile has forgotten what it saw: of it nothing is told.
+        """
+        seconds = max(time.monotonic() - self._since, 1e-9)
+        found = {}
+        for role, (process, threads) in self._now().items():
+            before, then = self._before.get(role, (None, {}))
+            if process != before:
+                continue
+            given, counted = (
+                (now - old for now, old in zip(seen[role], self._seen[role], strict=True))
+                if role in seen and role in self._seen
+                else (0, 0)
+            )
+            spent = [now.since(then.get(ident, Thread(0.0))) for ident, now in threads.items()]
+            found[role] = {**document(spent, seconds), "given": given, "missed": max(given - counted, 0)}
+        return found

@@ -1,0 +1,276 @@
+"""A lab on the real clock, brought up by `mrclab up`: its agents, its fabric process, its namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import grpc
+import psutil
+
+from mrc_lab import describe, scheduling
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.ledger import Document, Ledger
+from mrc_lab.hosts import inside
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.hosts.hostnet import switch_interfaces
+from mrc_lab.processes.death import Death, Frozen
+from mrc_lab.processes.process import Process, wait_dead
+from mrc_lab.processes.process import frozen as is_frozen
+from mrc_lab.records.record import LAB_FOLDER, LabFolder
+from mrc_lab.records.rundir import LabDied, RunDir, RunError
+from mrc_lab.session import fidelity
+from mrc_lab.session.base import Session
+from mrc_lab.session.fabricset import FabricSet
+from mrc_lab.session.load import Load
+from mrc_lab.session.wired import WiredFabric
+from mrc_lab.switches import forwarders
+from mrc_lab.switches.behind import COMMANDS, dead_switch
+from mrc_lab.switches.program import FabricProgram, fabric_program, fill, primary, shipped_document
+from mrc_topo import rules
+from mrc_topo.labfile import load_lab
+
+#: An agent ends, and another comes up, within this time on a busy machine.
+AGENT_S = 30.0
+
+
+class RunRecord:
+    """The ledger of failures in a lab's run directory: one process at a time changes lab and record."""
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+
+    def read(self) -> Document:
+        return self.run.read().broken
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Callable[[Document], None]]:
+        with self.run.change() as state:
+
+            def write(document: Document) -> None:
+                state.broken = document
+                self.run.write(state)
+
+            yield write
+
+
+class RealSession(Session):
+    """Connects to the lab of a name; a `fresh` one was brought up for this session, which mourns all of it.
+
+    Raises:
+        RunError: it is not up.
+        LabDied: it was brought up for this session, and is not up any more.
+    """
+
+    clock = "real"
+
+    def __init__(self, name: str, *, fresh: bool = False) -> None:
+        self.run = RunDir(name)
+        state = self.run.read()
+        gone = LabDied if fresh else RunError
+        why = "; ".join(death.text() for death in self.run.deaths(state.first)) if state.first else ""
+        if state.first is None or not state.first.alive():
+            told = f": {why}" if why else ""
+            raise gone(f"lab '{name}' has died{told}; `mrclab cleanup` removes what it left")
+        if state.phase != "up":
+            told = f": {state.error or why}" if state.error or why else ""
+            raise gone(f"lab '{name}' is {state.phase}{told}")
+        self.state = state
+        self.first = state.first
+        #: What had died before.
+        self.mourned = set() if fresh else {(death.role, death.how) for death in state.deaths}
+        chosen = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
+        self.topology = chosen.carrying(state.transport)
+        self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
+        self.hosts = self.clients
+        self.target = self._connect()
+        self._load = Load(self.run, state.switches)
+        self.fabric = self.target
+        self.failures = Ledger(self.topology, self._refill, RunRecord(self.run), self._ready)
+        self.denied = set(state.denied)
+        self._interfaces = switch_interfaces(self.topology)
+        self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
+
+    def _connect(self) -> FabricSet:
+        state = self.state
+        if state.switch == "p4lite":
+            return FabricSet(state.fabric)
+        commands = self.run.socket(COMMANDS)
+        return WiredFabric(
+            state.fabric, self.topology, commands, state.switches, self._refill, lambda: self.program.p4info
+        )
+
+    def _ready(self, action: Action) -> None:
+        """A switch whose process is dead cannot be broken any more."""
+        for death in self.run.deaths(self.first):
+            if death.role == action.target:
+                raise FailureError(dead_switch(action.target, death.how, self.run.name))
+
+    @property
+    def program(self) -> FabricProgram:
+        made = self.run.program_file
+        return FabricProgram.load(made) if made.exists() else fabric_program()
+
+    def counter_names(self) -> Mapping[str, str]:
+        # Those of the project's own program are known without compiling it.
+        return self.program.counters if self.run.program_file.exists() else rules.COUNTERS
+
+    def program_document(self) -> dict[str, Any]:
+        return self.program.document() if self.run.program_file.exists() else shipped_document()
+
+    def deaths(self) -> list[Death]:
+        found = self.run.deaths(self.first)
+        return [death for death in found if (death.role, death.how) not in self.mourned]
+
+    def frozen(self) -> list[Frozen]:
+        found = {each.role: each for each in self.run.frozen()}
+        # An agent that was started again is no child of the lab's first process.
+        for host, dead in ((each.role, each) for each in self.run.deaths(self.first)):
+            if host in self.clients and dead.role not in found:
+                with contextlib.suppress(HostError):
+                    if is_frozen(self._agent(host).pid):
+                        found[host] = Frozen(host)
+        return list(found.values())
+
+    def harm(self) -> list[str]:
+        """What of the lab has died since it came up, and what is frozen, in words."""
+        dead, frozen = self.run.deaths(self.first), self.frozen()
+        return [death.text() for death in dead] + [each.text() for each in frozen]
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        # The far end of the veth pair: taking it down is what the host's kernel sees as a lost carrier.
+        place = self.topology.host(host).ports[port]
+        interface = self._interfaces[place.t0, place.t0_port]
+        command = ["ip", "link", "set", "dev", interface, "up" if up else "down"]
+        done = inside.run(self.state, command, files=False, capture_output=True, text=True)
+        if done.returncode:
+            raise RunError(f"{interface}: {done.stderr.strip()}")
+
+    def p4runtime_address(self, switch: str) -> str:
+        return self.target.address(self.topology.switch(switch).device_id)
+
+    def _agent(self, host: str, *, alone: bool = False) -> Process:
+        """The agent that serves a host's socket, whoever started it; `alone`: it must serve no other.
+
+        Raises:
+            HostError: there is none, or it is not alone.
+        """
+        first = self.state.first
+        assert first is not None
+        lab = os.readlink(f"/proc/{first.pid}/ns/pid")
+        sockets = {str(self._inside.socket(name)): name for name in self.clients}
+        for each in psutil.process_iter():
+            with contextlib.suppress(OSError, psutil.Error):
+                words = each.cmdline()
+                names = [sockets[word] for word in words if word in sockets] if "mrc_host.agent" in words else []
+                if host in names and self._lives_in(each.pid, lab):
+                    if alone and len(names) > 1:
+                        raise HostError(
+                            f"host {host}: its agent's process carries {', '.join(names)}, which would share its fate; "
+                            f"bring the lab up with {describe.PER_HOST} in its file"
+                        )
+                    return Process.of(host, each.pid)
+        raise HostError(f"host {host}: its agent is gone")
+
+    @staticmethod
+    def _lives_in(pid: int, lab: str) -> bool:
+        """Whether a process is in a PID namespace, and no zombie or outside wrapper of one that is."""
+        return os.readlink(f"/proc/{pid}/ns/pid") == lab and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+    def freeze_agent(self, host: str) -> None:
+        self._agent(host, alone=True).signal(signal.SIGSTOP)
+
+    def thaw_agent(self, host: str) -> None:
+        self._agent(host, alone=True).signal(signal.SIGCONT)
+
+    def kill_agent(self, host: str) -> None:
+        agent = self._agent(host, alone=True)
+        agent.signal(signal.SIGKILL)
+        wait_dead(agent, AGENT_S)
+        self.clients[host].close()
+
+    def restart_agent(self, host: str) -> None:
+        words = describe.agent_command(self._inside, [host])
+        with self.run.folder.log(host).open("ab") as log:
+            inside.start(self.state, words, host=host, stdout=log, stderr=log)
+        try:
+            self.clients[host].connect(wait_s=AGENT_S)
+        except HostError as error:
+            raise HostError(f"{error}; see {self.run.folder.log(host)}") from error
+
+    def strike(self, role: str, number: int) -> bool:
+        found = [each for each in self.run.processes() if each.role == role]
+        for each in found:
+            each.signal(number)
+        return bool(found)
+
+    def agents(self) -> list[dict[str, Any]]:
+        """The agents' processes: the hosts that each carries, and its memory with all rings, in bytes."""
+        found = []
+        for process, hosts in self.run.agents().items():
+            with contextlib.suppress(psutil.Error):
+                found.append({"hosts": hosts, "memory_bytes": psutil.Process(process.pid).memory_info().rss})
+        return found
+
+    @contextlib.contextmanager
+    def changing_denied(self) -> Iterator[None]:
+        with self.run.change() as state:
+            self.denied = set(state.denied)
+            yield
+            state.denied = sorted(self.denied)
+
+    def denied_now(self) -> set[str]:
+        self.denied = set(self.run.read().denied)
+        return self.denied
+
+    def _refill(self, name: str) -> None:
+        if self.state.switch == "kernel":
+            return  # its routes are the daemon's
+        switch = self.topology.switch(name)
+        program = self.program
+        with grpc.insecure_channel(self.target.address(switch.device_id)) as channel:
+            device = primary(channel, switch, program)
+            fill(self.topology, switch, device, program)
+            device.close()
+
+    def fidelity(self) -> dict[str, Any]:
+        hosts = {}
+        for name, client in self.clients.items():
+            try:
+                hosts[name] = client.request("provide", what="fidelity")
+            except HostError:
+                continue
+        measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
+        if isinstance(self.target, WiredFabric):
+            measured["switches"] = self._load.measure(self._received(self.target, begin=False))
+        reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
+        machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
+        return {**measured, **machine, "valid": not reasons, "reasons": reasons}
+
+    def _received(self, fabric: WiredFabric, *, begin: bool) -> dict[str, tuple[int, int]]:
+        """See `WiredFabric.received`; nothing where the program does not count what it receives."""
+        counter = self.counter_names().get("port_rx")
+        return {} if counter is None else fabric.received(counter, begin=begin)
+
+    def reset_fidelity(self) -> None:
+        self.target.lateness(reset=True)
+        if isinstance(self.target, WiredFabric):
+            self._load.reset(self._received(self.target, begin=True))
+        for client in self.clients.values():
+            client.request("provide", what="reset_fidelity")
+
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        self.target.close()

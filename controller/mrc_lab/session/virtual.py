@@ -1,0 +1,236 @@
+"""A lab on the virtual clock: fabric, hosts and controller in one process, deterministic, without root.
+
+It is a simulation: the same programs, tables, packets and protocol core as on the real clock, but time is simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import grpc
+
+from mrc_host import running
+from mrc_host.drivers.virtual import VirtualDriver
+from mrc_host.node.config import load
+from mrc_host.node.host import CommandError, HostNode
+from mrc_lab import describe, policies
+from mrc_lab.faults.ledger import Ledger
+from mrc_lab.hosts.hostclient import HostError, HostGone
+from mrc_lab.processes.death import Frozen
+from mrc_lab.session import counters
+from mrc_lab.session.base import Session
+from mrc_lab.switches import forwarders
+from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
+from mrc_topo import rules
+from mrc_topo.topology import Host, Topology
+from p4lite.switch import listen
+from p4lite.switch.fabric.fabric import Port
+from p4lite.switch.server import FabricServer
+from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, TargetClient
+
+#: New objects after which Python looks for cycles among them while simulated time goes on, instead of 700: a packet is
+#: none, and looking takes some percent of such a run.
+LOOK_FOR_CYCLES_AFTER: Final = 50_000
+
+
+@contextlib.contextmanager
+def _cycles_seldom_looked_for() -> Iterator[None]:
+    """What is there by now is not looked at meanwhile."""
+    threshold = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(LOOK_FOR_CYCLES_AFTER, *threshold[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
+
+
+class VirtualHost:
+    """A host that is commanded by a call."""
+
+    def __init__(self, session: VirtualSession, node: HostNode) -> None:
+        self.session = session
+        self.node = node
+        self.name = node.name
+        self.dead = False
+        self.frozen = False
+
+    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """See `hostclient.HostControl`."""
+        if self.dead:
+            raise HostGone(f"host {self.name}: its agent is gone (stopped)")
+        if self.frozen:
+            raise HostError(f"host {self.name}: its agent does not answer (frozen)")
+        try:
+            answer = self.node.command(verb, arguments, self.session.now_ns())
+        except CommandError as error:
+            raise HostError(str(error)) from error
+        self.session.driver.touch(self.name)
+        return answer
+
+
+class VirtualSession(Session):
+    """Builds the lab; `close` frees it. `transport` is mrc or roce; with two `cores` the fabric runs beside the hosts,
+    in a thread of its own, and the result is the same."""
+
+    clock = "virtual"
+
+    def __init__(self, topology: Topology, transport: str = "mrc", cores: int = 1) -> None:
+        forwarders.check_clock(topology, self.clock)
+        policies.check_files(topology)
+        self.topology = topology = topology.carrying(transport)
+        self.transport = transport
+        self._program = program_of(topology)
+        self._started: dict[str, int] = {}
+        plan = describe.FabricPlan(listen.PRIVATE, "virtual", {})
+        self.server = FabricServer.from_description(describe.fabric_description(topology, plan), patient=True)
+        address = self.server.start()
+        self.address = address
+        self.target = TargetClient(address, timeout_s=None)
+        self.fabric = self.target
+        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)])
+        for switch in topology.switches:
+            self._refill(switch.name)
+        self.nodes = {host.name: self._node(host, transport) for host in topology.hosts}
+        planes = topology.lab.planes
+        outside = self.server.fabric.outside(
+            [self._port(host, plane) for host in topology.hosts for plane in range(planes)]
+        )
+        places = {host.name: range(at * planes, (at + 1) * planes) for at, host in enumerate(topology.hosts)}
+        paths = {name: node.datapath for name, node in self.nodes.items()}
+        self.driver = VirtualDriver(outside, paths, places, topology.lab.interface_mtu, cores > 1)
+        self.virtual_hosts = {name: VirtualHost(self, node) for name, node in self.nodes.items()}
+        self.hosts = self.virtual_hosts
+        self._carriers = {(host.name, plane): True for host in topology.hosts for plane in range(topology.lab.planes)}
+        self.failures = Ledger(topology, self._refill)
+        self.denied = set()
+
+    @property
+    def program(self) -> FabricProgram:
+        return self._program
+
+    def _node(self, host: Host, transport: str) -> HostNode:
+        config = load(describe.host_config(self.topology, host, self.clock, transport))
+        # One that starts again must be another to its peers, as a real one is.
+        started = self._started[host.name] = self._started.get(host.name, 0) + 1
+        return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))
+
+    def _port(self, host: Host, plane: int) -> tuple[Port, bytes]:
+        """The switch's end of a host's cable, and the Ethernet header of what the host sends there."""
+        port = host.ports[plane]
+        switch = self.topology.switch(port.t0)
+        header = port.gateway_mac.to_bytes(6, "big") + port.mac.to_bytes(6, "big") + b"\x86\xdd"
+        return self.server.fabric.switch(switch.device_id).port(port.t0_port), header
+
+    def _refill(self, name: str) -> None:
+        switch = self.topology.switch(name)
+        # Anew each time: another controller may have been primary since.
+        device = primary(self._channel, switch, self._program, patient=True)
+        try:
+            fill(self.topology, switch, device, self._program)
+        finally:
+            # A stream that stays open has threads that wake up many times a second, whoever has something to say.
+            device.close()
+
+    def now_ns(self) -> int:
+        return self.driver.now
+
+    def stats(self) -> dict[int, DeviceStats]:
+        # Without the way over gRPC, which takes ten times as long.
+        fabric = self.server.fabric
+        return {
+            ident: DeviceStats(
+                fabric.now_ns, switch.stats(), {number: port.stats() for number, port in switch.ports.items()}
+            )
+            for ident, switch in fabric.switches.items()
+        }
+
+    def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
+        fabric = self.server.fabric
+        ports = [port for switch in fabric.switches.values() for port in switch.ports.values()]
+        rows = iter(fabric.port_samples(ports, rules.DATA_PRIORITY, counters.FAILURE_DROPS))
+        return {
+            ident: DeviceSample(
+                fabric.now_ns,
+                switch.state,
+                {number: next(rows) for number in switch.ports},
+                {name: switch.instance.counter_total(name).packets for name in counted},
+            )
+            for ident, switch in fabric.switches.items()
+        }
+
+    def fabric_sample(self) -> dict[str, Any]:
+        return counters.sample_inside(self.topology, self.server.fabric)
+
+    def pauses(self) -> dict[str, dict[str, Any]]:
+        return counters.pauses(self.topology, counters.Inside(self.server.fabric))
+
+    def stalls(self) -> dict[str, dict[str, Any]]:
+        return counters.stalls(self.topology, counters.Inside(self.server.fabric))
+
+    def advance(self, seconds: float) -> None:
+        with _cycles_seldom_looked_for():
+            self.driver.run_until(self.driver.now + round(seconds * 1e9))
+
+    def set_carrier(self, host: str, port: int, up: bool) -> None:
+        self._carriers[host, port] = up
+        self._tell_carriers(host)
+
+    def _tell_carriers(self, host: str) -> None:
+        """Tells a node of its ports' carriers, if it runs."""
+        agent = self.virtual_hosts[host]
+        if agent.frozen or agent.dead:
+            return
+        for (name, port), up in self._carriers.items():
+            if name == host:
+                self.nodes[host].datapath.set_carrier(port, up, self.driver.now)
+        self.driver.touch(host)
+
+    def p4runtime_address(self, switch: str) -> str:
+        return self.address
+
+    def _agent(self, host: str) -> VirtualHost:
+        agent = self.virtual_hosts[host]
+        if agent.dead:
+            raise HostError(f"host {host}: its agent is gone (stopped)")
+        return agent
+
+    def freeze_agent(self, host: str) -> None:
+        self._agent(host).frozen = True
+        self.driver.hold(host)
+
+    def thaw_agent(self, host: str) -> None:
+        self._agent(host).frozen = False
+        self.driver.release(host)
+        self._tell_carriers(host)
+
+    def kill_agent(self, host: str) -> None:
+        self._agent(host).dead = True
+        self.driver.hold(host, dead=True)
+
+    def restart_agent(self, host: str) -> None:
+        agent = self.virtual_hosts[host]
+        agent.node = self.nodes[host] = self._node(self.topology.host(host), self.transport)
+        agent.dead = agent.frozen = False
+        self._tell_carriers(host)
+        self.driver.release(host, agent.node.datapath)
+
+    def frozen(self) -> list[Frozen]:
+        return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]
+
+    def fidelity(self) -> dict[str, Any]:
+        # Simulated time waits for the machine; there is nothing to be late for.
+        return {"valid": True, "reasons": [], "simulated": True, "software": running.document()}
+
+    def reset_fidelity(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.target.close()
+        self._channel.close()
+        self.server.stop()

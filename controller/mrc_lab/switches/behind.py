@@ -1,0 +1,127 @@
+"""What forwards behind the fabric's wires, one process per switch: common to BMv2 and the Linux kernel.
+
+It lives in the lab's daemon, which is the parent of these processes and the only one that can start them again.
+"""
+
+from __future__ import annotations
+
+import abc
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mrc_lab.hosts.hostnet import HostNet
+from mrc_lab.processes.command import Verb
+from mrc_lab.records.record import LabFolder, Record
+from mrc_lab.records.rundir import RunError
+from mrc_topo.topology import Switch, Topology, UnknownElement
+
+#: The socket on which the daemon takes the verbs of what is here.
+COMMANDS = "labd"
+RUNNING, FROZEN, STOPPED = "running", "frozen", "stopped"
+
+
+def dead_switch(name: str, how: str, lab: str) -> str:
+    """What is said to whoever commands a switch whose process has died."""
+    return f"switch {name} is dead, its process {how}: nothing can be done to it; `mrclab down {lab}`, and up again"
+
+
+class Household(Protocol):
+    """The daemon: whose children these processes are."""
+
+    topology: Topology
+    folder: LabFolder
+    net: HostNet
+    record: Record
+
+    def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Starts a process that writes into the log of its role; its death is one of the lab."""
+
+    def signal(self, role: str, number: int) -> None:
+        """Sends a signal to a process."""
+
+    def part_with(self, role: str) -> None:
+        """Ends a process at once, which then is no death."""
+
+    def check_alive(self, role: str) -> Callable[[], None]:
+        """What raises RunError when a process has died."""
+
+    def write(self) -> None:
+        """Records how things are."""
+
+
+class Behind(abc.ABC):
+    """The switches behind the wires."""
+
+    #: Whether each is a P4Runtime server at its role's address.
+    p4runtime: bool
+
+    def __init__(self, house: Household) -> None:
+        self.house = house
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Starts all of them, with their queues set.
+
+        Raises:
+            RunError: one does not start.
+        """
+
+    @abc.abstractmethod
+    def hold(self, switch: Switch, state: str) -> bool:
+        """Brings a switch into a state (running, frozen, stopped); whether it now runs without program and tables."""
+
+    @abc.abstractmethod
+    def restart(self, switch: Switch) -> None:
+        """As after a reboot: without what it had learnt."""
+
+    @abc.abstractmethod
+    def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
+        """Fits the data queue of a port to the rate of its link (0: none)."""
+
+    def verbs(self) -> dict[str, Verb]:
+        """What the daemon's socket offers of this."""
+        return {"check": self._check, "hold": self._hold, "restart": self._restart, "rate": self._rate}
+
+    def _switch(self, request: Mapping[str, Any]) -> Switch:
+        """The switch that is meant; a dead one cannot be commanded, and stays dead."""
+        try:
+            switch = self.house.topology.switch(str(request["switch"]))
+        except UnknownElement as error:
+            raise RunError(str(error)) from error
+        try:
+            self.house.check_alive(switch.name)()
+        except RunError as error:
+            death = next((each.how for each in self.house.record.deaths if each.role == switch.name), error)
+            raise RunError(dead_switch(switch.name, str(death), self.house.topology.lab.name)) from error
+        return switch
+
+    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._switch(request)
+        return {}
+
+    def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        switch, state = self._switch(request), str(request["state"])
+        if state not in (RUNNING, FROZEN, STOPPED):
+            raise RunError(f"state is {RUNNING}, {FROZEN} or {STOPPED}, not '{state}'")
+        fresh = self.hold(switch, state)
+        if state == RUNNING:
+            self.house.record.held.pop(switch.name, None)
+        else:
+            self.house.record.held[switch.name] = state
+        self.house.write()
+        return {"fresh": fresh}
+
+    def _restart(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        switch = self._switch(request)
+        self.restart(switch)
+        self.house.record.held.pop(switch.name, None)
+        self.house.write()
+        return {}
+
+    def _rate(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        switch, port = self._switch(request), request["port"]
+        if port not in switch.links:
+            raise RunError(f"{switch.name} has no port {port}")
+        self.set_rate(switch, port, int(request["rate_bps"]))
+        return {}

@@ -1,0 +1,199 @@
+"""What forwards a lab's packets: p4lite, BMv2 or the Linux kernel; what each can do, and whether its parts are here.
+
+Everything is checked outside of the lab, before anything is started.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from mrc_lab.records.rundir import RunError
+from mrc_topo.modes import RoutingMode
+from mrc_topo.schema import Compiler, Forwarder, Lab, QueueSpec
+from mrc_topo.topology import Topology
+
+FORWARDERS: tuple[Forwarder, ...] = get_args(Forwarder)
+COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
+HELP = "docs/reference-parts.md tells where it comes from"
+#: The kernel routes by addresses and uSIDs, and hashes flows over uplinks; it reads no EV.
+KERNEL_MODES = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP)
+#: BMv2's gRPC service takes Unix sockets, and its queues have priorities, since before this.
+BMV2_LEAST = (1, 13)
+TRY_S = 60.0
+#: Namespaces and agents that one machine is asked to run.
+MAX_REAL_HOSTS = 256
+#: What the kernel is asked whether it can do.
+KERNEL_PROBE = (
+    "ip link add probe type veth peer name other && ip link set probe up && ip -6 route add fd4d:5243:1::/48 "
+    "encap seg6local action End flavors next-csid lblen 32 nflen 16 dev probe"
+)
+
+
+class PartMissing(RunError):
+    """A reference part is not here, does not work, or cannot do what is asked of it; the text says what to do."""
+
+
+def chosen(topology: Topology, switch: str | None = None, compiler: str | None = None) -> Topology:
+    """The lab with another forwarder or compiler than its file names (None: as there).
+
+    The kernel neither marks nor trims, so the queues of its labs are without both.
+
+    Raises:
+        PartMissing: an unknown name, or a lab that this forwarder cannot carry.
+    """
+    switch, compiler = switch or topology.lab.switch, compiler or topology.lab.compiler
+    if switch not in FORWARDERS:
+        raise PartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")
+    if compiler not in COMPILERS:
+        raise PartMissing(f"compiler is {' or '.join(COMPILERS)}, not '{compiler}'")
+    queues = [topology.lab.queues, *(each.queue for each in topology.lab.overrides.values() if each.queue)]
+    for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
+        if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
+            raise PartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
+    changes: dict[str, Any] = {"switch": switch, "compiler": compiler}
+    if switch == "kernel":
+        if topology.lab.program is not None:
+            raise PartMissing(f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'")
+        if compiler != "p4lite":
+            raise PartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
+        _check_kernel_mode(topology.lab)
+        changes |= _unmarked(topology.lab)
+    if changes.items() <= dict(topology.lab).items():
+        return topology
+    return Topology(topology.lab.model_copy(update=changes))
+
+
+def _check_kernel_mode(lab: Lab) -> None:
+    mode = lab.routing.mode
+    if mode not in KERNEL_MODES:
+        modes = ", ".join(each.value for each in KERNEL_MODES)
+        raise PartMissing(f"the kernel cannot route {mode.value}: it reads no EV; routing.mode must be one of {modes}")
+
+
+def _unmarked(lab: Lab) -> dict[str, Any]:
+    def plain(queue: QueueSpec) -> QueueSpec:
+        return queue.model_copy(update={"ecn": None, "trim": None})
+
+    overrides = {
+        name: each if each.queue is None else each.model_copy(update={"queue": plain(each.queue)})
+        for name, each in lab.overrides.items()
+    }
+    return {"queues": plain(lab.queues), "overrides": overrides}
+
+
+def check_clock(topology: Topology, clock: str) -> None:
+    """Checks that the forwarder has this clock.
+
+    Raises:
+        PartMissing: it has not.
+    """
+    switch = topology.lab.switch
+    if clock != "real" and switch != "p4lite":
+        raise PartMissing(f"switch {switch} has the real clock only; `--clock real`, or `--switch p4lite`")
+
+
+def check(topology: Topology) -> None:
+    """Checks that the parts that a lab on the real clock asks for are here and work.
+
+    Raises:
+        PartMissing: they are not, or there are more hosts than one machine has namespaces for.
+    """
+    hosts = topology.lab.hosts
+    if hosts > MAX_REAL_HOSTS:
+        raise PartMissing(
+            f"lab '{topology.lab.name}' has {hosts} hosts, the real clock takes {MAX_REAL_HOSTS} at most; `--clock "
+            "virtual` has no such limit"
+        )
+    if topology.lab.switch == "bmv2":
+        check_bmv2()
+    if topology.lab.switch == "kernel":
+        check_kernel()
+    if topology.lab.compiler == "p4c":
+        p4c()
+
+
+def problem(topology: Topology) -> str | None:
+    """Why a lab cannot have its parts here; None if it can."""
+    try:
+        check(topology)
+    except PartMissing as error:
+        return str(error)
+    return None
+
+
+def _found(program: str, variable: str, what: str, environment: Mapping[str, str]) -> pathlib.Path:
+    named = environment.get(variable)
+    path = shutil.which(named or program, path=environment.get("PATH", os.defpath))
+    if path is None:
+        where = f"{variable}={named} is no program" if named else f"{program} is not in PATH, and {variable} is not set"
+        raise PartMissing(f"{what} is missing: {where}; {HELP}")
+    return pathlib.Path(path).absolute()
+
+
+def silence(error: OSError | subprocess.TimeoutExpired) -> str:
+    """Why a program that was started has said nothing."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {error.timeout:g} s"
+    return error.strerror or str(error)
+
+
+def bmv2() -> pathlib.Path:
+    """BMv2's switch with P4Runtime: MRCLAB_BMV2, or simple_switch_grpc in PATH.
+
+    Raises:
+        PartMissing: there is none.
+    """
+    return _found("simple_switch_grpc", "MRCLAB_BMV2", "BMv2", os.environ)
+
+
+def p4c() -> pathlib.Path:
+    """p4c's compiler for BMv2: MRCLAB_P4C, or p4c-bm2-ss in PATH.
+
+    Raises:
+        PartMissing: there is none.
+    """
+    return _found("p4c-bm2-ss", "MRCLAB_P4C", "p4c", os.environ)
+
+
+def check_bmv2() -> pathlib.Path:
+    """As `bmv2`, and that it starts and is not too old."""
+    path = bmv2()
+    started = f"BMv2 does not start: {path} --version"
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=TRY_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PartMissing(f"{started}: {silence(error)}; {HELP}") from error
+    said = [*done.stdout.split(), *done.stderr.strip().splitlines()[-1:]]
+    version = re.match(r"(\d+)\.(\d+)", said[0]) if said else None
+    if done.returncode:
+        word = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise PartMissing(f"{started}: {word[0]}; {HELP}")
+    if version is None:
+        raise PartMissing(f"{started}: it says no version; {HELP}")
+    if (int(version[1]), int(version[2])) < BMV2_LEAST:
+        least = ".".join(map(str, BMV2_LEAST))
+        raise PartMissing(f"BMv2 is too old: {path} is version {said[0]}, and {least} is needed; {HELP}")
+    return path
+
+
+def check_kernel() -> None:
+    """Checks that this machine's kernel and iproute2 know uSIDs.
+
+    Raises:
+        PartMissing: they do not.
+    """
+    command = [sys.executable, "-P", "-m", "mrc_lab.processes.launch", "--run", "sh", "-c", KERNEL_PROBE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        word = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise PartMissing(
+            f"this kernel does not forward SRv6 uSIDs ({word}); it takes Linux 6.1 with "
+            "CONFIG_IPV6_SEG6_LWTUNNEL, and iproute2 6.1"
+        )

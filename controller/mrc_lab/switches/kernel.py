@@ -1,0 +1,118 @@
+"""The Linux kernel as a lab's switches: a network namespace each, behind the fabric's wires, with routes for tables.
+
+Routes come of the same entries as the P4 program's tables (`mrc_topo.rules`): a switch's own uSID is the behaviour End
+with the flavour NEXT-C-SID, other uSIDs are /48 routes, addresses go to host ports or over all uplinks. The kernel
+neither marks nor trims, so its labs do without; queues are the wires'.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+
+from mrc_lab.records.rundir import RunError
+from mrc_lab.switches.behind import Behind
+from mrc_topo import addressing, rules
+from mrc_topo.addressing import Tier
+from mrc_topo.topology import Switch, Topology
+
+#: The next hop on every port, whatever is there.
+NEIGHBOUR = "fe80::1"
+READY_S = 10.0
+SETTINGS = {
+    "net/ipv6/conf/all/forwarding": "1",
+    "net/ipv6/conf/default/forwarding": "1",
+    #: Addresses, flow label and next header choose among uplinks.
+    "net/ipv6/fib_multipath_hash_policy": "0",
+}
+
+
+def _usid_prefix(entry: rules.TableEntry) -> str:
+    """The 48 bits that a table of uSIDs matches, as an IPv6 prefix."""
+    return f"{addressing.text((entry.match[0].value << 80).to_bytes(16, 'big'))}/48"
+
+
+def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> list[str]:
+    """The routes of a switch for `ip -6 -batch`; `interfaces` by port number."""
+    lines = []
+    numbers = [topology.uplink_number(t1) for t1 in range(topology.lab.t1_per_plane)]
+    uplinks = [interfaces[number] for number in numbers] if switch.tier is Tier.T0 else []
+    some = next(iter(interfaces.values()))
+    for entry in rules.switch_entries(topology, switch):
+        if entry.table == rules.LOCAL_USID:
+            end = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
+            lines.append(f"route add {_usid_prefix(entry)} {end} dev {some}")
+        elif entry.table == rules.USID_ROUTES:
+            port = interfaces[entry.params["port"]]
+            lines.append(f"route add {_usid_prefix(entry)} via {NEIGHBOUR} dev {port} onlink")
+        elif entry.table == rules.HOST_ROUTES:
+            match = entry.match[0]
+            prefix = f"{addressing.text(match.value.to_bytes(16, 'big'))}/{match.prefix_length}"
+            action = entry.action.rpartition(".")[2]
+            if action == "forward":
+                lines.append(f"route add {prefix} via {NEIGHBOUR} dev {interfaces[entry.params['port']]} onlink")
+            elif action == "go_up":
+                hops = " ".join(f"nexthop via {NEIGHBOUR} dev {each} onlink" for each in uplinks)
+                lines.append(f"route add {prefix} {hops}")
+            else:
+                lines.append(f"route add blackhole {prefix}")
+    return lines
+
+
+class KernelSwitches(Behind):
+    """The namespaces, each held by a process that sleeps."""
+
+    p4runtime = False
+
+    def start(self) -> None:
+        processes = {
+            switch.name: self.house.spawn(switch.name, ["mnexec", "-n", "sleep", "infinity"])
+            for switch in self.house.topology.switches
+        }
+        for switch in self.house.topology.switches:
+            self._furnish(switch, processes[switch.name].pid)
+
+    def _furnish(self, switch: Switch, pid: int) -> None:
+        net, role = self.house.net, switch.name
+        self._await_namespace(role, pid)
+        ports = {port: net.behind[role, port][1] for port in switch.links}
+        net.batch([], [f"link set dev {name} netns {pid}" for name in ports.values()])
+        inside = ["mnexec", "-a", str(pid)]
+        lines = []
+        for port, name in ports.items():
+            mac = addressing.mac_text(addressing.switch_mac(switch.plane, switch.tier, switch.index, port))
+            # No address of its own, so that it says nothing by itself.
+            lines.append(f"link set dev {name} addrgenmode none address {mac} mtu {net.mtu}")
+        net.batch(inside, lines)
+        settings = SETTINGS | {f"net/ipv6/conf/{name}/disable_ipv6": "0" for name in ports.values()}
+        net.write_settings(inside, settings)
+        lines = ["link set dev lo up", *(f"link set dev {name} up" for name in ports.values())]
+        for port, name in ports.items():
+            there = addressing.mac_text(rules.next_mac(self.house.topology, switch, port))
+            lines.append(f"neighbour replace {NEIGHBOUR} lladdr {there} dev {name} nud permanent")
+        net.batch(inside, lines)
+        net.batch(inside, routes(self.house.topology, switch, ports), "-6")
+
+    def _await_namespace(self, role: str, pid: int) -> None:
+        ours, check = os.readlink("/proc/self/ns/net"), self.house.check_alive(role)
+        deadline = time.monotonic() + READY_S
+        while pathlib.Path(f"/proc/{pid}/ns/net").readlink() == pathlib.Path(ours):
+            check()
+            if time.monotonic() > deadline:
+                raise RunError(f"switch {role}: this machine makes no network namespace for it")
+            time.sleep(0.01)
+
+    def hold(self, switch: Switch, state: str) -> bool:
+        # The wires hold still, or are down, and with them all that the switch could do.
+        return False
+
+    def restart(self, switch: Switch) -> None:
+        inside = ["mnexec", "-a", str(self.house.record.roles[switch.name])]
+        ports = {port: self.house.net.behind[switch.name, port][1] for port in switch.links}
+        self.house.net.batch(inside, ["route flush table main proto boot"], "-6")
+        self.house.net.batch(inside, routes(self.house.topology, switch, ports), "-6")
+
+    def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
+        # The wire has it.
+        return None

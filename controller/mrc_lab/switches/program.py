@@ -1,0 +1,305 @@
+"""The fabric's P4 program, compiled, and the one way in which a controller takes a switch over and fills it.
+
+A switch wants an election id at least as high as any that it has seen: whoever comes later takes the time, which is
+higher than the daemon's and than that of whoever came before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import grpc
+
+import p4lite.compiler
+from mrc_common import document
+from mrc_common.document import DocumentError
+from mrc_lab.records import trusted
+from mrc_lab.switches import fitting, forwarders
+from mrc_lab.switches.p4rt import Device, Names, P4RuntimeError
+from mrc_topo.shipped import shipped
+from mrc_topo.topology import Switch, Topology
+from p4lite.files import write_whole
+from p4lite.folders import FolderError
+from p4lite.switch.errors import BuildError
+from p4lite.switch.native.build import cache_dir
+from p4lite.switch.native.store import Store
+
+FOLDER = shipped("programs")
+SOURCE = FOLDER / "fabric.p4"
+INFO = ".p4info.txtpb"
+#: Beside a compiled program that is a lab's own: from where it came, and the texts of its files.
+SOURCES = ".sources.json"
+P4C_S = 120.0
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
+
+
+class ProgramError(Exception):
+    """The program does not compile; the text has the compiler's first error."""
+
+
+class OwnProgramError(ProgramError):
+    """A program that a lab file names cannot be read, does not compile, or does not fit the lab's tables."""
+
+
+@dataclass(frozen=True)
+class FabricProgram:
+    """BMv2 JSON and P4Info text of a program. Of one that is a lab's own also `path`, its file, and `files`: the texts
+    of that file and of what it includes of its own folder, by their names there."""
+
+    bmv2: bytes
+    p4info: str
+    path: str = field(default="", compare=False)
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def save(self, path: pathlib.Path) -> None:
+        """Writes the JSON to a file and the P4Info to one beside it."""
+        path.write_bytes(self.bmv2)
+        path.with_suffix(INFO).write_text(self.p4info)
+        if self.path:
+            path.with_suffix(SOURCES).write_text(json.dumps({"path": self.path, "files": dict(self.files)}))
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> FabricProgram:
+        """What `save` wrote. Raises OSError."""
+        sources = path.with_suffix(SOURCES)
+        of: dict[str, Any] = json.loads(sources.read_text()) if sources.exists() else {"path": "", "files": {}}
+        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of["path"], of["files"])
+
+    @cached_property
+    def names(self) -> Names:
+        """What the program contains."""
+        return Names.of(self.p4info)
+
+    @property
+    def counters(self) -> dict[str, str]:
+        """What the program calls the counters of `rules.COUNTERS`; those that it has not are left out."""
+        return fitting.counters(self.names)
+
+    def document(self) -> dict[str, Any]:
+        """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
+        return _document(self.path or str(SOURCE), self.files)
+
+    def keep(self, folder: pathlib.Path) -> None:
+        """Writes the sources of a lab's own program, and what the compiler made of them, into a new folder.
+
+        Raises:
+            WriteError: they do not fit.
+        """
+        for name, text in self.files.items():
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(place, text)
+        if self.files:
+            write_whole(folder / "program.json", self.bmv2)
+            write_whole(folder / f"program{INFO}", self.p4info)
+
+
+def _document(path: str, files: Mapping[str, str]) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for name, text in sorted((files or sources_of(SOURCE)).items()):
+        digest.update(f"{name} {len(text)}\n{text}".encode())
+    return {"file": path if files else pathlib.Path(path).name, "sha256": digest.hexdigest(), "files": sorted(files)}
+
+
+def shipped_document() -> dict[str, Any]:
+    """`FabricProgram.document` of the project's own program, which need not be compiled for it."""
+    return _document(str(SOURCE), {})
+
+
+def sources_of(source: pathlib.Path) -> dict[str, str]:
+    """The text of a program and of what it includes by `#include "..."` of its own folder, by their names there.
+
+    Raises:
+        OwnProgramError: the program cannot be read.
+    """
+    folder = source.parent.resolve()
+    found: dict[str, str] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        try:
+            text = document.read_text(path, str(path))
+        except DocumentError as error:
+            if not found:
+                raise OwnProgramError(str(error)) from error
+            continue  # the compiler says what is wrong with it, if it takes it
+        found[path.resolve().relative_to(folder).as_posix() if found else source.name] = text
+        for name in _INCLUDE.findall(text):
+            for place in (path.parent / name, source.parent / name):
+                inside = place.resolve()
+                if inside.is_relative_to(folder) and inside.is_file():
+                    if inside.relative_to(folder).as_posix() not in found:
+                        waiting.append(inside)
+                    break
+    return found
+
+
+def by_p4c(binary: pathlib.Path, source: pathlib.Path = SOURCE) -> FabricProgram:
+    """The program as p4c makes it.
+
+    Raises:
+        ProgramError: p4c does not run, or refuses the program.
+    """
+    with tempfile.TemporaryDirectory(prefix="mrclab-p4c-") as folder:
+        output = pathlib.Path(folder, "program.json")
+        paths = [str(each) for each in (binary, output, output.with_suffix(INFO), source)]
+        include = [] if source == SOURCE else [f"-I{each}" for each in _include_dirs(source)]
+        command = [paths[0], *include, "--p4v", "16", "-o", paths[1], "--p4runtime-files", *paths[2:]]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=P4C_S, errors="replace")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _refused(binary, source, forwarders.silence(error)) from error
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            errors = [line for line in lines if "error" in line] or lines[-1:] or [f"exit code {done.returncode}"]
+            raise _refused(binary, source, errors[0].strip())
+        try:
+            return FabricProgram.load(output)
+        except (OSError, UnicodeDecodeError) as error:
+            raise _refused(binary, source, "it wrote no program") from error
+
+
+def _refused(binary: pathlib.Path, source: pathlib.Path, why: str) -> ProgramError:
+    return ProgramError(f"p4c does not compile {source.name}: {binary}: {why}; `--compiler p4lite` does without it")
+
+
+def _include_dirs(source: pathlib.Path) -> list[pathlib.Path]:
+    """Its own folder and the project's headers, which a lab's own program may use as the project's own does."""
+    return list(dict.fromkeys([source.parent, source.parent / "include", FOLDER, FOLDER / "include"]))
+
+
+def fabric_program(source: pathlib.Path = SOURCE) -> FabricProgram:
+    """Compiles `p4/programs/fabric.p4` (or another program that keeps to its tables).
+
+    Raises:
+        ProgramError: it does not compile.
+    """
+    kept = _Kept() if source == SOURCE else None
+    if kept is not None and (found := kept.find()) is not None:
+        return found
+    # The compiler's parser takes a moment to load, which a command that compiles nothing should not wait for.
+    from p4lite.compiler import compile_program
+    from p4lite.compiler.diagnostics import CompileError
+
+    try:
+        compiled = compile_program(source, include_dirs=_include_dirs(source))
+    except CompileError as error:
+        raise ProgramError(str(error)) from error
+    made = FabricProgram(json.dumps(compiled.bmv2).encode(), compiled.p4info)
+    if kept is not None:
+        kept.put(made)
+    return made
+
+
+class _Kept:
+    """What was made of the project's own program, in the private cache of compiled switches, by all that it was made
+    of: the files beside it and the compiler. What is not whole or not ours alone is not there (`native.store`).
+    """
+
+    PREFIX = "p4-program-"
+    MOST = 8
+
+    def __init__(self) -> None:
+        digest = hashlib.sha256(f"{SOURCE}\n".encode())
+        for folder in (FOLDER, pathlib.Path(p4lite.compiler.__file__).parent):
+            for path in sorted(folder.rglob("*")):
+                if "__pycache__" in path.parts or not path.is_file():
+                    continue
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(folder)} {len(content)}\n".encode())
+                digest.update(content)
+        self.name = f"{self.PREFIX}{digest.hexdigest()[:32]}.json"
+
+    def find(self) -> FabricProgram | None:
+        """The program, if it is there."""
+        try:
+            path = Store(cache_dir()).find(self.name)
+            if path is None:
+                return None
+            bmv2, p4info = json.loads(path.read_text())
+        except (BuildError, OSError, ValueError):
+            return None
+        return FabricProgram(bmv2.encode(), p4info)
+
+    def put(self, made: FabricProgram) -> None:
+        """Keeps it, and of those of other versions the ones that were used last."""
+        try:
+            store = Store(cache_dir())
+            with tempfile.NamedTemporaryFile("w", dir=store.folder, prefix=Store.BUILD_PREFIX) as file:
+                json.dump([made.bmv2.decode(), made.p4info], file)
+                file.flush()
+                store.put(self.name, pathlib.Path(file.name))
+            kept = store.folder.glob(f"{self.PREFIX}*.json")
+            for old in sorted(kept, key=lambda path: path.stat().st_mtime)[: -self.MOST]:
+                old.unlink(missing_ok=True)
+                old.with_name(f"{old.name}.sum").unlink(missing_ok=True)
+        except (BuildError, OSError):
+            return  # it is compiled anew next time
+
+
+def program_of(topology: Topology) -> FabricProgram:
+    """What the switches of a lab run: the program that its file names or the project's, by the compiler that it names.
+
+    Raises:
+        ProgramError: it does not compile; as `OwnProgramError` where it is the lab's own, does not fit its tables, or
+            others can change one of its files: it becomes C that runs as us.
+        PartMissing: p4c is not here.
+    """
+    lab = topology.lab
+    source = SOURCE if lab.program is None else pathlib.Path(lab.program)
+    files = {} if lab.program is None else sources_of(source)
+    for name in files:
+        try:
+            trusted.check(source.parent / name)
+        except FolderError as error:
+            raise OwnProgramError(f"program: {error}") from None
+    try:
+        made = by_p4c(forwarders.p4c(), source) if lab.compiler == "p4c" else fabric_program(source)
+    except ProgramError as error:
+        raise (error if lab.program is None else OwnProgramError(str(error))) from error
+    if lab.program is None:
+        return made
+    made = FabricProgram(made.bmv2, made.p4info, str(source), files)
+    try:
+        for switch in topology.switches:
+            fitting.fit(topology, switch, made.names)
+    except P4RuntimeError as error:
+        raise OwnProgramError(f"{source}: {error}") from error
+    return made
+
+
+def primary(
+    channel: grpc.Channel, switch: Switch, program: FabricProgram, *, first: bool = False, patient: bool = False
+) -> Device:
+    """Becomes the primary controller of a switch, whoever was; `first`: nobody was before; `patient` as of `Device`.
+
+    Raises:
+        P4RuntimeError: the switch refuses.
+    """
+    device = Device(channel, switch.device_id, switch.name, program.p4info, patient=patient)
+    device.become_primary(election_id=1 if first else time.time_ns())
+    return device
+
+
+def fill(topology: Topology, switch: Switch, device: Device, program: FabricProgram) -> None:
+    """Program and tables of a switch whose primary we are; errors as `primary`."""
+    device.set_pipeline(program.bmv2)
+    push_rules(topology, switch, device)
+
+
+def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
+    """Fills a switch's tables by P4Runtime, as far as its program has them; returns the number of entries."""
+    fitted = fitting.fit(topology, switch, device.names)
+    for entry in fitted.defaults:
+        device.set_default(entry.table, entry.action, entry.params)
+    return device.insert(fitted.entries)

@@ -1,0 +1,200 @@
+"""Evidence that a failure happened: what a run must show of each failure, beside what it must withstand.
+
+Goodput that stays says nothing about a failure that was never there. So every step that breaks something states what
+shows it, measured from the failure until its target is restored (or the run ends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_results import analysis
+from mrc_results.expectation import Evidence
+from mrc_results.recording import Events
+from mrc_topo import addressing
+from mrc_topo.paths import Paths
+from mrc_topo.topology import Link, Switch, Topology
+
+#: What the failed element's ports carried before is measured over this time at most.
+BEFORE_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One stated evidence beside what the run shows."""
+
+    what: str
+    expected: str
+    measured: str
+    passed: bool
+    timed: bool = False
+
+
+def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
+    """What a run (`record.RunResult.document`) shows of its failures.
+
+    Args:
+        claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
+    """
+    happenings = document["happenings"]
+    scheduled = [number for number, each in enumerate(happenings) if not each.get("clicked")]
+    for place, claim in enumerate(claims):
+        if claim is None:
+            continue
+        if place >= len(scheduled):
+            yield Finding(f"evidence of failure {place + 1}", "that it is made", "never made", False)
+            continue
+        number = scheduled[place]
+        found = _Found(document, topology, number)
+        for key, wanted in claim.stated().items():
+            what = f"evidence of {happenings[number]['action']['text']}: {LABELS[key]}"
+            value = getattr(found, key)()
+            if key in ("carried", "goodput"):
+                shown = "nothing before" if value is None else f"{value:.1%} of before"
+                passed = value is not None and value <= wanted
+                yield Finding(what, f"at most {wanted:.1%} of before", shown, passed, timed=True)
+            else:
+                yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
+
+
+def counted(document: Mapping[str, Any], topology: Topology, number: int) -> dict[str, float]:
+    """What a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
+    found = _Found(document, topology, number)
+    return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
+
+
+LABELS = {
+    "dropped": "packets the fabric lost there",
+    "carried": "bytes it carried",
+    "evs_lost": "EVs across it taken for bad",
+    "losses": "packets the hosts took for lost",
+    "ports_down": "hosts that know of a dead port",
+    "goodput": "goodput",
+    "pause_frames": "pause frames of a stuck NIC",
+    "paused": "seconds that it was paused, or had no credits",
+}
+
+
+class _Found:
+    """One failure of a run: its element, its time, and what was counted then."""
+
+    def __init__(self, document: Mapping[str, Any], topology: Topology, number: int) -> None:
+        self.document = document
+        self.topology = topology
+        happenings = document["happenings"]
+        happening = happenings[number]
+        self.element = topology.element(happening["action"]["target"])
+        later = (each["at_ns"] for each in happenings[number + 1 :] if self._ends(each["action"], happening["action"]))
+        self.begin = happening["at_ns"]
+        self.end = max(next(later, document["finished_ns"]), self.begin)
+        before = [document["started_ns"], *(each["done_ns"] for each in happenings[:number])]
+        self.start = max(before[-1], self.begin - BEFORE_NS)
+
+    def _ends(self, action: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
+        """Whether an action restores this failure: a restore without a kind restores all of a target's."""
+        if action["verb"] != "restore" or self.topology.element(action["target"]).name != self.element.name:
+            return False
+        kinds = action.get("kind", ""), failure.get("kind", "")
+        return "" in kinds or kinds[0] == kinds[1]
+
+    def _switch_ports(self) -> list[str]:
+        """`SWITCH:PORT` of every port of the element."""
+        if isinstance(self.element, Switch):
+            return [f"{self.element.name}:{port}" for port in self.element.links]
+        assert isinstance(self.element, Link)
+        names = {switch.name for switch in self.topology.switches}
+        ends = (self.element.low, self.element.high)
+        return [f"{end.node}:{end.port}" for end in ends if end.node in names]
+
+    def _counted(self, key: str, begin: int, end: int) -> int:
+        """Increase of a counter over the element's ports, between the last samples at or before both times."""
+        fabric = analysis.fabric_of(self.document)
+        first, last = fabric.at(begin), fabric.at(end)
+        if last is None:
+            return 0
+        columns = [f"ports.{port}.{key}" for port in self._switch_ports()]
+        return sum(last.get(column, 0) - (first.get(column, 0) if first else 0) for column in columns)
+
+    def dropped(self) -> int:
+        return self._counted("lost", self.begin, self.end)
+
+    def pause_frames(self) -> int:
+        return self._counted("storm_frames", self.begin, self.end)
+
+    def paused(self) -> float:
+        stopped = (self._counted(key, self.begin, self.end) for key in ("paused_ns", "credit_stall_ns"))
+        return sum(stopped) / 1e9
+
+    def carried(self) -> float | None:
+        before = self._counted("tx_bytes", self.start, self.begin) / max(self.begin - self.start, 1)
+        now = self._counted("tx_bytes", self.begin, self.end) / max(self.end - self.begin, 1)
+        return now / before if before and self.end > self.begin else None
+
+    def losses(self) -> float:
+        total = 0.0
+        for host in self.document["samples"]:
+            samples = analysis.samples_of(self.document, host)
+            first, last = samples.at(self.begin), samples.at(self.end)
+            if first is not None and last is not None:
+                total += last["losses"] - first["losses"]
+        return total
+
+    def _events(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        events = self.document["events"]
+        if isinstance(events, Events):
+            found = events.between(self.begin, self.end)
+        else:
+            found = ((host, row) for host, rows in events.items() for row in rows)
+        for host, row in found:
+            if row["kind"] == kind and self.begin <= row["t_ns"] <= self.end:
+                yield host, row
+
+    def evs_lost(self) -> int:
+        topology, paths = self.topology, Paths(self.topology)
+        by_address = {addressing.text(host.address): host.index for host in topology.hosts}
+        peers = {
+            (host, qp["qpn"]): by_address.get(qp.get("peer"))
+            for host, statistics in self.document["statistics"].items()
+            for qp in statistics.get("qps", ())
+        }
+        found = set()
+        for host, row in self._events("ev"):
+            peer = peers.get((host, row["qpn"]))
+            if row["new"] != "ASSUMED_BAD" or peer is None:
+                continue
+            if paths.may_cross(self.element, topology.host(host).index, peer, row["ev"]):
+                found.add((host, row["qpn"], row["ev"]))
+        return len(found)
+
+    def ports_down(self) -> int:
+        links = self.element.links.values() if isinstance(self.element, Switch) else [self.element]
+        dead = {
+            (host.name, plane)
+            for host in self.topology.hosts
+            for plane, port in enumerate(host.ports)
+            if any(link.name == port.name for link in links)
+        }
+        names = {host.address.hex(): host.name for host in self.topology.hosts}
+        return len(
+            {
+                host
+                for host, row in self._events("port")
+                if not row["up"] and (names.get(row["peer"], host) if row["peer"] else host, row["port"]) in dead
+            }
+        )
+
+    def goodput(self) -> float | None:
+        start = self.document["started_ns"]
+        times = [(each - start) / 1e9 for each in (self.start, self.begin, self.end)]
+        edges = analysis.grid(self.document)
+        # All of a long run for each of many failures would take longer than the run.
+        edges = edges[(edges >= times[0] - 2 * analysis.BIN_S) & (edges <= times[2] + 2 * analysis.BIN_S)]
+        if len(edges) < 2:
+            return None
+        series = analysis.goodput_bps(self.document, edges)
+        before = analysis.window_mean(series, edges, times[0], times[1])
+        # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
+        inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)
+        return float(series[inside].mean()) / before if before and inside.any() else None

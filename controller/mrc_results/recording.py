@@ -1,0 +1,303 @@
+"""What comes in during a run goes to disk as it comes, so that memory stays flat however long the run is.
+
+`samples.npz` (`numpy.load` reads it) has, for every host (`hosts/NAME`) and for the fabric (`fabric`), the chunks of a
+`Series`, the names of its `columns`, and an `index` of its chunks. `events.jsonl.gz` has one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mrc_results.series import Series, flat
+from p4lite.files import WriteError
+
+SAMPLES, EVENTS = "samples.npz", "events.jsonl.gz"
+#: Of each host, for a live view: half a second at the usual interval.
+RECENT = 12
+#: Events that are compressed together.
+BATCH = 500
+#: The run has its processor to share: most of the gain for a fraction of the time.
+LEVEL = 1
+
+
+class Spool:
+    """A file that is filled bit by bit and appears under its name when it is complete; of no folder, it never does.
+
+    Raises:
+        WriteError: it cannot be made.
+    """
+
+    def __init__(self, folder: pathlib.Path | None, name: str) -> None:
+        self.path = None if folder is None else folder / name
+        self._part = None if folder is None else folder / f".{name}.part"
+        self.shown = self.path or name
+        with self.guarded():
+            self.file: IO[bytes] = (
+                tempfile.TemporaryFile() if self._part is None else self._part.open("w+b")  # noqa: SIM115
+            )
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Names the file in what goes wrong with it."""
+        try:
+            yield
+        except OSError as error:
+            raise error if isinstance(error, WriteError) else WriteError(self.shown, error) from error
+
+    def sync(self) -> None:
+        """Makes sure that all of it is on the disk."""
+        with self.guarded():
+            self.file.flush()
+            os.fsync(self.file.fileno())
+
+    def keep(self) -> None:
+        """Gives it its name; it can still be read."""
+        with self.guarded():
+            if self._part is not None and self.path is not None:
+                os.replace(self._part, self.path)
+                self._part = None
+
+    def close(self) -> None:
+        """Ends it; what was not kept is gone."""
+        with contextlib.suppress(OSError):  # what was not written yet does not fit: it is not wanted either
+            self.file.close()
+        if self._part is not None:
+            with contextlib.suppress(OSError):
+                self._part.unlink()
+
+
+class _Archive(zipfile.ZipFile):
+    """One that is collected writes nothing any more: what is not finished then is not wanted, and in a cycle of garbage
+    its file may be closed before it."""
+
+    def __del__(self) -> None:
+        """Nothing: the file closes itself."""
+
+
+class ArrayFile:
+    """The arrays of a `.npz` file, written one after another; each can be read at any time."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._zip: zipfile.ZipFile = _Archive(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
+
+    def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
+        """See `series.Store`."""
+        with self._spool.guarded():
+            with self._zip.open(f"{name}.npy", "w") as entry:
+                np.lib.format.write_array(entry, np.ascontiguousarray(chunk), allow_pickle=False)
+            self._spool.file.flush()
+
+    def get(self, name: str) -> npt.NDArray[Any]:
+        """See `series.Store`."""
+        return _read(self._zip, name)
+
+    def finish(self) -> None:
+        """Writes the directory of the archive."""
+        with self._spool.guarded():
+            self._zip.close()
+            self._spool.file.flush()
+        self._zip = zipfile.ZipFile(self._spool.file)
+
+    def abandon(self) -> None:
+        """Writes nothing any more, not even when it is collected."""
+        with contextlib.suppress(OSError, ValueError):
+            self._zip.close()
+
+
+class StoredArrays:
+    """The arrays of a `.npz` file of an earlier run."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._zip = zipfile.ZipFile(path)
+
+    def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
+        """Not here."""
+        raise NotImplementedError("results that are read are not written")
+
+    def get(self, name: str) -> npt.NDArray[Any]:
+        """See `series.Store`."""
+        return _read(self._zip, name)
+
+    def hosts(self) -> list[str]:
+        """The hosts that have a series."""
+        parts = (name.split("/") for name in self._zip.namelist())
+        return [part[1] for part in parts if part[0] == "hosts" and part[-1] == "columns.npy"]
+
+    def series(self, name: str) -> Series:
+        """A series, by the name it has in the file."""
+        made = Series(name, self)
+        made.restore(self.get(f"{name}/columns").tolist(), self.get(f"{name}/index"))
+        return made
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    with archive.open(f"{name}.npy") as entry:
+        found: npt.NDArray[Any] = np.lib.format.read_array(entry, allow_pickle=False)
+        return found
+
+
+class Events(Mapping[str, Iterator[dict[str, Any]]]):
+    """The events of a run by host, oldest first; each look reads them anew from disk."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._hosts: dict[str, None] = {}
+        self._waiting: list[dict[str, Any]] = []
+        self._offsets, self._begins, self._ends = array("q"), array("q"), array("q")
+
+    def extend(self, host: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """The next events of a host; it is known from then on, also if there are none.
+
+        Raises:
+            WriteError: they could not be written.
+        """
+        self._hosts[host] = None
+        self._waiting += ({"host": host, **row} for row in rows)
+        if len(self._waiting) >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is in memory only, as one member of the gzip file."""
+        if not self._waiting:
+            return
+        text = "".join(f"{json.dumps(row)}\n" for row in self._waiting)
+        times = [row["t_ns"] for row in self._waiting]
+        with self._spool.guarded():
+            file = self._spool.file
+            file.seek(0, os.SEEK_END)
+            self._offsets.append(file.tell())
+            file.write(gzip.compress(text.encode(), LEVEL))
+            file.flush()
+        self._begins.append(min(times))
+        self._ends.append(max(times))
+        self._waiting.clear()
+
+    def between(self, begin: int, end: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Host and event of all that happened from `begin` to `end` (ns)."""
+        self.flush()
+        file = self._spool.file
+        bounds = itertools.pairwise([*self._offsets, file.seek(0, os.SEEK_END)])
+        for (offset, after), first, last in zip(bounds, self._begins, self._ends, strict=True):
+            if first > end or last < begin:
+                continue
+            file.seek(offset)
+            for line in gzip.decompress(file.read(after - offset)).splitlines():
+                row = json.loads(line)
+                if begin <= row["t_ns"] <= end:
+                    yield row.pop("host"), row
+
+    def __getitem__(self, host: str) -> Iterator[dict[str, Any]]:
+        if host not in self._hosts:
+            raise KeyError(host)
+        return (row for name, row in self.between(-(1 << 63), 1 << 63) if name == host)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+
+class Recording:
+    """Samples of hosts and fabric, and events, of one run; a context manager, at whose end it is gone unless kept.
+
+    Args:
+        folder: where `keep` puts the files; without one they have no name and last as long as the recording.
+
+    Raises:
+        WriteError: the files cannot be made.
+    """
+
+    def __init__(self, folder: pathlib.Path | None = None) -> None:
+        self.folder = folder
+        self._spools = [Spool(folder, SAMPLES)]
+        try:
+            self._spools.append(Spool(folder, EVENTS))
+        except WriteError:
+            self._spools[0].close()
+            raise
+        self._arrays = ArrayFile(self._spools[0])
+        self.samples: dict[str, Series] = {}
+        self.fabric = Series("fabric", self._arrays)
+        self.events = Events(self._spools[1])
+        #: The latest samples of each host, as they came.
+        self.recent: dict[str, deque[dict[str, Any]]] = {}
+
+    def sample(self, host: str, row: Mapping[str, Any]) -> None:
+        """A sample of a host, newer than those before.
+
+        Raises:
+            WriteError: the disk is full, say.
+        """
+        if host not in self.samples:
+            self.samples[host] = Series(f"hosts/{host}", self._arrays)
+            self.recent[host] = deque(maxlen=RECENT)
+        self.samples[host].append(flat(row))
+        self.recent[host].append(dict(row))
+
+    def fabric_sample(self, row: Mapping[str, Any]) -> None:
+        """Counters of the fabric; errors as `sample`."""
+        self.fabric.append(flat(row))
+
+    def keep(self) -> None:
+        """Completes the files and gives them their names; reading goes on.
+
+        Raises:
+            WriteError: they do not fit; neither is there then.
+        """
+        for series in (*self.samples.values(), self.fabric):
+            series.flush()
+            self._arrays.put(f"{series.name}/columns", np.array(list(series.columns)))
+            self._arrays.put(f"{series.name}/index", series.index())
+        self._arrays.finish()
+        self.events.flush()
+        for spool in self._spools:
+            spool.sync()
+        for spool in self._spools:
+            spool.keep()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the files; what was not kept is gone."""
+        self._arrays.abandon()
+        for spool in self._spools:
+            spool.close()
+
+
+def load_samples(folder: pathlib.Path) -> tuple[dict[str, Series], Series]:
+    """Samples of the hosts by name, and of the fabric, from the folder of an earlier run."""
+    arrays = StoredArrays(folder / SAMPLES)
+    return {name: arrays.series(f"hosts/{name}") for name in arrays.hosts()}, arrays.series("fabric")
+
+
+def load_events(folder: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
+    """Events of an earlier run by host."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    with gzip.open(folder / EVENTS, "rt") as file:
+        for line in file:
+            row = json.loads(line)
+            found.setdefault(row.pop("host"), []).append(row)
+    return found

@@ -1,0 +1,166 @@
+"""The folder of a run's results: checked before the run, filled after it, each file complete or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import struct
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mrc_common.document import printable
+from mrc_results import provenance, report
+from mrc_results.record import FORMAT
+from mrc_results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
+from mrc_results.verdict import Verdict
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_size
+from p4lite.files import write_whole
+
+RESULTS = pathlib.Path("results")
+RESULT = "result.json"
+#: A report, and room for what the samples of a short run need.
+LEAST_BYTES = 16 << 20
+#: Samples and events, per host and second, with their share of the fabric's ports; measured: 0.4 to 1.4 KB.
+BYTES_PER_HOST_SECOND = 3_000
+#: What reading raises where bytes, names, types or values are not those that a run writes.
+DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
+    *(MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error),
+)
+
+
+class FolderError(Exception):
+    """A folder in which results cannot be written; the text says why and what to do."""
+
+
+def default_folder(name: str, clock: str) -> pathlib.Path:
+    """`results/NAME-CLOCK-TIME`, with a number behind it if that exists."""
+    first = RESULTS / f"{name}-{clock}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = first, 2
+    while folder.exists():
+        folder, number = first.with_name(f"{first.name}-{number}"), number + 1
+    return folder
+
+
+@contextlib.contextmanager
+def prepared(folder: pathlib.Path, host_seconds: float) -> Iterator[pathlib.Path]:
+    """The folder, made and tried; removed again if nothing was written into it.
+
+    Args:
+        folder: existing or not.
+        host_seconds: how long how many hosts will be sampled, at most.
+
+    Raises:
+        FolderError: it cannot be made or written, or the disk has too little room for the results.
+    """
+    made = _make(folder, LEAST_BYTES + int(host_seconds * BYTES_PER_HOST_SECOND))
+    try:
+        yield folder
+    finally:
+        # Only what is empty, and only what this run made.
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
+    """Makes and tries the folder; returns the new folders, innermost first."""
+    shown = printable(str(folder))
+    remedy = "choose another with -o"
+    made: list[pathlib.Path] = []
+    try:
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            made.insert(0, each)
+        if not folder.is_dir():
+            raise FolderError(f"{shown}: no folder for results: it is a file; {remedy}")
+        probe = folder / ".mrclab-writes-here"
+        write_whole(probe, b"")
+        probe.unlink()
+        # `f_bavail` is what is left for us; a file system without blocks (of a network, say) tells nothing.
+        disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+        if disk.f_blocks and free < needed:
+            text = f"{format_size(free)} free, up to {format_size(needed)} needed"
+            raise FolderError(f"{shown}: too little room for the results: {text}; {remedy}")
+    except (OSError, ValueError, FolderError) as error:
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        if isinstance(error, FolderError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise FolderError(f"{shown}: no folder for results: {reason}; {remedy}") from error
+    return made
+
+
+def write(
+    folder: pathlib.Path,
+    document: Mapping[str, Any],
+    topology: Topology,
+    judged: Verdict,
+    title: str,
+    recording: Recording,
+) -> pathlib.Path:
+    """Writes verdict.json, samples and events, result.json and report.html, in this order; returns the folder.
+
+    Args:
+        recording: in this folder.
+
+    Raises:
+        WriteError: one could not be written; those before it are complete, it and those after it are absent.
+    """
+    names = ("verdict.json", RESULT, "report.html")
+    # What an earlier run left would be taken for this one's, should a file of this one not fit.
+    for name in (*names, SAMPLES, EVENTS):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).unlink()
+    came = {key: document[key] for key in (provenance.KEY,) if key in document}
+    write_whole(folder / names[0], json.dumps({**judged.document(), **came}, indent=1))
+    recording.keep()
+    stored = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
+    write_whole(folder / names[1], json.dumps({**document, **stored}))
+    write_whole(folder / names[2], report.render(document, topology, judged, title))
+    return folder
+
+
+@contextlib.contextmanager
+def readable(path: pathlib.Path) -> Iterator[None]:
+    """Around what reads a file of an earlier run, which may have been damaged or changed in any way.
+
+    Raises:
+        FolderError: what is in the file is not what a run writes; names the file.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        text = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        raise FolderError(
+            f"{printable(str(path))}: no results that can be read ({text}); it is damaged or missing: run it again"
+        ) from error
+
+
+def load(folder: pathlib.Path) -> dict[str, Any]:
+    """The document of an earlier run (`record.RunResult.document`), to be judged or rendered anew.
+
+    Raises:
+        FolderError: there is none, a file of it is damaged, or its format is a later one; the file is named.
+    """
+    with readable(folder / RESULT):
+        document: dict[str, Any] = json.loads((folder / RESULT).read_text())
+        version = document.get("format", 1)
+    if version == FORMAT:
+        with readable(folder / SAMPLES):
+            document["samples"], document["fabric"] = load_samples(folder)
+        with readable(folder / EVENTS):
+            document["events"] = load_events(folder)
+    if version not in (1, FORMAT):
+        raise FolderError(f"{printable(str(folder))}: results of format {version}; this version reads up to {FORMAT}")
+    return document

@@ -1,0 +1,139 @@
+"""A run repeated from the folder of its results: the same lab, experiment or workload, seed and clock."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_common.document import printable
+from mrc_results import provenance
+from mrc_results.provenance import Provenance
+from mrc_results.recording import EVENTS, SAMPLES
+from mrc_results.resultdir import RESULT, FolderError, readable
+from mrc_runs.experiment import Experiment, ExperimentError, check_trusted
+from mrc_topo.schema import Lab
+
+#: Parts of `result.json` that say by what the run was made, not what came out.
+NOT_COMPARED = (provenance.KEY, "fidelity")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier run, as its folder tells. `caveats`: why it may not be repeatable, a line each."""
+
+    folder: Path
+    experiment: Experiment
+    lab: Lab
+    provenance: Provenance | None
+    caveats: list[str]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What differs between an earlier run and its repetition. `provenance`: what it was made by and from, a line for
+    each entry; `results`: the parts of the results whose bytes differ, None on the real clock, where they always do."""
+
+    provenance: list[str]
+    results: list[str] | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the results are the same, as far as that can be expected."""
+        return not self.results
+
+
+def load(folder: Path) -> Earlier:
+    """Read what is needed to repeat a run.
+
+    Raises:
+        FolderError: there are no results that can be read; names the file.
+        ExperimentError: they do not hold the experiment (an earlier version wrote them), or others can change them and
+            they name code.
+    """
+    path = folder / RESULT
+    with readable(path):
+        document: dict[str, Any] = json.loads(path.read_text())
+        asked, lab, interrupted = document.get("experiment"), document.get("topology"), document.get("interrupted", "")
+        clicked = any(each.get("clicked") for each in document.get("happenings", ()))
+    if asked is None or lab is None:
+        raise ExperimentError(
+            f"{printable(str(path))}: it does not hold its experiment, because an earlier version of mrclab or a "
+            "workshop check wrote it; run the experiment by its name"
+        )
+    check_trusted(path, {"experiment": asked, "topology": lab})
+    try:
+        experiment, made, came = Experiment.model_validate(asked), Lab.model_validate(lab), provenance.of(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(each) for each in first["loc"])
+        raise ExperimentError(
+            f"{printable(str(path))}: {printable(where)}: {printable(str(first['msg']))}; another version wrote it, or "
+            "it is damaged"
+        ) from error
+    caveats = ["it has no provenance"] if came is None else []
+    if interrupted:
+        caveats.append(f"it was ended by {printable(str(interrupted))}, which is not repeated")
+    if clicked:
+        caveats.append("failures were caused from the live view, which are not repeated")
+    return Earlier(folder, experiment, made, came, caveats)
+
+
+@contextlib.contextmanager
+def repeatable(earlier: Earlier) -> Iterator[Experiment]:
+    """The experiment on the lab of the earlier run, whose file lasts as long as the context."""
+    with tempfile.TemporaryDirectory(prefix="mrclab-again-") as folder:
+        path = Path(folder, "lab.yaml")
+        path.write_text(earlier.lab.model_dump_json(indent=1))  # JSON is YAML
+        yield earlier.experiment.model_copy(update={"lab": str(path)})
+
+
+def compared(earlier: Earlier, document: Mapping[str, Any], folder: Path) -> Repetition:
+    """Compare an earlier run with its repetition in a folder.
+
+    Raises:
+        FolderError: a file of either cannot be read.
+    """
+    now = provenance.of(document)
+    lines = ["not known of the earlier run"]
+    if earlier.provenance is not None and now is not None:
+        lines = earlier.provenance.differences(now)
+    return Repetition(lines, _differing(earlier.folder, folder) if document["clock"] == "virtual" else None)
+
+
+def _differing(first: Path, second: Path) -> list[str]:
+    """Return the parts of two folders' results whose bytes differ: keys of result.json, arrays, events."""
+    ours, theirs = _parts(first), _parts(second)
+    return [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
+
+
+def _parts(folder: Path) -> dict[str, bytes]:
+    """Return the contents of a folder's results by name; archives hold the time at which they were written."""
+    with readable(folder / RESULT):
+        document = json.loads((folder / RESULT).read_text())
+        parts = {f"{RESULT}: {key}": json.dumps(value).encode() for key, value in document.items()}
+    for key in NOT_COMPARED:
+        parts.pop(f"{RESULT}: {key}", None)
+    with readable(folder / SAMPLES), zipfile.ZipFile(folder / SAMPLES) as archive:
+        parts |= {f"{SAMPLES}: {name}": archive.read(name) for name in archive.namelist()}
+    with readable(folder / EVENTS):
+        parts[EVENTS] = gzip.decompress((folder / EVENTS).read_bytes())
+    return parts
+
+
+def check_other(folder: Path, earlier: Earlier) -> None:
+    """Check that the repetition does not replace the results that it is compared with.
+
+    Raises:
+        FolderError: it would.
+    """
+    if folder.exists() and folder.resolve() == earlier.folder.resolve():
+        raise FolderError(f"{printable(str(folder))}: the results to be repeated are here; choose another -o")

@@ -1,0 +1,425 @@
+"""Comparisons: one workload by several transports under several conditions, judged against each other.
+
+A comparison is a YAML file (`experiments/NAME/compare.yaml`). Each variant runs on a lab of its own, through all
+conditions in order; what counts is the time of one iteration of the workload, over all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from mrc_common.document import Model
+from mrc_lab.describe import base_rtt_ns
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.kinds import KINDS
+from mrc_lab.session import fidelity
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_results.record import RunResult
+from mrc_runs import tcp
+from mrc_runs.execute import session_for
+from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Workload, find_file, read
+from mrc_runs.ideal import ideal_seconds
+from mrc_runs.precheck import check_policies, check_workload
+from mrc_runs.runner import Run
+from mrc_runs.workload import WorkloadSpec
+from mrc_topo import labfile
+from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.named import beside
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Topology
+
+EXAMPLE = "a comparison is a mapping with name, title, workload, variants and conditions; see docs/lab.md"
+
+
+#: The kernel's own, and who sends: a socket program that runs the workload, or iperf3.
+TCP = ("tcp", "iperf3")
+NO_VIRTUAL_TCP = (
+    "is the kernel's own TCP, which runs on the real clock only; in simulated time there is none, since a home-made "
+    "one would be no baseline; write `clock: real`"
+)
+
+
+#: What a variant may have otherwise than the comparison's lab: how it is used, not what it consists of.
+OWN_KEYS = ("queues", "routing", "roce", "cc", "reliability", "ev")
+
+
+class Variant(Model):
+    """A way to run the workload. `over` is of TCP's: the hosts' ports in plane 0, or their kernels' ECMP over all.
+    `lab`: keys of the lab file that this variant has otherwise; mappings are merged, null takes away. `policies`: in
+    the place of the lab's, each kind for itself; their files are beside the comparison's or below."""
+
+    name: Title
+    transport: Literal["mrc", "roce", "tcp", "iperf3"] = "mrc"
+    qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
+    over: Literal["one_plane", "ecmp"] | None = None
+    lab: dict[str, Any] = {}
+    policies: PoliciesSpec = PoliciesSpec()
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What of the lab's document this variant has otherwise."""
+        named = self.policies.named
+        return {**self.lab, "policies": named} if named else self.lab
+
+    @model_validator(mode="after")
+    def _policies(self) -> Self:
+        if self.policies.named and self.transport != "mrc":
+            raise ValueError(f"policies: they are of MRC; the transport is {self.transport}: leave them out")
+        return self
+
+    @model_validator(mode="after")
+    def _lab(self) -> Self:
+        for key in self.lab:
+            if key not in OWN_KEYS:
+                raise ValueError(
+                    f"lab: '{key}' is the same for all variants; one may have its own {', '.join(OWN_KEYS)}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _over(self) -> Self:
+        if (self.over is not None) != (self.transport in TCP):
+            raise ValueError(f"`over` (one_plane or ecmp) is what {' and '.join(TCP)} need, and nobody else")
+        return self
+
+
+class ConditionEvidence(Model):
+    """What shows that a condition was in force, of every variant: `lost`, packets that failures took on the impaired
+    links, at least; `slower`, how much longer an iteration takes than under the first condition, at least."""
+
+    lost: Annotated[int, Field(ge=1)] | None = None
+    slower: Annotated[float, Field(gt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.lost is None and self.slower is None:
+            raise ValueError("evidence needs lost or slower")
+        return self
+
+
+class Condition(Model):
+    """What all links between switches suffer (settings of the failure `impair`), and the evidence of it."""
+
+    name: Title
+    impair: dict[str, Any] = {}
+    evidence: ConditionEvidence | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.impair:
+            try:
+                KINDS["impair"].check_settings(self.impair, f"at condition {self.name}")
+            except FailureError as error:
+                raise ValueError(str(error)) from error
+        if self.impair and self.evidence is None:
+            raise ValueError("nothing would tell if it were not in force; state what shows it: `evidence: {lost: 1}`")
+        if self.evidence is not None and not self.impair:
+            raise ValueError("evidence of what? the condition has no impair")
+        return self
+
+
+class Expected(Model):
+    """`faster` than another variant `at` a condition `by` a factor; or the `slowdown` of a variant `at` a condition,
+    against the first condition, `at_most` or `at_least` a factor."""
+
+    faster: str | None = None
+    than: str | None = None
+    by: Annotated[float, Field(gt=0)] = 1.0
+    slowdown: str | None = None
+    at: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.faster is None) == (self.slowdown is None):
+            raise ValueError("an expectation has exactly one of faster and slowdown")
+        if self.faster is not None and self.than is None:
+            raise ValueError("faster needs than")
+        if self.slowdown is not None and (self.at_most is None) == (self.at_least is None):
+            raise ValueError("slowdown needs exactly one of at_most and at_least")
+        return self
+
+
+class Comparison(Model):
+    """See the module's docstring; `lab` may be a file beside this one."""
+
+    name: Name
+    title: Title
+    lab: Annotated[str, Field(min_length=1, max_length=4096)] = "tiny"
+    clock: Literal["real", "virtual"] = "virtual"
+    paper: str = ""
+    workload: Workload
+    variants: Annotated[list[Variant], Field(min_length=1, max_length=64)]
+    conditions: Annotated[list[Condition], Field(min_length=1, max_length=64)]
+    expect: Annotated[list[Expected], Field(max_length=1000)] = []
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        variants, conditions = ([each.name for each in part] for part in (self.variants, self.conditions))
+        for names in (variants, conditions):
+            if len(set(names)) < len(names):
+                raise ValueError("two variants or two conditions have one name; name each once")
+        for variant in self.variants:
+            if variant.transport in TCP:
+                self._check_tcp(variant)
+        for each in self.expect:
+            for name in (each.faster, each.than, each.slowdown):
+                if name is not None and name not in variants:
+                    raise ValueError(f"no variant '{name}'; it has: {', '.join(variants)}")
+            if each.at not in conditions:
+                raise ValueError(f"no condition '{each.at}'; it has: {', '.join(conditions)}")
+        return self
+
+    def _check_tcp(self, variant: Variant) -> None:
+        if self.clock != "real":
+            raise ValueError(f"{variant.name}: {variant.transport} {NO_VIRTUAL_TCP}")
+        if self.workload.duration is not None:
+            raise ValueError(
+                f"{variant.name}: {variant.transport} ends after `params.iterations`, not after a duration"
+            )
+        if variant.transport == "iperf3" and self.workload.name != "write_bw":
+            raise ValueError(f"{variant.name}: iperf3 sends from one host to another, which is write_bw")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: seconds per iteration (infinite when it failed), the first thing that failed, how many packets
+    failures took from links between switches, bytes verified, and why its times are not valid (real clock)."""
+
+    seconds: float
+    failure: str = ""
+    lost: int = 0
+    verified: int = 0
+    doubt: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An expectation beside what was measured."""
+
+    what: str
+    wanted: str
+    measured: str
+    passed: bool
+
+
+def known_comparisons() -> dict[str, pathlib.Path]:
+    """The comparisons that come with the project, by name."""
+    return {path.parent.name: path for path in sorted(FOLDER.glob("*/compare.yaml"))}
+
+
+def load_comparison(name_or_path: str) -> Comparison:
+    """Reads a comparison by name or path.
+
+    Raises:
+        ExperimentError: none of that name, or a file that is not one.
+    """
+    path = find_file(name_or_path, known_comparisons(), "compare.yaml", "comparison")
+    found = read(Comparison, path, EXAMPLE)
+    return placed(found, path.absolute().parent)
+
+
+def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
+    """Return a comparison with the files that it names as they are found from anywhere; `folder`: of its file."""
+    variants = [
+        each.model_copy(update={"policies": labfile.placed(each.policies, folder)}) if each.policies.named else each
+        for each in comparison.variants
+    ]
+    changes: dict[str, Any] = {"variants": variants}
+    if "lab" in comparison.model_fields_set:
+        changes["lab"] = beside(folder, comparison.lab)
+    return comparison.model_copy(update=changes)
+
+
+def seconds_per_iteration(result: RunResult) -> float:
+    """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
+    progress = [each for each in result.progress.values() if each["takes_part"]]
+    wrong = any(each["mismatches"] or not each["done"] or not each["iterations"] for each in progress)
+    if result.failures or wrong or not progress:
+        return math.inf
+    begin, end = (pick(each[key] for each in progress) for pick, key in ((min, "started_ns"), (max, "finished_ns")))
+    return float((end - begin) / 1e9 / min(each["iterations"] for each in progress))
+
+
+def check(comparison: Comparison) -> None:
+    """Checks every variant against its lab before any has begun.
+
+    Raises:
+        ExperimentError: a variant that its lab cannot be, or cannot run.
+    """
+    for variant in comparison.variants:
+        where = f"comparison {comparison.name}: {variant.name}"
+        topology = variant_topology(comparison, variant)
+        check_policies(topology, where)
+        check_workload(comparison.workload, topology, _carried_by(variant), (), where)
+        if variant.transport == "iperf3" and not tcp.have_iperf3():
+            raise ExperimentError(f"{where}: {tcp.IPERF3}")
+
+
+def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
+    """Runs every variant under every condition; by (variant, condition).
+
+    Raises:
+        ExperimentError: as `check`.
+    """
+    check(comparison)
+    cells = {}
+    for variant in comparison.variants:
+        with (
+            _lab_file(comparison, variant) as lab,
+            session_for(lab, comparison.clock, _carried_by(variant), progress) as session,
+        ):
+            for condition in comparison.conditions:
+                progress(f"{variant.name}, {condition.name}")
+                cells[variant.name, condition.name] = _run(session, comparison, variant, condition)
+    return cells
+
+
+def _variant_document(comparison: Comparison, variant: Variant) -> dict[str, Any]:
+    document = load_lab(comparison.lab).lab.model_dump(mode="json", exclude_unset=True)
+    # A name of its own: on the real clock a lab that is up under the file's is another.
+    document["name"] = f"{document['name'][:40]}-{comparison.variants.index(variant) + 1}"
+    return labfile.merged(document, variant.changes)
+
+
+def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
+    """The lab of a variant.
+
+    Raises:
+        ExperimentError: what it has otherwise cannot be; names the variant and the key.
+    """
+    if not variant.changes:
+        return load_lab(comparison.lab)
+    text = yaml.safe_dump(_variant_document(comparison, variant))
+    try:
+        return parse_lab(text, f"comparison {comparison.name}: variant {variant.name}: {comparison.lab} with its `lab`")
+    except LabError as error:
+        raise ExperimentError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
+    """Where the lab of a variant is."""
+    if not variant.changes:
+        yield comparison.lab
+        return
+    with tempfile.TemporaryDirectory(prefix="mrclab-compare-") as folder:
+        path = pathlib.Path(folder, "lab.yaml")
+        path.write_text(yaml.safe_dump(_variant_document(comparison, variant)))
+        yield str(path)
+
+
+def _carried_by(variant: Variant) -> str:
+    """The transport of the lab's agents, idle where the hosts' kernels send: MRC's class is lossy, as TCP's is."""
+    return "mrc" if variant.transport in TCP else variant.transport
+
+
+def ideals(comparison: Comparison) -> dict[str, float | None]:
+    """Of every variant, what an iteration takes at least (`ideal_seconds`)."""
+    found = {}
+    for variant in comparison.variants:
+        topology = variant_topology(comparison, variant)
+        spec = comparison.workload.spec()
+        spec.qps_per_peer = variant.qps_per_peer
+        tcps = variant.transport in TCP
+        found[variant.name] = None if tcps else ideal_seconds(topology, spec, variant.transport)
+    return found
+
+
+def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Cell:
+    links = [link.name for link in session.topology.links.values() if not link.is_host_link]
+    spec = comparison.workload.spec()
+    spec.qps_per_peer = variant.qps_per_peer
+    if condition.impair:
+        for link in links:
+            session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
+    try:
+        before = _lost(session)
+        made = _tcp(session, spec, variant) if variant.transport in TCP else _one(session, spec)
+        return replace(made, lost=_lost(session) - before)
+    finally:
+        session.failures.restore_own(session)
+
+
+def _one(session: Session, spec: WorkloadSpec) -> Cell:
+    result = Run(session, spec).go()
+    verified = sum(int(each["bytes_verified"]) for each in result.progress.values())
+    failure = result.failures[0] if result.failures else ""
+    return Cell(seconds_per_iteration(result), failure, 0, verified, _doubt(result.fidelity))
+
+
+def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
+    assert isinstance(session, RealSession)
+    session.reset_fidelity()
+    made = (tcp.run if variant.transport == "tcp" else tcp.iperf3)(session, spec, str(variant.over))
+    # The agents are idle: that they are late delays nothing.
+    measured = {key: value for key, value in session.fidelity().items() if key != "hosts"}
+    reasons = fidelity.judge(measured, base_rtt_ns(session.topology, session.clock))
+    return Cell(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
+
+
+def _doubt(measured: Mapping[str, Any]) -> str:
+    return "" if measured.get("valid", True) else "; ".join(map(str, measured.get("reasons", ())))
+
+
+def _lost(session: Session) -> int:
+    """Packets that failures have taken on links between switches so far."""
+    hosts = {f"{port.t0}:{port.t0_port}" for host in session.topology.hosts for port in host.ports}
+    ports = session.fabric_sample()["ports"]
+    return sum(int(values["lost"]) for port, values in ports.items() if port not in hosts)
+
+
+def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Judged]:
+    """The evidence of every condition, then the expectations, in order."""
+    first = comparison.conditions[0].name
+    judged = list(_evidence(comparison, cells))
+    for each in comparison.expect:
+        if each.faster is not None:
+            ratio = _ratio(cells[str(each.than), each.at], cells[each.faster, each.at])
+            what, wanted, passed = (
+                f"{each.than} over {each.faster}, {each.at}",
+                f"at least {each.by:g}",
+                ratio >= each.by,
+            )
+        else:
+            ratio = _ratio(cells[str(each.slowdown), each.at], cells[str(each.slowdown), first])
+            what = f"{each.slowdown}: {each.at} over {first}"
+            if each.at_most is not None:
+                wanted, passed = f"at most {each.at_most:g}", ratio <= each.at_most
+            else:
+                wanted, passed = f"at least {each.at_least:g}", ratio >= float(each.at_least or 0)
+        judged.append(Judged(what, wanted, f"{ratio:.2f}", passed))
+    return judged
+
+
+def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> Iterator[Judged]:
+    first = comparison.conditions[0].name
+    for condition in comparison.conditions:
+        if condition.evidence is None:
+            continue
+        for variant in comparison.variants:
+            cell = cells[variant.name, condition.name]
+            what = f"evidence of {condition.name}, {variant.name}"
+            if condition.evidence.lost is not None:
+                wanted = condition.evidence.lost
+                yield Judged(f"{what}: packets lost", f"at least {wanted}", str(cell.lost), cell.lost >= wanted)
+            if condition.evidence.slower is not None:
+                ratio = _ratio(cell, cells[variant.name, first])
+                text = f"at least {condition.evidence.slower:g}"
+                yield Judged(f"{what}: slower", text, f"{ratio:.2f}", ratio >= condition.evidence.slower)
+
+
+def _ratio(slow: Cell, fast: Cell) -> float:
+    """Not a number, which passes no expectation, when there is nothing to compare with."""
+    return math.nan if math.isinf(fast.seconds) else slow.seconds / fast.seconds

@@ -1,0 +1,208 @@
+"""Why a run ends before its work is done: something of the lab has died or is frozen, nothing moves, or time is up.
+
+Every reason is a line of the result's `failures` that names the culprit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_lab.hosts.hostclient import HostError, HostGone
+from mrc_lab.processes.death import SHELL, Death
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session.base import Session
+from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_results.record import RunResult
+from mrc_runs import stall
+from mrc_runs.workload import WorkloadSpec
+from p4lite.switch.targetapi.client import TargetError
+
+#: What a run of some seconds may take longer than that.
+GRACE_S = 30.0
+#: After a host is lost its peers' QPs must end in an error by themselves within this time.
+LOSS_GRACE_S = 20.0
+#: A death shows at once in what no longer answers; what died, and of what, is known a little later.
+CAUSE_S = 5.0
+#: What is raised when something of a lab does not answer any more.
+LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
+SILENCE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+def is_silence(error: Exception) -> bool:
+    """Whether an error says that nobody answers, and not that somebody refuses."""
+    return isinstance(error, HostGone) or (isinstance(error, TargetError) and error.code in SILENCE)
+
+
+class Over(Exception):
+    """What the run cannot go on without has died."""
+
+
+class Losses:
+    """What of a lab is lost while a run goes on, each written into its result once.
+
+    `gone`: hosts that are asked no more; `since_ns`: when the first was lost (0: none). `closing`: the run is at its
+    end already, so that nothing ends it.
+    """
+
+    def __init__(self, session: Session, result: RunResult) -> None:
+        self.session = session
+        self.result = result
+        self.gone: set[str] = set()
+        self.since_ns = 0
+        self.closing = False
+        self._mourned: set[tuple[str, str]] = set()
+
+    def ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
+        """A request to a host that may be gone: its answer, or nothing."""
+        if name in self.gone:
+            return {}
+        try:
+            return self.session.hosts[name].request(verb, **arguments)
+        except HostGone as error:
+            self._lose(name)
+            # A word of what it died of says more.
+            frozen = self.frozen(name)
+            if frozen or not self.mourn(CAUSE_S, role=name):
+                self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
+        except HostError as error:
+            self._lose(name)
+            self.result.failures.append(str(error))
+        return {}
+
+    def fabric_lost(self, error: TargetError) -> None:
+        """The fabric does not answer; with its counters go the switches.
+
+        Raises:
+            Over: unless it is known to have died, and nothing else is lost by that.
+        """
+        frozen = self.frozen()
+        if frozen or not self.mourn(CAUSE_S, everything=True):
+            self.result.failures.append(f"the fabric does not answer: {frozen or error}")
+            raise Over from error
+
+    def explain(self, error: Exception) -> None:
+        """Writes down what a broken-off run came of: a death, something frozen, or silence.
+
+        Raises:
+            Exception: `error` itself, when nothing has died and somebody has answered.
+        """
+        self.closing = True
+        frozen = self.frozen() if is_silence(error) else ""
+        # A refusal is none of death's.
+        self.mourn(0.0 if frozen or type(error) is HostError else CAUSE_S, everything=True)
+        if not self.result.deaths and not is_silence(error):
+            raise error
+        if not self.result.failures:
+            self.result.failures.append(f"{error}: {frozen}" if frozen else str(error))
+
+    def frozen(self, role: str = "") -> str:
+        """The processes of the lab that a signal has stopped (all of them, or one), in words."""
+        return "; ".join(each.text() for each in self.session.frozen() if role in ("", each.role))
+
+    def mourn(self, wait_s: float = 0.0, *, role: str = "", everything: bool = False) -> bool:
+        """Writes down what has died; whether there was something new, or `role` is known to be dead.
+
+        Args:
+            wait_s: wait so long, at most, for such a death.
+            everything: a death of anything is what is waited for.
+
+        Raises:
+            Over: what has died is more than a host, and the run is not at its end yet.
+        """
+        deadline = time.monotonic() + (wait_s if self.session.clock == "real" else 0.0)
+        while True:
+            fresh = [each for each in self.session.deaths() if (each.role, each.how) not in self._mourned]
+            for death in fresh:
+                self._write_down(death)
+            known = bool(fresh) if everything or not role else role in {each for each, _ in self._mourned}
+            if known or self._fatal() or time.monotonic() >= deadline:
+                break
+            time.sleep(0.05)
+        if self._fatal() and not self.closing:
+            raise Over
+        return known or self._fatal()
+
+    def _fatal(self) -> bool:
+        """Whether something has died that the run needs; of a shell only who wants into the host has need."""
+        return any(role not in self.session.hosts and not role.endswith(SHELL) for role, _ in self._mourned)
+
+    def _write_down(self, death: Death) -> None:
+        self._mourned.add((death.role, death.how))
+        result = self.result
+        result.deaths.append(death.document())
+        text = death.text(result.started_ns)
+        if death.role not in self.session.hosts:
+            result.failures.append(text)
+        elif death.role in result.ranks:
+            result.failures.append(f"host {death.role}: its agent is gone: {text}")
+            self._lose(death.role)
+
+    def _lose(self, name: str) -> None:
+        self.gone.add(name)
+        self.since_ns = self.since_ns or self.session.now_ns()
+
+
+class Endings:
+    """Whether there is any use in going on; `moved` tells that something has moved."""
+
+    def __init__(self, losses: Losses, spec: WorkloadSpec, job: str) -> None:
+        self.losses = losses
+        self.session, self.result = losses.session, losses.result
+        self.spec = spec
+        self.job = job
+        self._moved_ns = 0
+        self._counts: dict[str, int] = {}
+        self._bound_s: float | None = None
+
+    def moved(self) -> None:
+        """Something has been done to the lab, or the run begins."""
+        self._moved_ns = self.session.now_ns()
+
+    def count(self, name: str, moved: int) -> None:
+        """How much has moved at a rank since its beginning."""
+        if self._counts.get(name) != moved:
+            self._counts[name] = moved
+            self.moved()
+
+    def reason(self, elapsed_s: float, running: Sequence[str], scheduled: bool) -> str:
+        """Why the run shall end now, with the culprits; empty if it shall not.
+
+        Args:
+            running: ranks that are neither done nor gone.
+            scheduled: something is still to be done to the lab.
+        """
+        names, spec = ", ".join(running), self.spec
+        if not scheduled and (still := self._still(running)):
+            return still
+        since = self.losses.since_ns
+        if since and self.session.now_ns() - since > LOSS_GRACE_S * 1e9:
+            return f"still waiting after {LOSS_GRACE_S:.0f} s: {names}; {self._culprits()}"
+        if elapsed_s > (spec.duration_s or 0.0) + (GRACE_S if spec.duration_s else spec.limit_s):
+            return f"no end after {elapsed_s:.0f} s; not finished: {names}; {self._culprits()}"
+        return ""
+
+    def _still(self, running: Sequence[str]) -> str:
+        """That nothing has moved for so long that nothing will."""
+        still_s = (self.session.now_ns() - self._moved_ns) / 1e9
+        if still_s < stall.STILL_S:
+            self._bound_s = None
+            return ""
+        if self._bound_s is None:
+            self._bound_s = stall.bound_s(self._waiting())
+        if still_s < self._bound_s:
+            return ""
+        culprits = self._culprits()
+        if all(self.result.waiting.get(name, {}).get("done") for name in running):
+            return ""  # they have ended since they were asked for their progress
+        return f"no progress for {still_s:.1f} s; not finished: {', '.join(running)}; {culprits}"
+
+    def _waiting(self) -> dict[str, dict[str, Any]]:
+        """What each rank waits for, where one can tell."""
+        asked = {name: self.losses.ask(name, "waiting", job=self.job) for name in self.result.ranks}
+        self.result.waiting = {name: answer for name, answer in asked.items() if answer}
+        return self.result.waiting
+
+    def _culprits(self) -> str:
+        return stall.text(self._waiting(), self.losses.gone, self.session.failures.broken)

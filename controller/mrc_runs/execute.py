@@ -1,0 +1,367 @@
+"""Runs an experiment on either clock, from lab to verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mrc_lab import describe, lifecycle
+from mrc_lab import policies as own
+from mrc_lab.faults import kinds
+from mrc_lab.faults.action import FailureError
+from mrc_lab.faults.ledger import UnsettledError
+from mrc_lab.hosts.hostclient import HostControl, HostError
+from mrc_lab.machines import lifecycle as machines
+from mrc_lab.machines.session import session_of
+from mrc_lab.management import clustermapper, localiser
+from mrc_lab.management.clustermapper import Localiser
+from mrc_lab.processes.death import several
+from mrc_lab.processes.process import Process
+from mrc_lab.records.rundir import LabDied, RunDir, RunError
+from mrc_lab.session.base import Session
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches import fitting
+from mrc_lab.wanted import WantedLab
+from mrc_results import provenance, resultdir, verdict
+from mrc_results.record import RunResult
+from mrc_results.recording import Recording
+from mrc_results.verdict import Verdict
+from mrc_runs import precheck
+from mrc_runs.endings import LOST, is_silence
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_runs.interruption import Interrupted, interruptible
+from mrc_runs.live import LiveView
+from mrc_runs.runner import Observer, Run, Watcher
+from mrc_runs.workload import WorkloadSpec
+from mrc_topo.labfile import load_lab
+from mrc_topo.schema import PoliciesSpec
+from mrc_topo.topology import Topology, UnknownElement
+
+#: How long the hosts' probes have, after a run on the real clock, to say what is broken; it is hardly ever needed.
+FINDINGS_S = 30.0
+LOOK_S = 0.2
+
+
+class View(Watcher, Protocol):
+    """A live view of experiments, one after another."""
+
+    def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object]) -> None:
+        """This one begins on this session."""
+
+    def end(self, judged: Verdict) -> None:
+        """It has ended, and its session is closed."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished experiment."""
+
+    experiment: Experiment
+    topology: Topology
+    document: dict[str, Any]
+    verdict: Verdict
+    folder: pathlib.Path
+    #: The signal that came meanwhile (0: none).
+    signal: int = 0
+
+
+@contextlib.contextmanager
+def session_for(
+    lab: str,
+    clock: str,
+    transport: str,
+    progress: Callable[[str], None] = lambda text: None,
+    switch: str | None = None,
+    compiler: str | None = None,
+    policies: PoliciesSpec | None = None,
+    *,
+    trust_code: bool = False,
+) -> Iterator[Session]:
+    """A session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down again.
+    `switch`, `compiler` and `policies` are instead of the lab file's; `trust_code`: policies may run on the real clock.
+
+    Raises:
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
+            may not run there.
+        ConfigError: a policy cannot be loaded.
+        NamespaceError: there can be no real-clock lab here.
+    """
+    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code)
+    wanted.check(clock)
+    with session_on(wanted, clock, progress) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def session_on(
+    wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
+) -> Iterator[Session]:
+    """As `session_for`, of a lab that was checked (`WantedLab.check`); `cores`: what a simulation may use."""
+    lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
+    for text in describe.warnings(topology, clock, transport):
+        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
+    if clock == "virtual":
+        progress("building the simulation")
+        session: Session = VirtualSession(topology, transport, cores)
+        _tell_lacking(lab, session)
+        try:
+            yield session
+        finally:
+            session.close()
+        return
+    run = RunDir(topology.lab.name)
+    ours = not run.exists() or lifecycle.is_dead(run)
+    if ours:
+        machines.bring_up(wanted, progress)
+    else:
+        check_usable(run, transport=transport, switch=wanted.switch, compiler=wanted.compiler)
+        if not own.same(topology, load_lab(run.lab_file)):
+            raise RunError(f"lab '{run.name}' is up with other policies; `mrclab down {run.name}` first")
+    first = None
+    try:
+        session = session_of(topology.lab.name, fresh=ours)
+        first = session.first
+        _tell_lacking(lab, session)
+        try:
+            yield session
+        finally:
+            try:
+                session.failures.restore_own(session)
+            except (*LOST, UnsettledError) as error:
+                # What cannot be restored because something is dead or frozen goes with the lab, or stays noted.
+                if not session.deaths() and not session.frozen() and not is_silence(error):
+                    raise
+            session.close()
+    finally:
+        if ours:
+            _down(run, first)
+
+
+def _tell_lacking(lab: str, session: Session) -> None:
+    """What a program of the lab's own leaves undone, a line each on stderr."""
+    if session.topology.lab.program is not None:
+        program = session.program
+        for text in fitting.lacking(session.topology, program.names):
+            print(f"note: {lab}: {program.path}: {text}", file=sys.stderr, flush=True)
+
+
+def check_usable(run: RunDir, **wanted: str | None) -> None:
+    """Raises RunError when a lab that is up cannot carry a run: where it is other than wanted (None: as it is)."""
+    state = run.read()
+    for what, value in wanted.items():
+        found = getattr(state, what)
+        if value is not None and found != value:
+            raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
+    dead = [death for death in state.deaths if death.role not in state.hosts]
+    if dead:
+        raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
+
+
+def _down(run: RunDir, first: Process | None) -> None:
+    """Takes the lab with this first process down, unless somebody else was quicker."""
+    with contextlib.suppress(RunError):
+        if first is None or run.read().first == first:
+            lifecycle.down(run.name)
+
+
+def wanted_by(experiment: Experiment, *, trust_code: bool = False) -> WantedLab:
+    """An experiment's lab, with what the experiment chooses itself.
+
+    Raises:
+        LabError: there is no such lab.
+    """
+    return WantedLab.of(
+        experiment.lab,
+        experiment.transport,
+        switch=experiment.switch,
+        compiler=experiment.compiler,
+        policies=experiment.policies,
+        trust_code=trust_code,
+    )
+
+
+def check(experiment: Experiment, topology: Topology) -> None:
+    """Checks every step against the lab before anything runs.
+
+    Raises:
+        ExperimentError: a workload that cannot run there, or a step that cannot be done.
+    """
+    where = f"experiment {experiment.name}"
+    precheck.check_policies(topology, where)
+    precheck.check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
+    for _, action in experiment.actions():
+        try:
+            kinds.check(topology, action)
+        except (UnknownElement, FailureError) as error:
+            raise ExperimentError(f"experiment {experiment.name}: {action.describe()}: {error}") from error
+
+
+def run_on(
+    session: Session,
+    experiment: Experiment,
+    observe: Observer | None = None,
+    recording: Recording | None = None,
+    interrupted: Callable[[], object] = bool,
+    watcher: Watcher | None = None,
+) -> RunResult:
+    """Runs an experiment's workload and schedule on a session, with the hosts' own findings after every failure."""
+
+    finder = localiser.load(session.topology.lab.policies.localiser)
+
+    def watch(result: RunResult) -> None:
+        _note_findings(session, result, finder)
+        if observe is not None:
+            observe(result)
+
+    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted, watcher)
+    try:
+        with _profiles(session, experiment):
+            result = run.go()
+            if experiment.expect.localised and not result.failures:
+                _await_findings(session, result, finder, interrupted)
+            return result
+    except LOST as error:
+        return run.cut_short(error)
+
+
+@contextlib.contextmanager
+def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
+    """The experiment's profiles, ONLINE at every host for as long as the context lasts."""
+    made: list[tuple[HostControl, dict[str, str]]] = []
+    try:
+        for host in session.hosts.values():
+            for profile in experiment.profiles:
+                which = {"kind": profile.kind, "name": profile.name}
+                host.request("profile_create", **which, settings=profile.settings)
+                made.append((host, which))
+                for state in ("OFFLINE", "ONLINE"):
+                    host.request("profile_state", **which, state=state)
+        yield
+    finally:
+        for host, which in reversed(made):
+            with contextlib.suppress(HostError):  # a host that died in the run
+                for state in ("OFFLINE", "INIT"):
+                    host.request("profile_state", **which, state=state)
+                host.request("profile_delete", **which)
+
+
+def _note_findings(session: Session, result: RunResult, finder: Localiser) -> None:
+    """What the hosts' probes say is broken, noted beside the latest happening until the next one."""
+    if not result.happenings:
+        return
+    latest = result.happenings[-1]
+    found = clustermapper.view_of(session.topology, session.hosts, finder)
+    latest.localised = sorted(found)
+
+
+def _await_findings(session: Session, result: RunResult, finder: Localiser, interrupted: Callable[[], object]) -> None:
+    """Waits on the real clock until the hosts name what is broken: on a busy machine their probes come back late."""
+    if session.clock != "real" or not result.happenings:
+        return
+    latest, until = result.happenings[-1], session.now_ns() + round(FINDINGS_S * 1e9)
+    with contextlib.suppress(Interrupted):  # the run is over: its verdict stands
+        while latest.localised != latest.broken and session.now_ns() < until and not session.deaths():
+            session.advance(LOOK_S)
+            interrupted()
+            _note_findings(session, result, finder)
+
+
+def counted(session: Session) -> dict[str, Any]:
+    """What the P4 program counted, and flow control by port; nothing, where switches died or stand still."""
+    try:
+        return {"program_counters": session.program_counters(), "pauses": session.pauses(), "credits": session.stalls()}
+    except LOST as error:
+        if not session.deaths() and not session.frozen() and not is_silence(error):
+            raise
+        return {"program_counters": {}, "pauses": {}, "credits": {}}
+
+
+def complete(session: Session, result: RunResult, experiment: Experiment) -> dict[str, Any]:
+    """The document of a run that has ended, with what the session knows of it: counters, program, lab; and with what
+    `mrclab run --again` needs: the experiment as it was run, and its provenance."""
+    program = session.program_document()
+    experiment = experiment.model_copy(update={"clock": session.clock})
+    return result.document() | counted(session) | {"program": program} | origin(session.topology, experiment, program)
+
+
+def origin(topology: Topology, experiment: Experiment, program: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a result's document says where it comes from: `topology`, `experiment` and `provenance`."""
+    asked = experiment.model_dump(mode="json")
+    return {
+        "topology": topology.lab.model_dump(mode="json"),
+        "experiment": asked,
+        provenance.KEY: provenance.collect(topology.lab, asked, program).model_dump(),
+    }
+
+
+def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
+    """The result of a run whose lab died before it could begin."""
+    names = list(spec.hosts or (host.name for host in topology.hosts))
+    lab = topology.lab
+    made = RunResult(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
+    made.failures.append(failure)
+    return made
+
+
+def execute(
+    experiment: Experiment,
+    clock: str | None = None,
+    *,
+    folder: pathlib.Path | None = None,
+    live: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+    trust_code: bool = False,
+    cores: int = 1,
+    view: View | None = None,
+    recorded: Experiment | None = None,
+) -> Outcome:
+    """An experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.
+    `cores`: what a simulation may use; the result is the same. `live`: with a live view in the terminal; `view`: with
+    one in a browser. `recorded`: the experiment as the result shall name it, where its lab is in a temporary file.
+
+    Raises:
+        LabError, ExperimentError, FolderError: it cannot be run or its results not be kept; nothing was started.
+        WriteError: a result could not be written.
+    """
+    clock = clock or experiment.clock
+    recorded = (recorded or experiment).model_copy(update={"clock": clock})
+    wanted = wanted_by(experiment, trust_code=trust_code)
+    wanted.check(clock)
+    topology = wanted.topology
+    check(experiment, topology)
+    workload = experiment.workload
+    folder = folder or resultdir.default_folder(experiment.name, clock)
+    hosts = len(workload.hosts or topology.hosts)
+    with (
+        interruptible() as interruption,
+        resultdir.prepared(folder, hosts * (workload.duration or 0.0)),
+        Recording(folder) as recording,
+    ):
+        document = program = None
+        try:
+            with session_on(wanted, clock, progress, cores) as session:
+                progress("running")
+                # From here on whatever comes is brought to its end: the run, the lab, the report.
+                interruption.patient = True
+                if view is not None:
+                    view.begin(session, experiment, interruption.check)
+                with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
+                    result = run_on(session, experiment, terminal, recording, interruption.check, view)
+                document = complete(session, result, recorded)
+                program = None if session.topology.lab.program is None else session.program
+        except (LabDied, Interrupted) as error:
+            if document is None:
+                result = stillborn(topology, clock, workload.spec(), str(error), recording)
+                result.interrupted = error.name if isinstance(error, Interrupted) else ""
+                document = result.document() | {"program_counters": {}} | origin(topology, recorded, {})
+        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+        if view is not None:
+            view.end(judged)
+        resultdir.write(folder, document, topology, judged, experiment.title, recording)
+        if program is not None:
+            program.keep(folder / "program")
+    return Outcome(experiment, topology, document, judged, folder, interruption.number)

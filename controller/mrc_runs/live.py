@@ -1,0 +1,113 @@
+"""The live view of a run: goodput, load of the planes, EV states, what happened last."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from mrc_results.analysis import goodput_before
+from mrc_results.record import RunResult
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_rate
+
+BARS = " ▁▂▃▄▅▆▇█"
+WIDTH = 60
+EVENTS = 8
+WINDOW_NS = 300_000_000
+
+
+def bar(share: float, width: int = 30) -> str:
+    """A horizontal bar."""
+    full = min(max(share, 0.0), 1.0) * width
+    return "█" * int(full) + (BARS[int(full % 1 * 8)] if full < width else "")
+
+
+def _for_analysis(result: RunResult) -> dict[str, Any]:
+    """What `analysis.goodput_before` needs of a run that goes on."""
+    return {"samples": result.recording.samples, "started_ns": result.started_ns, "ranks": result.ranks}
+
+
+class LiveView:
+    """Observes a run; a context manager. Where output is no terminal it prints a line when something happens."""
+
+    def __init__(self, topology: Topology, console: Console | None = None) -> None:
+        self.topology = topology
+        self.console = console or Console(stderr=True)
+        self.history: deque[float] = deque(maxlen=WIDTH)
+        self._shown = 0
+        self._result: RunResult | None = None
+        self._live = Live(console=self.console, refresh_per_second=8, transient=True, get_renderable=self._render)
+
+    def __enter__(self) -> LiveView:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def __call__(self, result: RunResult) -> None:
+        """Takes the result so far."""
+        self._result = result
+        rate = self._rate(result, "delivered_bytes")
+        self.history.append(rate)
+        if not self.console.is_terminal:
+            times = [(each.done_ns - result.started_ns) / 1e9 for each in result.happenings]
+            for number, happening in enumerate(result.happenings[self._shown :], self._shown):
+                before = goodput_before(_for_analysis(result), times[: number + 1])
+                was = "" if before is None else f"; goodput was {format_rate(round(before))}"
+                self.console.print(f"{times[number]:6.2f} s  {happening.action['text']}{was}")
+            self._shown = len(result.happenings)
+
+    @staticmethod
+    def _rate(result: RunResult, key: str, port: int | None = None) -> float:
+        """Bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
+        total = 0.0
+        for samples in result.recording.recent.values():
+            if len(samples) < 2:
+                continue
+            last = samples[-1]
+            first = next((each for each in reversed(samples) if last["t_ns"] - each["t_ns"] >= WINDOW_NS), samples[0])
+            values = [each[key] if port is None else each[key][port] for each in (first, last)]
+            total += 8e9 * (values[1] - values[0]) / max(last["t_ns"] - first["t_ns"], 1)
+        return total
+
+    def _render(self) -> RenderableType:
+        result = self._result
+        if result is None:
+            return Text("starting")
+        lab = self.topology.lab
+        capacity = lab.host_rate_bps * len(result.ranks)
+        top = max([*self.history, 1.0])
+        spark = "".join(BARS[min(int(value / top * 8), 8)] for value in self.history)
+        fabric = result.recording.fabric.last
+        elapsed = (fabric["t_ns"] - result.started_ns) / 1e9 if fabric else 0.0
+        iterations = min((each["iterations"] for each in result.progress.values() if each["takes_part"]), default=0)
+        head = Text(f"{elapsed:6.1f} s   goodput {format_rate(round(self.history[-1]))}   iterations {iterations}\n")
+        head.append(spark, style="green")
+        planes = Table.grid(padding=(0, 1))
+        share = capacity / lab.planes
+        for plane in range(lab.planes):
+            rate = self._rate(result, "tx_bytes", plane)
+            planes.add_row(f"plane {plane}", Text(bar(rate / share), style="blue"), format_rate(round(rate)))
+        states: dict[str, int] = {}
+        for samples in result.recording.recent.values():
+            for state, count in samples[-1]["ev"].items() if samples else ():
+                states[state] = states.get(state, 0) + count
+        evs = Text("EVs: " + "   ".join(f"{state} {count}" for state, count in states.items()))
+        log = Text()
+        for happening in result.happenings[-EVENTS:]:
+            at = (happening.done_ns - result.started_ns) / 1e9
+            broke = happening.action["verb"] == "fail"
+            log.append(f"{at:6.2f} s  {happening.action['text']}\n", style="red" if broke else "green")
+        return Panel(Group(head, planes, evs, log), title=f"{lab.name}: {result.workload}")

@@ -1,0 +1,88 @@
+"""What can be known to be wrong with a workload before a lab is built for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+from mrc_common.document import printable
+from mrc_host import policy
+from mrc_host.node.config import load
+from mrc_host.node.host import CommandError, HostNode
+from mrc_host.proto.limits import ConfigError
+from mrc_host.workloads import WORKLOADS, WorkloadError
+from mrc_lab import describe
+from mrc_lab import policies as own
+from mrc_lab.management import localiser
+from mrc_runs.experiment import ExperimentError, ProfileSpec, Workload
+from mrc_topo.topology import Topology
+from mrc_topo.units import format_size
+
+DEFAULT = "default"
+
+
+def check_workload(
+    workload: Workload, topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
+) -> None:
+    """Hosts, parameters, memory and profiles; `where` begins the error.
+
+    Raises:
+        ExperimentError: it cannot run on this lab.
+    """
+    known = [host.name for host in topology.hosts]
+    names = workload.hosts or known
+    for name in names:
+        if name not in known:
+            text = f"no host '{printable(name)}' in lab '{topology.lab.name}'; it has: {', '.join(known)}"
+            raise ExperimentError(f"{where}: workload.hosts: {text}"[:600])
+    try:
+        needed = WORKLOADS[workload.name].plan(len(names), workload.params) * len(names)
+    except WorkloadError as error:
+        raise ExperimentError(f"{where}: {error}") from error
+    free = psutil.virtual_memory().available
+    if needed > free:
+        text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
+        raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
+    _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def check_policies(topology: Topology, where: str) -> None:
+    """That the policies of a lab are there and can be loaded; their files are run for it, as the run will.
+
+    Raises:
+        ExperimentError: one cannot.
+        PolicyRefused: others can change one; none has been run then.
+    """
+    own.check_files(topology)
+    for kind, reference in topology.lab.policies.named.items():
+        try:
+            localiser.load(reference) if kind == "localiser" else policy.load(reference, kind)
+        except ConfigError as error:
+            raise ExperimentError(f"{where}: policies.{kind}: {error}") from error
+
+
+def _check_profiles(
+    used: Mapping[str, str], topology: Topology, transport: str, profiles: Sequence[ProfileSpec], where: str
+) -> None:
+    """By doing to a host of the lab what the run will do to all of them."""
+    if not profiles and all(name == DEFAULT for name in used.values()):
+        return
+    config = load(describe.host_config(topology, topology.hosts[0], "virtual", transport))
+    node = HostNode(config, random.Random(0))
+    if node.controller is None:
+        raise ExperimentError(f"{where}: profiles are of MRC; the transport is {transport}")
+    for index, profile in enumerate(profiles):
+        which = {"kind": profile.kind, "name": profile.name}
+        try:
+            node.command("profile_create", {**which, "settings": profile.settings}, 0)
+            for state in ("OFFLINE", "ONLINE"):
+                node.command("profile_state", {**which, "state": state}, 0)
+        except CommandError as error:
+            reason = printable(str(error).rpartition(f"host {node.name}: ")[2])
+            raise ExperimentError(f"{where}: profiles.{index}: {reason}") from error
+    try:
+        node.controller.profiles_for(used["ev"], used["cc"])
+    except ValueError as error:
+        raise ExperimentError(f"{where}: workload: {error}") from error

@@ -1,0 +1,27 @@
+"""What a run's result depends on beside its inputs: the sources of the programs, as one digest."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pathlib
+from functools import cache
+
+from mrc_topo.shipped import shipped
+
+#: The packages on whose sources a run's result depends. Those above them start runs and change no result.
+PACKAGES = ("p4lite", "mrc_common", "mrc_topo", "mrc_host", "mrc_lab", "mrc_results", "mrc_runs")
+
+
+@cache
+def software(own: pathlib.Path) -> str:
+    """Stands for all programs that a result depends on: a hash of their sources, and of `own`, which reduces it."""
+    digest = hashlib.sha256()
+    roots = [pathlib.Path(str(importlib.import_module(each).__file__)).parent for each in PACKAGES]
+    for root in (*roots, shipped("programs")):
+        for path in sorted(root.rglob("*")):
+            parts = path.relative_to(root.parent).parts
+            if path.suffix in (".py", ".c", ".h", ".p4") and "__compiled__" not in parts:
+                digest.update("/".join(parts).encode() + b"\0" + path.read_bytes())
+    digest.update(own.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,164 @@
+"""From a cluster to the folder of its results: the model's run, what others would do, the report, and Parquet."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mrc_scale import baselines, kernels, year
+from mrc_scale.clusterfile import Loaded
+from mrc_scale.kernels import Kernels
+from mrc_scale.run import Result, Run
+from mrc_studies.calibration import report
+from mrc_studies.calibration.made import Made
+from mrc_topo.cost import Bill, bill, load_costs
+from mrc_topo.plan import Design, PlanError, plan
+from p4lite.files import write_whole
+from p4lite.folders import make_private
+from p4lite.switch.native.build import cache_dir
+
+REPORT = "report.html"
+EXTRA = "pip install 'mrclab[scale]'"
+
+Show = Callable[[float, str], None]
+
+
+class ScaleError(Exception):
+    """What is needed is not installed; the text names the remedy."""
+
+
+def need_extra() -> None:
+    """Checks that the extra `scale` is there.
+
+    Raises:
+        ScaleError: it is not.
+    """
+    missing = [name for name in ("numba", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ScaleError(f"mrclab scale needs {' and '.join(missing)}, which is not installed; {EXTRA}")
+
+
+def load_kernels() -> Kernels:
+    """The compiled kernels. What numba compiled is kept beside compiled switches, in a folder that nobody else can
+    write to, as it is loaded and run.
+
+    Raises:
+        ScaleError: numba is not installed.
+        BuildError, FolderError: the folder cannot be used.
+    """
+    need_extra()
+    return kernels.compiled(make_private(cache_dir() / "numba"))
+
+
+def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None) -> Made:
+    """Runs a cluster: with MRC, and what others would do where most is broken."""
+    began = time.monotonic()
+    cluster, shape = loaded.cluster, loaded.shape
+    every = Run(loaded, made_by, show)
+    result = every.mrc()
+    others: list[baselines.Baseline] = []
+    if loaded.events:
+        show(1.0, "RoCE and adaptive routing on the same failures")
+        whole, failed = baselines.fabrics(shape, broken_at(loaded, result.worst_bin))
+        wanted = np.full(len(every.flows), shape.nic_bps)
+        fair = _fair(every, wanted)
+        # Links between switches that are full: what queues leave of them (`queueing.used` at a load of 1).
+        share = cluster.model.fabric_share or every.room / (every.room + 1)
+        usable = (cluster.model.nic_share, share)
+        given = (shape, every.flows, every.ends, whole, failed)
+        others = [
+            baselines.ecmp(*given, cluster.roce, made_by, result.payload, usable),
+            baselines.adaptive(*given, fair, cluster.roce, result.payload, usable),
+        ]
+    try:
+        design = plan(cluster.radix, cluster.planes, shape.nics)
+    except PlanError:
+        design = None
+    outcomes: list[year.Outcome] = []
+    bills: list[tuple[Design, Bill]] = []
+    if cluster.year is not None and design is not None:
+        show(1.0, f"{cluster.year.days:g} days of failures")
+        outcomes = year.outcomes(cluster, shape, design, cluster.year)
+        costs = load_costs().model_copy(update={"nic_gbps": shape.nic_bps / 1e9})
+        bills = [(each, bill(each, costs)) for each in (design.multi_plane, design.three_tier)]
+    return Made(result, others, design, outcomes, time.monotonic() - began, bills)
+
+
+def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
+    """What is broken in a bin."""
+    down: dict[tuple[str, int | None], int] = {}
+    for event in loaded.events:
+        if event.at // loaded.cluster.bin <= number:
+            key = (event.name, event.lanes)
+            down[key] = down.get(key, 0) + event.by
+    return [key for key, count in down.items() if count > 0]
+
+
+def _fair(every: Run, demand: Any) -> Any:
+    """What ports allow each queue pair, all of them being there."""
+    shape, ends = every.loaded.shape, every.ends
+    senders = np.bincount(ends.src_nic, minlength=shape.nics)[ends.src_nic]
+    receivers = np.bincount(ends.dst_nic, minlength=shape.nics)[ends.dst_nic]
+    return demand / np.maximum(senders, receivers)
+
+
+def write(made: Made, folder: pathlib.Path) -> list[str]:
+    """Writes report and Parquet into a folder; returns the files' names.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    result = made.result
+    series = result.series()
+    tables = {
+        "series": series,
+        "steps": _steps(result),
+        "links": _links(result),
+        "queue_pairs": {
+            "source": result.flows.src,
+            "target": result.flows.dst,
+            "job": result.flows.job,
+            "rate_bps": result.rates,
+            "rate_worst_bps": result.worst_rates,
+            "window_bytes": result.cwnd,
+        },
+    }
+    for name, columns in tables.items():
+        write_whole(folder / f"{name}.parquet", _parquet(columns))
+    write_whole(folder / REPORT, report.render(made, series))
+    return [REPORT, *(f"{name}.parquet" for name in tables)]
+
+
+def _steps(result: Result) -> dict[str, Any]:
+    cluster = result.loaded.cluster
+    rows: dict[str, Any] = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
+    for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s"):
+        rows[name] = [getattr(step, name) for step in result.steps]
+    rows["what"] = ["; ".join(step.what) for step in result.steps]
+    return rows
+
+
+def _links(result: Result) -> dict[str, Any]:
+    planes, t0s, t1s = result.dead_links.shape
+    plane, t0, t1 = (part.ravel().astype(np.int16) for part in np.indices((planes, t0s, t1s)))
+    rows: dict[str, Any] = {"plane": plane, "t0": t0, "t1": t1}
+    for name, loads in (("first", result.first), ("worst", result.worst)):
+        rows[f"{name}_up"] = loads.up.ravel().astype(np.float32)
+        rows[f"{name}_down"] = loads.dn.ravel().astype(np.float32)
+    rows["dead"] = result.dead_links.ravel()
+    return rows
+
+
+def _parquet(columns: dict[str, Any]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    sink = io.BytesIO()
+    parquet.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), sink)
+    return sink.getvalue()

@@ -1,0 +1,73 @@
+"""The shortest schedule that breaks a lab the same way, by delta debugging (Zeller and Hildebrandt, 2002: ddmin)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from mrc_studies.chaos.run import Played
+from mrc_studies.chaos.schedule import Schedule
+
+T = TypeVar("T")
+
+
+class _Enough(Exception):
+    """No more tries."""
+
+
+def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
+    """A part of `items`, in order, for which `fails` holds and without any one of whose items it does not.
+
+    `fails(items)` must hold.
+    """
+    left, pieces = list(items), 2
+    while left:
+        size = -(-len(left) // pieces)
+        for first in range(0, len(left), size):
+            rest = left[:first] + left[first + size :]
+            if fails(rest):
+                left, pieces = rest, max(pieces - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            pieces = min(2 * pieces, len(left))
+    return left
+
+
+def shrink(
+    schedule: Schedule, played: Played, again: Callable[[Schedule], Played], tries: int = 200
+) -> tuple[Schedule, Played, int]:
+    """The shortest schedule found that breaks the same rule within so many plays; with what came of it, and how many.
+
+    `again` plays one. On the real clock what breaks once need not break again; a step is only left out when it broke
+    without it.
+    """
+    assert played.violation is not None
+    rule = played.violation.rule
+    best, outcome, count = schedule, played, 0
+
+    def breaks(candidate: Schedule) -> bool:
+        nonlocal best, outcome, count
+        if count >= tries:
+            raise _Enough
+        count += 1
+        found = again(candidate)
+        if found.violation is None or found.violation.rule != rule:
+            return False
+        best, outcome = candidate, found
+        return True
+
+    def cut(steps: list[object], duration: float) -> Schedule:
+        return schedule.model_copy(update={"steps": steps, "duration": duration})
+
+    try:
+        # What came after it broke has no part in it.
+        steps = [step for step in schedule.steps if step.at <= played.at]
+        if not breaks(cut([*steps], steps[-1].at if steps else 0.0)) and not breaks(cut([*steps], schedule.duration)):
+            return best, outcome, count
+        duration = best.duration
+        ddmin(best.steps, lambda rest: breaks(cut([*rest], min(duration, rest[-1].at if rest else 0.0))))
+    except _Enough:
+        pass
+    return best, outcome, count

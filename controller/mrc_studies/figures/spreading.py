@@ -1,0 +1,225 @@
+"""What reaches those who have nothing to do with it: a second flow on a path, a pause storm, a flapping link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from mrc_studies.figures.failures import lab, segments
+from mrc_studies.figures.model import Axes, Cell, Figure, Measure, Point, Result, Results, Size, least, most, ratio
+
+RUN = "run"
+TIME = Axes("time, s", "payload, Mb/s", "steps")
+#: What is measured once a step has settled.
+SETTLED_S = 0.5
+
+
+def mean(rows: list[list[float]], begin: float, end: float) -> float:
+    """Of what was watched between two times, in bit/s."""
+    found = [rate for time, rate in rows if begin <= time < end - 0.05]
+    return sum(found) / len(found) if found else math.nan
+
+
+#: Where only the first flow's packets go up: to the T1 that the second flow is forced onto, and to the other.
+SHARED, FREE = "p0-t0.0:3", "p0-t0.0:4"
+FIRST, SECOND = "h2", "h3"
+
+
+LINES = {
+    FIRST: "first flow",
+    SECOND: "second flow",
+    SHARED: "first flow, on the path of the second",
+    FREE: "first flow, on its other path",
+}
+
+
+def _forced_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for what, rows in result["watched"].items():
+            for time, rate in rows:
+                yield Point(name, LINES[what], time, rate / 1e6)
+
+
+def _forced(size: Size) -> list[Cell]:
+    step = 1.5 if size == "quick" else 5.0
+    link = {"rate": "20Mbps", "delay": "1ms"}
+    queues = {"limit": "256KiB", "ecn": {"kmin": "3KiB", "kmax": "9KiB"}, "trim": {"threshold": "192KiB"}}
+    room = lab(1, 2, racks=3, links={"host": link, "fabric": link}, queues=queues)
+    room |= {"ev": {"size": 2, "active": 2, "min_active": 1}}
+    shown = {"dropped": 1, "evs_lost": 1}
+    schedule = [{"at": step, "fail": "p0-t0.2--p0-t1.1", "loss": 0.0, "evidence": shown}]
+    params = {"message_bytes": 262144, "window": 6, "shift": 2}
+    hosts = ["h0", "h4", "h2", "h3"]  # h0 to h2 and h4 to h3, and back
+    workload = {"name": "permutation", "params": params, "hosts": hosts, "duration": 3 * step}
+    document = {"workload": workload, "schedule": schedule}
+    return [Cell(RUN, room, document, cost=4 * step, watch=(FIRST, SECOND, SHARED, FREE))]
+
+
+def _forced_judged(results: Results) -> list[Measure]:
+    result, steps = results[RUN], segments(results)
+    at, end = (steps[0]["at_s"], steps[0]["until_s"]) if steps else (math.nan, math.nan)
+    rows = result["watched"]
+    before, after = (at / 2, at), (at + SETTLED_S, end)
+    shares = [
+        ratio(mean(rows[SHARED], *when), mean(rows[SHARED], *when) + mean(rows[FREE], *when))
+        for when in (before, after)
+    ]
+    possible = result["payload_share"] * result["host_bps"]
+    return [
+        Measure("first flow: share of its packets on the path in question, before", shares[0], 0.4, 0.6),
+        Measure(
+            "first flow: that share once the second is forced onto it, over before", ratio(*shares[::-1]), 0.0, 0.8
+        ),
+        Measure(
+            "first flow afterwards, of what its link carries", ratio(mean(rows[FIRST], *after), possible), 0.85, 1.05
+        ),
+        Measure(
+            "second flow afterwards, of what its link carries", ratio(mean(rows[SECOND], *after), possible), 0.85, 1.05
+        ),
+    ]
+
+
+VARIANTS = (("MRC", "mrc"), ("RoCE", "roce"))
+#: The host whose NIC is stuck, and those that neither send to it nor get anything from it.
+STUCK, PARTNER = "h0", "h4"
+
+
+def lossless(queues: dict[str, Any]) -> dict[str, Any]:
+    """The queues of RoCE's fabric, with the same ECN."""
+    return {"limit": "512KiB", "ecn": queues["ecn"], "trim": None, "pfc": {"xoff": "16KiB"}}
+
+
+def _storm(size: Size) -> list[Cell]:
+    step = 1.0 if size == "quick" else 4.0
+    link = {"rate": "20Mbps", "delay": "100us"}
+    plain = lab(1, 4, per_rack=4, path_mtu=1024, links={"host": link, "fabric": link}, reliability={"timeout": 18})
+    plain |= {"ev": {"size": 64, "active": 32}}
+    others = tuple(f"h{number}" for number in range(8) if f"h{number}" not in (STUCK, PARTNER))
+    params = {"message_bytes": 65536, "window": 4, "shift": 4}
+    workload: dict[str, Any] = {"name": "permutation", "params": params, "duration": 3 * step}
+    made = []
+    for name, transport in VARIANTS:
+        # As many paths as it takes for a host not to miss the stuck one's by the luck of a hash.
+        workload = {**workload, "qps_per_peer": 4 if transport == "roce" else 1}
+        shown = {"pause_frames": 1} | ({"paused": step / 2} if transport == "roce" else {})
+        schedule = [
+            {"at": step, "fail": f"{STUCK}:0", "kind": "pause_storm", "loss": 0.0, "evidence": shown},
+            {"at": 2 * step, "restore": f"{STUCK}:0", "loss": 0.0},
+        ]
+        room = {**plain, "queues": lossless(plain["queues"])} if transport == "roce" else plain
+        document = {"transport": transport, "workload": workload, "schedule": schedule}
+        made.append(Cell(name, room, document, cost=step * 9, watch=others, may_fail=transport == "roce"))
+    return made
+
+
+def _others(result: Result) -> float:
+    """What the hosts without part in it get during the storm, over before."""
+    steps = result["segments"]
+    if not steps:
+        return math.nan
+    at, until = steps[0]["at_s"], steps[0]["until_s"]
+    rates = [
+        sum(mean(rows, *when) for rows in result["watched"].values()) for when in ((at / 2, at), (at + 0.3, until))
+    ]
+    return ratio(rates[1], rates[0])
+
+
+def _storm_judged(results: Results) -> list[Measure]:
+    mrc, roce = (results[name] for name, _ in VARIANTS)
+    return [
+        Measure("hosts without part in it, under MRC, over before", _others(mrc), 0.92, 1.08),
+        Measure("hosts without part in it, under RoCE with PFC, over before", _others(roce), 0.0, 0.5),
+        Measure("queue pairs of MRC in error", mrc["qp_errors"] if mrc["segments"] else math.nan, 0, 0),
+    ]
+
+
+def _storm_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for rows in zip(*result["watched"].values(), strict=True):
+            yield Point(name, "hosts without part in it", rows[0][0], sum(rate for _, rate in rows) / 1e6)
+
+
+def _flap(size: Size) -> list[Cell]:
+    down = 0.6 if size == "quick" else 3.0
+    schedule = [
+        {"at": 0.8, "fail": FLAPPING, "loss": 0.0, "evidence": {"dropped": 1}},
+        {"at": 0.8 + down, "restore": FLAPPING, "loss": 0.0},
+    ]
+    params = {"message_bytes": 262144, "window": 4, "shift": 4}
+    workload = {"name": "permutation", "params": params, "duration": 1.6 + down}
+    made = []
+    for name, transport in VARIANTS:
+        room = lab(1, 6, per_rack=4, reliability={"timeout": 14})
+        if transport == "roce":
+            room["queues"] = lossless(room["queues"])
+        document = {"transport": transport, "workload": workload, "schedule": schedule}
+        made.append(Cell(name, room, document, cost=4 * down, may_fail=transport == "roce"))
+    return made
+
+
+FLAPPING = "p0-t0.0--p0-t1.0"
+
+
+def _flap_judged(results: Results) -> list[Measure]:
+    mrc, roce = (results[name] for name, _ in VARIANTS)
+    steps = mrc["segments"]
+    return [
+        Measure("queue pairs of RoCE in error", roce["qp_errors"], 1, math.inf),
+        Measure("queue pairs of MRC in error", mrc["qp_errors"] if steps else math.nan, 0, 0),
+        Measure("longest glitch under MRC", most([each["glitch_s"] for each in steps]), 0.0, 0.5, "s"),
+        Measure(
+            "lowest settled goodput under MRC, over before", least([each["settled"] for each in steps]), 5 / 6, 1.1
+        ),
+    ]
+
+
+def _goodput(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for time, rate, _ in result["series"]:
+            yield Point(name, name, time, rate / 1e6)
+
+
+FIGURES = [
+    Figure(
+        "14",
+        "A second flow is forced onto one of two paths",
+        "a QP with two EVs of one plane, and a second flow that is forced onto one of them (Fig. 14)",
+        "3 racks, 2 T1s, 20 Mb/s; both flows end in the same rack; an uplink of the second one's T0 fails, so that it "
+        "has one path left. ECN marks far below NSCC's target delay; changed after a first result: with marks from "
+        "16 KiB on, NSCC slowed the second flow down before the first one had many",
+        "the first flow moves to its other path; both stay near line rate",
+        _forced,
+        _forced_judged,
+        _forced_points,
+        Axes("time, s", "payload of flows, packets on paths, Mb/s", "steps"),
+        differs="an ECN mark makes a QP pass over an EV once (SKIP_ONCE), so of two EVs the other one gets at most two "
+        "packets of three: the first flow keeps a third on the path of which the second one needs all",
+    ),
+    Figure(
+        "storm",
+        "A pause storm spreads",
+        "a NIC that is stuck asks for pauses without end; with PFC what waits for it fills the fabric (section on why "
+        "RoCE is not enough)",
+        "one plane of 2 racks of 4 hosts, 20 Mb/s, xoff 16 KiB; each host sends to one of the other rack; RoCE with "
+        "4 QPs, PFC and DCQCN, MRC in its lossy class",
+        "hosts that have nothing to do with the stuck one lose at least half of their goodput under RoCE, and nothing "
+        "under MRC",
+        _storm,
+        _storm_judged,
+        _storm_points,
+        TIME,
+    ),
+    Figure(
+        "flap",
+        "A link flaps: a RoCE job ends, an MRC job goes on",
+        "a link between T0 and T1 flaps, and with it the job that is pinned to it (section on why RoCE is not enough)",
+        "one plane of 6 T1s, permutation of 8 hosts; a link is down for 0.6 s; RoCE gives up after 8 timeouts of 17 ms",
+        "queue pairs of RoCE fail, none of MRC does, whose goodput stays above the 5/6 of its T0's uplinks that are "
+        "left",
+        _flap,
+        _flap_judged,
+        _goodput,
+        TIME,
+    ),
+]

@@ -1,0 +1,305 @@
+"""Where the runs of a sweep are done: workers on this machine, a Dask scheduler that is there, a cluster of a file.
+
+A Dask scheduler runs whatever Python its clients send. Ours therefore speaks TLS with certificates that were made for
+this command and are kept in memory, and a file names a cluster by a word of a list: no class, module or script is
+imported because a file says so (docs/security.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import pathlib
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from mrc_common import document
+from mrc_common.document import DocumentError, Model, printable
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.interruption import uninterrupted
+from mrc_studies.sweeps.spec import nearest
+
+EXAMPLE = "a cluster file is a mapping with kind, workers and options; see docs/sweeps.md"
+EXTRA = "pip install 'mrclab[cluster]'"
+#: Seconds within which a scheduler must answer, and have a worker.
+REACHED_S, WORKERS_S = 10.0, 60.0
+
+Kind = Literal["local", "ssh", "slurm", "pbs", "lsf", "sge", "oar", "htcondor", "kubernetes"]
+
+#: What a queueing system's script may be given.
+JOB = {
+    *("queue", "project", "account", "cores", "memory", "processes", "walltime", "interface", "python"),
+    *("local_directory", "log_directory", "death_timeout", "resource_spec", "job_cpu", "job_mem", "worker_extra_args"),
+    *("job_extra_directives", "job_directives_skip", "job_script_prologue", "shared_temp_directory", "job_name"),
+}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A class of Dask's: where it is, what brings it, and what a file may say to it; `inside` is of its mappings."""
+
+    module: str
+    name: str
+    install: str
+    options: frozenset[str]
+    inside: Mapping[str, frozenset[str]]
+
+
+def _jobs(name: str) -> Offer:
+    return Offer("dask_jobqueue", name, "pip install dask-jobqueue", frozenset(JOB), {})
+
+
+OFFERS: dict[str, Offer] = {
+    "local": Offer("distributed", "LocalCluster", EXTRA, frozenset({"memory_limit", "local_directory"}), {}),
+    "ssh": Offer(
+        "distributed",
+        "SSHCluster",
+        "pip install asyncssh",
+        frozenset({"hosts", "connect_options", "worker_options", "scheduler_options", "remote_python"}),
+        {
+            "connect_options": frozenset({"username", "port", "known_hosts", "client_keys"}),
+            "worker_options": frozenset({"nthreads", "n_workers", "memory_limit", "local_directory"}),
+            "scheduler_options": frozenset({"port", "host", "interface"}),
+        },
+    ),
+    "slurm": _jobs("SLURMCluster"),
+    "pbs": _jobs("PBSCluster"),
+    "lsf": _jobs("LSFCluster"),
+    "sge": _jobs("SGECluster"),
+    "oar": _jobs("OARCluster"),
+    "htcondor": _jobs("HTCondorCluster"),
+    "kubernetes": Offer(
+        "dask_kubernetes.operator",
+        "KubeCluster",
+        "pip install dask-kubernetes",
+        frozenset({"name", "namespace", "image", "resources", "env", "quiet"}),
+        {},
+    ),
+}
+
+
+class TlsFiles(Model):
+    """Certificates as Dask takes them: who signs, and our own with its key; files."""
+
+    ca: str
+    cert: str
+    key: str
+
+
+class ClusterSpec(Model):
+    """A Dask cluster: its `kind`, so many `workers`, and what Dask's class of that kind is told (`options`)."""
+
+    kind: Kind
+    workers: Annotated[int, Field(ge=1, le=100_000)] = 2
+    options: dict[str, Any] = {}
+    tls: TlsFiles | None = None
+
+    @model_validator(mode="after")
+    def _allowed(self) -> Self:
+        offer = OFFERS[self.kind]
+        for key, value in self.options.items():
+            if key not in offer.options:
+                hint = nearest(key, sorted(offer.options))
+                raise ValueError(f"options.{key}: nothing that a file may say of a cluster of kind {self.kind}; {hint}")
+            inside = offer.inside.get(key)
+            if inside is None:
+                continue
+            if not isinstance(value, dict):
+                raise ValueError(f"options.{key}: a mapping with some of: {', '.join(sorted(inside))}")
+            if unknown := next((each for each in value if each not in inside), None):
+                hint = nearest(unknown, sorted(inside))
+                raise ValueError(f"options.{key}.{unknown}: nothing that a file may say; {hint}")
+        return self
+
+
+def load_cluster(path: pathlib.Path) -> ClusterSpec:
+    """Reads a cluster file.
+
+    Raises:
+        ExperimentError: it is none; names file, line, key and remedy.
+    """
+    try:
+        found = document.load(path, str(path), EXAMPLE)
+    except DocumentError as error:
+        raise ExperimentError(str(error)) from error
+    try:
+        return ClusterSpec.model_validate(found.data)
+    except ValidationError as error:
+        raise ExperimentError("\n".join(found.explain(ClusterSpec, error, "cluster"))) from error
+
+
+def have_dask() -> bool:
+    """Whether what the extra `cluster` brings is installed."""
+    return all(importlib.util.find_spec(name) for name in ("distributed", "cryptography"))
+
+
+def need_dask(what: str) -> None:
+    """Raises ExperimentError if Dask is missing."""
+    if not have_dask():
+        raise ExperimentError(f"{what} needs Dask: {EXTRA}; `--workers 0` does without, one run after another")
+
+
+@contextlib.contextmanager
+def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Iterator[Any]:
+    """A client of so many workers on this machine, each a process. All speak TLS on loopback, with certificates in
+    memory that nobody else has; without `dashboard` the processes' HTTP servers have no pages.
+
+    Raises:
+        ExperimentError: Dask is missing.
+    """
+    need_dask(f"--workers {workers}")
+    import dask
+    from distributed import Client, LocalCluster
+    from distributed.security import Security
+
+    if dashboard and importlib.util.find_spec("bokeh") is None:
+        raise ExperimentError("--dashboard needs bokeh: pip install bokeh")
+    _quiet()
+    quiet: dict[str, Any] = (
+        {} if dashboard else {f"distributed.{each}.http.routes": [] for each in ("scheduler", "worker")}
+    )
+    with contextlib.ExitStack() as stack:
+        # A cluster of which half is there could not be closed, so whoever interrupts waits until it is whole.
+        with uninterrupted():
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
+            stack.enter_context(dask.config.set({**quiet, "temporary-directory": scratch}))
+            made = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                protocol="tls://",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:8787" if dashboard else None,
+                scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
+                silence_logs=logging.CRITICAL,
+                loop=stack.enter_context(_deaf_loop()),
+                **{"local_directory": scratch, **options},
+            )
+            stack.enter_context(made)
+            client = stack.enter_context(Client(made))
+        yield client
+
+
+@contextlib.contextmanager
+def _deaf_loop() -> Iterator[Any]:
+    """Dask's event loop in a thread that does not hear of Ctrl-C, nor do the processes that it starts: the terminal
+    tells all of them, but it is for the command, which then ends them."""
+    from distributed.utils import LoopRunner
+
+    # Whoever starts Python's tracker of shared memory hears of Ctrl-C from then on, so it must be there before.
+    resource_tracker.ensure_running()
+    runner = LoopRunner()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        runner.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield runner.loop
+    finally:
+        runner.stop()
+
+
+@contextlib.contextmanager
+def at_scheduler(address: str, tls: TlsFiles | None = None) -> Iterator[Any]:
+    """A client of a scheduler that runs already, and has a worker at least.
+
+    Raises:
+        ExperimentError: it cannot be reached, or has none.
+    """
+    need_dask("--scheduler")
+    from distributed import Client
+
+    shown = printable(address)
+    if not address.startswith(("tcp://", "tls://")):
+        raise ExperimentError(f"--scheduler {shown}: an address as Dask has them, tcp://HOST:8786 or tls://HOST:8786")
+    _quiet()
+    try:
+        client = Client(address, timeout=REACHED_S, security=_security(tls), set_as_default=False)
+    except (OSError, ValueError, RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = f"no scheduler answers: {reason}; start one (`dask scheduler`), or leave --scheduler out"
+        raise ExperimentError(f"--scheduler {shown}: {text}"[:600]) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_S)
+        except (OSError, TimeoutError) as error:
+            text = f"it has no workers after {WORKERS_S:.0f} s; start some (`dask worker {shown}`)"
+            raise ExperimentError(f"--scheduler {shown}: {text}") from error
+        yield client
+
+
+def _quiet() -> None:
+    """What Dask and asyncio log of connections that end is told by us, in a line."""
+    import distributed  # noqa: F401 - gives each of its loggers a level
+
+    names = {"distributed", "asyncio", "tornado", *logging.root.manager.loggerDict}
+    for name in names:
+        if name.partition(".")[0] in ("distributed", "asyncio", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _security(tls: TlsFiles | None) -> Any:
+    from distributed.security import Security
+
+    if tls is None:
+        return None  # as Dask's own configuration says
+    return Security(
+        require_encryption=True,
+        tls_ca_file=tls.ca,
+        **{
+            f"tls_{role}_{part}": value
+            for role in ("client", "scheduler", "worker")
+            for part, value in (("cert", tls.cert), ("key", tls.key))
+        },
+    )
+
+
+@contextlib.contextmanager
+def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
+    """A client of a cluster that a file describes.
+
+    Raises:
+        ExperimentError: the file is none, what it takes is not installed, or the cluster cannot be had.
+    """
+    spec = load_cluster(path)
+    need_dask("--cluster")
+    if spec.kind == "local":
+        with local(spec.workers, dashboard, spec.options) as client:
+            yield client
+        return
+    from distributed import Client
+
+    offer = OFFERS[spec.kind]
+    shown = printable(str(path))
+    try:
+        kind = getattr(importlib.import_module(offer.module), offer.name)
+    except (ImportError, AttributeError) as error:
+        raise ExperimentError(f"{shown}: kind {spec.kind} needs more: {offer.install}") from error
+    _quiet()
+    options = dict(spec.options)
+    if spec.tls is not None:
+        options["security"] = _security(spec.tls)
+    try:
+        made = kind(**options)
+    except Exception as error:  # whatever somebody else's machine says
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ExperimentError(f"{shown}: no cluster of kind {spec.kind}: {reason}"[:600]) from error
+    with made:
+        if spec.kind != "ssh":  # there each host is one
+            made.scale(spec.workers)
+        with Client(made, set_as_default=False) as client:
+            try:
+                client.wait_for_workers(1, timeout=10 * WORKERS_S)
+            except (OSError, TimeoutError) as error:
+                raise ExperimentError(f"{shown}: no worker came within {10 * WORKERS_S:.0f} s") from error
+            yield client

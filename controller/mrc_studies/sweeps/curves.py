@@ -1,0 +1,149 @@
+"""What a sweep's rows say together: means with confidence intervals over seeds, as curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_runs.experiment import ExperimentError
+from mrc_studies.sweeps import measure, store
+from mrc_studies.sweeps.plan import Plan
+from mrc_studies.sweeps.spec import Plot, nearest, quantity
+
+#: Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+NORMAL = 1.95996
+
+Row = Mapping[str, Any]
+
+
+def student(degrees: int) -> float:
+    """The 97.5 % quantile of Student's t; beyond the table by Cornish-Fisher, which is right to 1e-3 there."""
+    if degrees <= len(STUDENT):
+        return STUDENT[degrees - 1]
+    z = NORMAL
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point of a curve: the mean of so many runs, and half of the width of its 95 % confidence interval (None: of
+    one run there is none). `bad`: runs that have no such number. `runs`: value and digest of each that has."""
+
+    x: Any
+    mean: float | None
+    half: float | None
+    runs: Sequence[tuple[float, str]]
+    bad: int
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot with what is in it: points by curve, in the order of x."""
+
+    title: str
+    x: str
+    y: str
+    scale: str
+    curves: Mapping[str, Sequence[Spot]]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether x is a number at all points."""
+        every = [spot.x for curve in self.curves.values() for spot in curve]
+        return bool(every) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in every)
+
+
+def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean, and half of the width of its 95 % confidence interval (Student's t: values are taken for independent and
+    about normal); None where there are too few values."""
+    if not values:
+        return None, None
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, student(len(values) - 1) * math.sqrt(variance / len(values))
+
+
+def check(plan: Plan) -> None:
+    """That the sweep's plots are of what there is.
+
+    Raises:
+        ExperimentError: a measure or a key is unknown; names file, line and the nearest.
+    """
+    source = plan.source
+    measures = measure.METRICS[plan.base.kind]
+    keys = _keys(plan)
+    for number, plot in enumerate(source.sweep.plots):
+        place = ("plots", number)
+        if plot.y not in measures:
+            raise source.problem((*place, "y"), f"no measure '{plot.y[:60]}'; {nearest(plot.y, measures)}")
+        named = [("x", plot.x)] if plot.x is not None else []
+        named += [("by", key) for key in plot.by or ()] + [("where", key) for key in plot.where]
+        for part, key in named:
+            if key not in keys:
+                raise source.problem((*place, part), f"'{key[:60]}' is no key of this sweep; {nearest(key, keys)}")
+    if not source.sweep.plots and not plan.keys:
+        raise ExperimentError(str(source.problem((), "nothing is swept")))
+
+
+def _keys(plan: Plan) -> list[str]:
+    """What rows can be told apart by, beside seeds."""
+    cases = ["case"] if plan.source.sweep.cases else []
+    return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
+
+
+def plots_of(plan: Plan) -> list[Plot]:
+    """Those of the file; without any, goodput or times over the key that has most values."""
+    if plan.source.sweep.plots:
+        return list(plan.source.sweep.plots)
+    most = max(_keys(plan), key=lambda key: len({str(run.point.values.get(key)) for run in plan.runs}))
+    return [Plot(y="seconds" if plan.base.kind == "comparison" else "goodput_share", x=most)]
+
+
+def charts(plan: Plan, rows: Sequence[Row]) -> list[Chart]:
+    """All plots of a sweep with their points."""
+    return [_chart(plan, plot, rows) for plot in plots_of(plan)]
+
+
+def _chart(plan: Plan, plot: Plot, rows: Sequence[Row]) -> Chart:
+    keys = _keys(plan)
+    x = plot.x or next(iter(plan.keys), keys[0])
+    # What a case sets is told by its name.
+    grid = set(plan.source.sweep.grid) | set(plan.source.sweep.hypercube.keys if plan.source.sweep.hypercube else ())
+    own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
+    by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]
+    wanted = {key: quantity(value) for key, value in plot.where.items()}
+    found: dict[tuple[Any, ...], dict[Any, list[Row]]] = {}
+    for row in rows:
+        if all(row[key] == value for key, value in wanted.items()):
+            found.setdefault(tuple(row[key] for key in by), {}).setdefault(row[x], []).append(row)
+    curves = {}
+    for name, spots in found.items():
+        xs = list(spots)
+        if all(isinstance(each, int | float) for each in xs):
+            xs.sort()
+        curves[_label(by, name)] = [_spot(each, spots[each], plot.y) for each in xs]
+    title = plot.title or f"{measure.METRICS[plan.base.kind][plot.y]}"
+    return Chart(title, x, plot.y, plot.scale, curves)
+
+
+def _label(by: Sequence[str], values: Sequence[Any]) -> str:
+    parts = []
+    for key, value in zip(by, values, strict=True):
+        text = "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        parts.append(text if key in ("case", "variant", "condition") else f"{key.rpartition('.')[2]} {text}")
+    return ", ".join(parts)
+
+
+def _spot(x: Any, rows: Sequence[Row], y: str) -> Spot:
+    runs = [(float(row[y]), str(row["run"])[: store.SHORT]) for row in rows if row[y] is not None]
+    mean, half = interval([value for value, _ in runs])
+    return Spot(x, mean, half, runs, len(rows) - len(runs))

@@ -1,0 +1,278 @@
+"""One run of a sweep, wherever it is done: from plain data to rows of numbers, which are plain data again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import pathlib
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mrc_host.node.samples import condense
+from mrc_host.policy import PolicyError
+from mrc_results import analysis, performance, verdict
+from mrc_results.recording import Recording
+from mrc_runs import compare, execute, sources
+from mrc_runs.compare import Comparison, seconds_per_iteration
+from mrc_runs.experiment import Experiment
+from mrc_topo.topology import Topology
+
+#: How a run ended: as it should; its workload failed, which is a result; it could not be done, which is none.
+GOOD, FAILED, ERROR = "good", "failed", "error"
+#: Nobody could say how, for each worker died that took it.
+DIED = "died"
+#: A worker with other sources or files than the command's: none of its results may count.
+STRANGER = "stranger"
+
+#: Columns of a run of an experiment, and what they are. What a run does not have is null.
+EXPERIMENT = {
+    "simulated_s": "time on the lab's clock from the first start to the last end, s",
+    "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
+    "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
+    "iteration_s": "time of one iteration over all ranks, s",
+    "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s",
+    "iterations": "of the rank that did fewest",
+    "latency_s": "median of half of a round trip, s",
+    "latency_p99_s": "its 99 % quantile, s",
+    "stream_least_bps": "the slowest stream, bit/s",
+    "stream_most_bps": "the fastest stream, bit/s",
+    "jain": "Jain's index of fairness of all streams",
+    "dip": "lowest goodput after what broke, as a share of that before",
+    "settled": "lowest settled goodput after what broke, as a share of that before",
+    "settled_of_left": "the same over what the capacity left allows",
+    "recovery_s": "longest time until goodput was back at 95 % of what is left, s; null if it never was",
+    "retransmissions": "packets sent again",
+    "losses": "packets that hosts took for lost",
+    "spurious_retransmissions": "of them, those of packets that had arrived",
+    "spurious_losses": "of them, those that the sender found to have arrived after all",
+    "timeouts": "packets that hosts gave up waiting for",
+    "trims": "trimmed packets that hosts got",
+    "marks": "packets with an ECN mark that hosts got",
+    "packets_sent": "data packets, all hosts",
+    "sacks_sent": "SACKs, all hosts",
+    "out_of_order": "packets that arrived before one sent earlier",
+    "lost": "packets that failures took in the fabric",
+    "queue_drops": "packets that found a full queue",
+    "evs_lost": "times that a host took an EV for bad",
+    "qps": "queue pairs that sent",
+    "qps_hit": "of them, those that took an EV for bad",
+    "qp_errors": "queue pairs in error at the end",
+    "bytes_verified": "bytes that arrived and are right",
+    "checks_missed": "expectations of the experiment that were missed",
+}
+#: Columns of a run of a comparison: one row for each variant and condition.
+COMPARISON = {
+    "seconds": "time of one iteration over all ranks, s",
+    "slowdown": "over that of the same variant under the first condition",
+    "ideal_s": "what an iteration takes at least, s (docs/lab.md)",
+    "lost": "packets that failures took on links between switches",
+    "bytes_verified": "bytes that arrived and are right",
+}
+METRICS = {"experiment": EXPERIMENT, "comparison": COMPARISON}
+
+#: A process does one run at a time: what is printed meanwhile is that run's.
+_ALONE = threading.Lock()
+
+
+def digest_of(path: str) -> str:
+    """Of a file's bytes; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+@contextlib.contextmanager
+def lab_file(document: Mapping[str, Any]) -> Iterator[str]:
+    """The path of a file with a lab's document, as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
+        path = pathlib.Path(folder, "lab.yaml")
+        path.write_text(json.dumps(document))  # JSON is YAML
+        yield str(path)
+
+
+def perform(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Does a run (`plan.Plan.task`). Never raises but by a signal.
+
+    `status`; `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and `condition` of a
+    comparison; `log`: what was printed, and the traceback of an error; `seconds`: how long it took.
+    """
+    begin = time.monotonic()
+    said = io.StringIO()
+    status, failure = ERROR, ""
+    rows: list[dict[str, Any]] = []
+    with _ALONE, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            if wrong := stranger(task):
+                status, failure = STRANGER, wrong
+            else:
+                rows, failure = (_experiment if task["kind"] == "experiment" else _comparison)(task)
+                status = FAILED if failure else GOOD
+        # One run that cannot be done is that, and tells why. A policy's mistake is no `Exception`, so that it ends the
+        # run in which it is made; the other runs of the sweep may have other policies or other settings.
+        except (Exception, PolicyError) as error:  # noqa: BLE001
+            failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+            traceback.print_exc(file=said)
+    seconds = time.monotonic() - begin
+    return {"status": status, "failure": failure, "rows": rows, "log": said.getvalue(), "seconds": seconds}
+
+
+def stranger(task: Mapping[str, Any]) -> str:
+    """What is different where this is called from where the task was made; empty if nothing."""
+    if sources.software(pathlib.Path(__file__)) != task["software"]:
+        return "it has other sources of mrclab; install the same there"
+    for path, digest in task["files"].items():
+        if digest_of(path) != digest:
+            return f"{path} is not there, or is another file than where the sweep was started"
+    return ""
+
+
+def _lab(task: Mapping[str, Any], clock: str) -> dict[str, Any]:
+    """On the real clock a lab that is up under the file's name is another."""
+    lab = dict(task["lab"])
+    return {**lab, "name": f"sweep-{task['digest'][:8]}"} if clock == "real" else lab
+
+
+def _experiment(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    experiment = Experiment.model_validate(task["content"])
+    with (
+        lab_file(_lab(task, experiment.clock)) as path,
+        execute.session_for(
+            path,
+            experiment.clock,
+            experiment.transport,
+            switch=experiment.switch,
+            compiler=experiment.compiler,
+            policies=experiment.policies,
+        ) as session,
+        Recording() as recording,
+    ):
+        result = execute.run_on(session, experiment, None, recording)
+        document = result.document()
+        judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
+        found = _numbers(document, session.topology, judged, experiment.workload.duration)
+        found["iteration_s"] = _finite(seconds_per_iteration(result))
+    failures = list(document["failures"])
+    failures += [
+        f"{each['mismatches']} blocks are wrong" for each in document["progress"].values() if each["mismatches"]
+    ]
+    if not judged.valid:
+        failures.append(f"its times are not valid: {'; '.join(judged.reasons[:2])}")
+    return [{key: found.get(key) for key in EXPERIMENT}], failures[0] if failures else ""
+
+
+def _numbers(
+    document: Mapping[str, Any], topology: Topology, judged: verdict.Verdict, duration: float | None
+) -> dict[str, float | None]:
+    progress = list(document["progress"].values())
+    busy = [each for each in progress if each["takes_part"]]
+    seconds = _seconds(document, busy)
+    # The lab is new: what its hosts have counted, this run has done.
+    ends = [condense(each, 0) for each in document["statistics"].values() if each]
+    found: dict[str, float | None] = {
+        "simulated_s": seconds,
+        "iterations": min((each["iterations"] for each in busy), default=None),
+        "bytes_verified": sum(each["bytes_verified"] for each in progress),
+        "qp_errors": sum(each["qps"] - each["qps_in_rts"] for each in progress),
+        "checks_missed": sum(not each.passed for each in judged.checks),
+        "packets_sent": sum(each["packets"] for each in ends),
+    }
+    for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
+        found[key] = sum(each.get(key, 0) for each in ends)
+    if seconds > 0:
+        rate = 8 * sum(each["delivered_bytes"] for each in ends) / seconds
+        if duration is not None:  # the ranks end together some time after it
+            rate = float(analysis.goodput_bps(document, np.array([0.0, duration]))[0])
+        found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(document["ranks"]))}
+    for key, half in (("spurious_losses", "requestor"), ("sacks_sent", "responder"), ("out_of_order", "responder")):
+        found[key] = _counted(document, half, key)
+    measured = performance.of(document)
+    if rows := measured.get("iterations"):
+        found["iteration_p99_s"] = max(each["p99"] for each in rows) / 1e9
+    if rows := measured.get("latency"):
+        found["latency_s"], found["latency_p99_s"] = (
+            max(each[key] for each in rows) / 1e9 for key in ("typical", "p99")
+        )
+    if rates := [float(each["average_bps"]) for each in measured.get("bandwidth", ())]:
+        found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
+        found["jain"] = verdict.jain(rates)
+    if broke := [each for each in judged.recoveries if each.breaks]:
+        found["dip"], found["settled"] = min(each.dip for each in broke), min(each.after for each in broke)
+        found["settled_of_left"] = min(each.after / each.expected if each.expected > 0 else math.inf for each in broke)
+        times = [each.recovery_s for each in broke]
+        found["recovery_s"] = None if None in times else max(time for time in times if time is not None)
+    return {key: _finite(value) for key, value in {**found, **_fabric(document), **_evs(document)}.items()}
+
+
+def _seconds(document: Mapping[str, Any], busy: Sequence[Mapping[str, Any]]) -> float:
+    """From the first start to the last end of a rank; of the whole run, if one has not ended."""
+    begins, ends = ([each[key] for each in busy] for key in ("started_ns", "finished_ns"))
+    if not busy or not all(begins) or not all(ends):
+        begins, ends = [document["started_ns"]], [document["finished_ns"]]
+    return float(max(ends) - min(begins)) / 1e9
+
+
+def _counted(document: Mapping[str, Any], half: str, key: str) -> int | None:
+    """Sum over all queue pairs; None where nobody counts it."""
+    halves = [qp.get(half, {}) for each in document["statistics"].values() for qp in each.get("qps", ())]
+    found = [each[key] for each in halves if key in each]
+    return sum(found) if found else None
+
+
+def _fabric(document: Mapping[str, Any]) -> dict[str, float]:
+    fabric = analysis.fabric_of(document)
+    if len(fabric) < 1:
+        return {}
+    lost, drops = (
+        sum(fabric.last[name] for name in fabric.columns if name.endswith(f".{key}")) for key in ("lost", "drops")
+    )
+    return {"lost": lost, "queue_drops": drops - lost}
+
+
+def _evs(document: Mapping[str, Any]) -> dict[str, float]:
+    sent = {
+        (host, qp["qpn"])
+        for host, statistics in document["statistics"].items()
+        for qp in statistics.get("qps", ())
+        if qp.get("requestor", {}).get("packets_sent", 0)
+    }
+    bad = [
+        (host, row.get("qpn"))
+        for host, rows in document["events"].items()
+        for row in rows
+        if row["kind"] == "ev" and row["new"] == "ASSUMED_BAD"
+    ]
+    return {"evs_lost": len(bad), "qps": len(sent), "qps_hit": len(sent.intersection(bad))}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _comparison(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+    comparison = Comparison.model_validate(task["content"])
+    with lab_file(_lab(task, comparison.clock)) as path:
+        comparison = comparison.model_copy(update={"lab": path})
+        cells, ideals = compare.compare(comparison), compare.ideals(comparison)
+    first = comparison.conditions[0].name
+    rows, failures = [], []
+    for (variant, condition), cell in cells.items():
+        base = cells[variant, first].seconds
+        slowdown = cell.seconds / base if math.isfinite(cell.seconds) and math.isfinite(base) and base else None
+        row: dict[str, Any] = {"variant": variant, "condition": condition, "seconds": _finite(cell.seconds)}
+        row |= {"slowdown": slowdown, "ideal_s": ideals[variant], "lost": cell.lost, "bytes_verified": cell.verified}
+        rows.append(row)
+        wrong = cell.failure or ("" if math.isfinite(cell.seconds) else "no time could be told")
+        wrong = wrong or (f"its time is not valid: {cell.doubt}" if cell.doubt else "")
+        if wrong:
+            failures.append(f"{variant}, {condition}: {wrong}")
+    return rows, failures[0] if failures else ""

@@ -1,0 +1,324 @@
+"""From a sweep file to runs: documents of each, checked as the runs themselves would be, and what stands for them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_common.document import KeyPath, Model, dotted, explain
+from mrc_host.proto.limits import ConfigError
+from mrc_lab import policies as own
+from mrc_lab.faults.action import FailureError
+from mrc_lab.records.rundir import RunError
+from mrc_lab.switches import forwarders
+from mrc_lab.switches.program import OwnProgramError
+from mrc_runs import compare, execute, sources
+from mrc_runs.compare import Comparison, known_comparisons
+from mrc_runs.experiment import Experiment, ExperimentError, find_file, known_experiments, load_experiment, read
+from mrc_studies.sweeps import design, measure
+from mrc_studies.sweeps.design import Point, changed, key_path
+from mrc_studies.sweeps.spec import Source
+from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.named import beside
+
+#: Of the plan's file.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its place in the sweep, the point that it is of, and the digest of all that its result depends on."""
+
+    index: int
+    point: Point
+    seed: int
+    repetition: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Base:
+    """What all runs begin with: the documents of lab and of experiment or comparison."""
+
+    kind: str
+    lab: Mapping[str, Any]
+    content: Mapping[str, Any]
+
+    def built(self, point: Mapping[str, Any], fixed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Documents of lab and of experiment or comparison with changes.
+
+        Raises:
+            ValueError: a change has no place; its text begins with the key.
+            LabError: a lab of another name is none.
+        """
+        content: dict[str, Any] = dict(self.content)
+        every = {**fixed, **point}
+        for key, value in every.items():
+            if not key.startswith("lab."):
+                content = _put(content, key, value)
+        lab: dict[str, Any] = dict(self.lab)
+        if f"{self.kind}.lab" in every:
+            lab = _document_of(str(content["lab"]))
+        for key, value in every.items():
+            if key.startswith("lab."):
+                lab = _put(lab, key, value)
+        return lab, content
+
+
+def _put(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    try:
+        return changed(content, key_path(key.partition(".")[2]), value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+@functools.cache
+def _document_of(name: str) -> dict[str, Any]:
+    """A lab's document as it was written, with the files that it names where they are."""
+    document: dict[str, Any] = load_lab(name).lab.model_dump(mode="json", exclude_unset=True)
+    return document
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep that can be run: everything was checked."""
+
+    source: Source
+    base: Base
+    keys: Sequence[str]
+    runs: Sequence[Run]
+    software: str
+
+    def task(self, run: Run) -> dict[str, Any]:
+        """A run as plain data, for whoever does it."""
+        lab, content = self.documents(run)
+        task = {"digest": run.digest, "kind": self.base.kind, "lab": lab, "content": content}
+        return {**task, "software": self.software, "files": _files(lab, content)}
+
+    def documents(self, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Documents of lab and of experiment or comparison of a run."""
+        lab, content = self.base.built(run.point.values, self.source.sweep.set)
+        return {**lab, "seed": run.seed}, content
+
+    def document(self) -> dict[str, Any]:
+        """All that it takes to make the same plan again, without the files that it came from."""
+        sweep = dict(self.source.file.data)
+        sweep |= {self.base.kind: dict(self.base.content), "lab": dict(self.base.lab)}
+        return {"format": FORMAT, "software": self.software, "sweep": sweep}
+
+    def find(self, digest: str) -> Run:
+        """The run whose digest begins so.
+
+        Raises:
+            ExperimentError: none or several do.
+        """
+        found = [run for run in self.runs if digest and run.digest.startswith(digest)]
+        if len(found) != 1:
+            many = f"{len(found)} runs begin so" if found else "no run of this sweep begins so"
+            raise ExperimentError(f"run '{digest[:40]}': {many}; sweep.csv and the report have them all")
+        return found[0]
+
+
+def make(
+    source: Source,
+    progress: Callable[[str], None] = lambda text: None,
+    *,
+    check: bool = True,
+    software: str | None = None,
+) -> Plan:
+    """The plan of a sweep. Every point is checked: keys, values, labs, workloads, failures.
+
+    Args:
+        check: False for what was checked when it was made first.
+        software: of the programs that made its runs; those here if left out.
+
+    Raises:
+        ExperimentError: something cannot be; names file, line and key, and the point. Nothing was started.
+        LabError: a lab that it names is none.
+    """
+    found = design.points(source)
+    sweep = source.sweep
+    if sweep.repetitions > 1 and not _real(source, found):
+        text = "in simulated time a seed's run is the same each time; give more `seeds` instead"
+        raise source.problem(("repetitions",), text)
+    base = _base(source)
+    if check:
+        _check(source, base, found, progress)
+    software = software or sources.software(pathlib.Path(measure.__file__))
+    runs: list[Run] = []
+    for point in found:
+        lab, content = base.built(point.values, sweep.set)
+        files = _files(lab, content)
+        for seed in sweep.seed_list:
+            for repetition in range(sweep.repetitions):
+                parts = [base.kind, {**lab, "seed": seed}, content, repetition, files, software]
+                digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+                runs.append(Run(len(runs), point, seed, repetition, digest))
+    _once(source, runs)
+    return Plan(source, base, list(design.keys_of(source)), runs, software)
+
+
+def _once(source: Source, runs: Sequence[Run]) -> None:
+    seen: dict[str, Run] = {}
+    for run in runs:
+        other = seen.setdefault(run.digest, run)
+        if other is not run:
+            text = f"two points are the same run: {other.point.text()}; {run.point.text()}; name it once"
+            raise source.problem(next(iter(run.point.places.values()), ()), text)
+
+
+def _real(source: Source, found: Sequence[Point]) -> bool:
+    """Whether something runs on the real clock."""
+    sweep = source.sweep
+    kind = sweep.kind
+    key = f"{kind}.clock"
+    if any(key in point.values for point in found):
+        return any(point.values.get(key) == "real" for point in found)
+    return bool(sweep.set.get(key, _content(source).get("clock", "virtual")) == "real")
+
+
+def clock_is_real(plan: Plan) -> bool:
+    """Whether some of its runs are on the real clock: those share the machine with nobody."""
+    return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
+
+
+def _content(source: Source) -> dict[str, Any]:
+    """The document of experiment or comparison, as it is before anything is changed.
+
+    Raises:
+        ExperimentError: it is none.
+    """
+    sweep = source.sweep
+    given = sweep.experiment if sweep.kind == "experiment" else sweep.comparison
+    if isinstance(given, dict):
+        # What is swept may be missing here, or be wrong until it is set: each point is checked as a whole.
+        return {"name": sweep.name, "title": sweep.title, **given}
+    assert given is not None  # as the file's model has it
+    if sweep.kind == "experiment":
+        path = find_file(beside(source.folder, given), known_experiments(), "experiment.yaml", "experiment")
+        made: Model = load_experiment(str(path))
+    else:
+        path = find_file(beside(source.folder, given), known_comparisons(), "compare.yaml", "comparison")
+        made = compare.placed(read(Comparison, path, compare.EXAMPLE), path.absolute().parent)
+    content: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True)
+    if "lab" in content:
+        content["lab"] = beside(path.parent, content["lab"])
+    return content
+
+
+def _base(source: Source) -> Base:
+    sweep = source.sweep
+    content = _content(source)
+    default = "default" if sweep.kind == "experiment" else "tiny"
+    if isinstance(sweep.lab, dict):
+        lab = {"name": "sweep", **sweep.lab}
+    else:
+        named = sweep.lab if sweep.lab is not None else content.get("lab", default)
+        if not isinstance(named, str):
+            raise source.problem((sweep.kind, "lab"), "the name or the file of a lab belongs here")
+        try:
+            lab = _document_of(beside(source.folder, named))
+        except LabError as error:
+            place: KeyPath = ("lab",) if sweep.lab is not None else (sweep.kind,)
+            raise source.problem(place, str(error)) from error
+    content.pop("lab", None)
+    return Base(sweep.kind, lab, content)
+
+
+def _files(lab: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
+    """What files hold that a run names, by path: a worker elsewhere must have the same."""
+    found = [str(lab["program"])] if lab.get("program") else []
+    for each in (lab, content, *content.get("variants", ())):
+        policies = each.get("policies") or {}
+        found += [str(given).rpartition(":")[0] for given in policies.values() if given]
+    return {path: measure.digest_of(path) for path in found}
+
+
+def _check(source: Source, base: Base, found: Sequence[Point], progress: Callable[[str], None]) -> None:
+    for done, point in enumerate(found):
+        if done % 50 == 0:
+            progress(f"checking {done} of {len(found)} points")
+        problem = next(_problems(source, base, point), None)
+        if problem is not None:
+            place, text = problem
+            where = "" if len(found) == 1 else f" (at {point.text()})"
+            raise source.problem(place, f"{text}{where}")
+
+
+def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPath, str]]:
+    """What is wrong with a point: the place in the sweep file that made it so, and a text."""
+    fixed = source.sweep.set
+    try:
+        lab, content = base.built(point.values, fixed)
+    except LabError as error:
+        yield _place(source, base, point, base.kind, ("lab",)), str(error)
+        return
+    except ValueError as error:
+        yield _place(source, base, point, *_split(str(error).partition(": ")[0])), str(error).partition(": ")[2]
+        return
+    lab = {**lab, "seed": source.sweep.seed_list[0]}
+    try:
+        topology = parse_lab(json.dumps(lab), "lab")  # JSON is YAML
+    except LabError as error:
+        # `lab:1: ev.active: text`: what stands before the text is the key, or `lab` for the whole.
+        parts = re.match(r"lab:\d+: ([^:]*): (.*)", error.problems[0], re.S)
+        key, text = parts.groups() if parts else ("lab", str(error))
+        path: KeyPath = () if key == "lab" else key_path(key)
+        yield _place(source, base, point, "lab", path, text), _named("lab", path, text)
+        return
+    model: type[Experiment] | type[Comparison] = Experiment if base.kind == "experiment" else Comparison
+    try:
+        made = model.model_validate(content)
+    except ValidationError as error:
+        each = error.errors()[0]
+        loc = tuple(each["loc"])
+        text = explain(model, each)
+        yield _place(source, base, point, base.kind, loc, text), _named(base.kind, loc, text)
+        return
+    try:
+        if isinstance(made, Experiment):
+            topology = own.chosen(forwarders.chosen(topology, made.switch, made.compiler), made.policies)
+            forwarders.check_clock(topology, made.clock)
+            own.check(topology, made.clock, made.transport)
+            execute.check(made, topology)
+        else:
+            with measure.lab_file(lab) as file:
+                compare.check(made.model_copy(update={"lab": file}))
+    except (ExperimentError, FailureError, RunError, LabError, ConfigError, OwnProgramError) as error:
+        text = str(error).splitlines()[0]
+        yield _place(source, base, point, base.kind, (), text), text
+
+
+def _named(root: str, path: KeyPath, text: str) -> str:
+    return f"{dotted((root, *path))}: {text}"
+
+
+def _split(key: str) -> tuple[str, KeyPath]:
+    root, _, rest = key.partition(".")
+    return root, key_path(rest)
+
+
+def _place(source: Source, base: Base, point: Point, root: str, path: KeyPath, text: str = "") -> KeyPath:
+    """Where in the sweep file the value of a key comes from, or of one that the text names: from the point, from
+    `set`, or from what is given as a whole."""
+    places = {**{key: ("set", key) for key in source.sweep.set}, **point.places}
+    mine = {key: place for key, place in places.items() if key.partition(".")[0] == root}
+    for key, place in mine.items():
+        other = _split(key)[1]
+        if path and (other[: len(path)] == path or path[: len(other)] == other):
+            return place
+    for key, place in mine.items():
+        rest = key.partition(".")[2]
+        if rest and (rest in text or rest.rpartition(".")[2] in re.findall(r"\w+", text)):
+            return place
+    if not path and mine:
+        return next(iter(mine.values()))
+    return (root, *path)

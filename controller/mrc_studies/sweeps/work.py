@@ -1,0 +1,143 @@
+"""The runs of a sweep, done: what is not there yet, here or by Dask's workers, each kept as soon as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mrc_studies.sweeps import measure
+from mrc_studies.sweeps.plan import Plan, Run
+from mrc_studies.sweeps.store import Answer, Store
+
+#: Runs that the scheduler knows at a time: enough to keep its workers busy, whoever comes and goes.
+LEAST_AHEAD, AHEAD = 64, 4
+
+#: Does runs, in any order.
+Answers = Generator[tuple[Run, Answer], None, None]
+Executor = Callable[[Plan, Sequence[Run]], Answers]
+
+
+class SweepCut(Exception):
+    """The sweep cannot go on here; what was done is kept, and the same command goes on."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is: runs that are done of all, those of them that are not good, and seconds that the others may take
+    (None: nobody knows yet)."""
+
+    done: int
+    total: int
+    bad: int
+    left_s: float | None
+
+
+def carry_out(
+    store: Store, executor: Executor, progress: Callable[[Progress], None] = lambda each: None, *, again: bool = False
+) -> list[tuple[Run, Answer]]:
+    """Does the runs of the store's plan that it does not have; returns those that are not good, of all.
+
+    Args:
+        again: do those again that were not good.
+
+    Raises:
+        WriteError: a run could not be kept; those before it were.
+        SweepCut: the scheduler is gone, or a worker is another version.
+    """
+    store.begin()
+    waiting, bad = missing(store, again=again)
+    total = len(store.plan.runs)
+    done = before = total - len(waiting)
+    begin = time.monotonic()
+    progress(Progress(done, total, len(bad), None if waiting else 0.0))
+    with contextlib.closing(executor(store.plan, waiting)) as answers:
+        for run, answer in answers:
+            if answer["status"] == measure.STRANGER:
+                kept = f"{done} of {total} runs are kept, the same command goes on"
+                raise SweepCut(f"a worker cannot take part: {answer['failure']}; {kept}")
+            store.put(run, answer)
+            done += 1
+            if answer["status"] != measure.GOOD:
+                bad[run.index] = (run, {**answer, "log": ""})
+            left = (time.monotonic() - begin) / (done - before) * (total - done)
+            progress(Progress(done, total, len(bad), left))
+    store.finish()
+    return [bad[index] for index in sorted(bad)]
+
+
+def missing(store: Store, *, again: bool = False) -> tuple[list[Run], dict[int, tuple[Run, Answer]]]:
+    """The runs that are to be done, and by their place those that are done and not good. What its workers died of is
+    done again in any case: most often somebody else killed them."""
+    waiting, bad = [], {}
+    for run in store.plan.runs:
+        answer = store.get(run)
+        if answer is None or answer["status"] == measure.DIED or (again and answer["status"] != measure.GOOD):
+            waiting.append(run)
+        elif answer["status"] != measure.GOOD:
+            bad[run.index] = (run, answer)
+    return waiting, bad
+
+
+def here(plan: Plan, runs: Sequence[Run]) -> Answers:
+    """In this process, one after another."""
+    for run in runs:
+        yield run, measure.perform(plan.task(run))
+
+
+def on_dask(client: Any) -> Executor:
+    """By the workers of a Dask cluster. What a dead worker was at is done by another; a run that takes several workers
+    with it is an error."""
+
+    def execute(plan: Plan, runs: Sequence[Run]) -> Answers:
+        from distributed import as_completed
+        from distributed.scheduler import KilledWorker
+
+        waiting = iter(runs)
+        # Of this command alone: a scheduler may serve others, or remember an earlier one.
+        mark = secrets.token_hex(4)
+        at: dict[str, Run] = {}
+
+        def submit(run: Run) -> Any:
+            key = f"mrclab-{mark}-{run.digest}"
+            at[key] = run
+            return client.submit(measure.perform, plan.task(run), key=key, pure=False)
+
+        ahead = max(LEAST_AHEAD, AHEAD * sum(client.nthreads().values()))
+        first = [submit(run) for run in itertools.islice(waiting, ahead)]
+        futures = as_completed(first, loop=client.loop)
+        try:
+            for future in futures:
+                run = at.pop(future.key)
+                try:
+                    answer = future.result()
+                except KilledWorker as error:
+                    answer = {"status": measure.DIED, "failure": "each worker died that took it", "rows": []}
+                    answer |= {"log": str(error), "seconds": 0.0}
+                except BaseException as error:
+                    if not _lost(client, error):
+                        raise
+                    kept = "what is done is kept, the same command goes on"
+                    raise SweepCut(f"the scheduler is gone ({type(error).__name__}); {kept}") from error
+                future.release()
+                following = next(waiting, None)
+                if following is not None:
+                    futures.add(submit(following))
+                yield run, answer
+        finally:
+            with contextlib.suppress(Exception):  # of a scheduler that may be gone
+                client.cancel(list(futures.futures))
+
+    return execute
+
+
+def _lost(client: Any, error: BaseException) -> bool:
+    """Whether a future ended because nobody knows it any more."""
+    from asyncio import CancelledError as Cancelled
+    from concurrent.futures import CancelledError
+
+    return isinstance(error, CancelledError | Cancelled | OSError) or client.status != "running"

@@ -1,0 +1,258 @@
+"""A training job in a lab: ranks that train, things that break meanwhile, and a restart from a checkpoint."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mrc_lab.faults.action import Action
+from mrc_lab.session.real import RealSession
+from mrc_results.record import Happening
+from mrc_runs.runner import LATE_S
+from mrc_studies.training.ranks import Ranks, shared_folder
+
+#: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
+START_S = 300.0
+TURN_S = 0.05
+#: When one rank has ended by an error, the others have so long to tell theirs.
+ERRORS_S = 2.0
+#: A job goes on for so long after the last thing that was done to the lab.
+SETTLE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained: `model`, at least `steps` steps of `batch` samples at each rank, a checkpoint every so many.
+
+    `patience_s`: after so long a collective operation has failed; a job without a step for twice as long has stalled.
+    `restarts`: how often a job that died is started again. `schedule`: what is done to the lab, seconds after the
+    first step begins.
+    """
+
+    model: str
+    names: Sequence[str]
+    steps: int = 60
+    batch: int = 16
+    seed: int = 1
+    checkpoint_every: int = 10
+    patience_s: float = 20.0
+    restarts: int = 2
+    schedule: Sequence[tuple[float, Action]] = ()
+
+
+@dataclass
+class Attempt:
+    """From the start of the ranks until they have ended; times in ns of the session's clock (0: never).
+
+    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended` is done, died or
+    stalled.
+    """
+
+    started_ns: int
+    connected_ns: int = 0
+    ended_ns: int = 0
+    resumed_at: int = 0
+    ended: str = ""
+    error: str = ""
+    begins: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+    all_reduce_ns: list[int] = field(default_factory=list)
+
+    def steps(self, ranks: int) -> list[int]:
+        """The steps that all ranks have ended."""
+        return sorted(number for number, count in self.counts.items() if count == ranks)
+
+
+@dataclass
+class JobResult:
+    """Everything about a job by one backend."""
+
+    backend: str
+    plan: Plan
+    attempts: list[Attempt] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    unit: str = "samples"
+    per_step: int = 0
+    accuracy: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has come to its end."""
+        return bool(self.attempts) and self.attempts[-1].ended == "done"
+
+
+Observer = Callable[[JobResult, Attempt], None]
+
+
+class Job:
+    """One job by one backend on one session.
+
+    Args:
+        backend: of `ranks.BACKENDS`; the session's agents speak its transport.
+        observe: called after every turn.
+        interrupted: called after every turn; raises when the job shall end.
+    """
+
+    def __init__(
+        self,
+        session: RealSession,
+        plan: Plan,
+        backend: str,
+        observe: Observer = lambda result, attempt: None,
+        interrupted: Callable[[], object] = bool,
+    ) -> None:
+        self.session, self.plan, self.observe, self.interrupted = session, plan, observe, interrupted
+        self.result = JobResult(backend, plan)
+        self._waiting = sorted(plan.schedule, key=lambda each: each[0])
+        self._zero_ns = 0
+
+    def go(self) -> JobResult:
+        """Trains until the end, or until it has died too often, or the lab has."""
+        with shared_folder(self.session.state) as folder:
+            for number in range(self.plan.restarts + 1):
+                attempt = Attempt(self.session.now_ns())
+                self.result.attempts.append(attempt)
+                self._attempt(attempt, number, folder)
+                if attempt.ended == "done" or self._lab_is_dead():
+                    break
+        if not self.result.done:
+            self.result.failures.append(
+                f"the job has died {len(self.result.attempts)} times: {self.result.attempts[-1].error}"
+            )
+        return self.result
+
+    def _lab_is_dead(self) -> bool:
+        """Whether anything but an agent has died, without which no job can be started again; that is told."""
+        found = [death.text() for death in self.session.deaths() if death.role not in self.session.hosts]
+        self.result.failures += found
+        return bool(found)
+
+    def _attempt(self, attempt: Attempt, number: int, folder: pathlib.Path) -> None:
+        plan = self.plan
+        settings = {
+            "job": "train", "model": plan.model, "batch": plan.batch, "seed": plan.seed, "timeout_s": plan.patience_s,
+            "steps": None if plan.schedule else plan.steps, "checkpoint": str(folder / "checkpoint.pt"),
+            "checkpoint_every": plan.checkpoint_every, "resume": number > 0,
+        }  # fmt: skip
+        ranks = Ranks(self.session, plan.names, self.result.backend, folder / f"store{number}", settings)
+        try:
+            _Turns(self, attempt, ranks).go()
+        finally:
+            attempt.ended_ns = attempt.ended_ns or self.session.now_ns()
+            ranks.end()
+
+    def act(self) -> None:
+        """Does to the lab what is due."""
+        session = self.session
+        while self._zero_ns and self._waiting:
+            at, action = self._waiting[0]
+            if session.now_ns() < self._zero_ns + round(at * 1e9):
+                return
+            self._waiting.pop(0)
+            asked, error = session.now_ns(), ""
+            try:
+                action = session.failures.check(action)
+                session.failures.perform(session, action)
+            except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the job
+                error = f"{action.describe()}: {problem}"
+                self.result.failures.append(error)
+            late = (session.now_ns() - self._zero_ns) / 1e9 - at
+            if late > LATE_S:  # on a busy machine; a failure lasts as long as it shall
+                self._zero_ns += round(late * 1e9)
+            broken = sorted(session.failures.broken)
+            self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), 0.0, error, broken))
+
+    def begun(self) -> None:
+        """The first step begins: the schedule's zero."""
+        self._zero_ns = self._zero_ns or self.session.now_ns()
+
+    def quiet(self) -> bool:
+        """Whether nothing will be done to the lab any more, nor was a moment ago."""
+        if self._waiting:
+            return False
+        last = self.result.happenings[-1].done_ns if self.result.happenings else 0
+        return self.session.now_ns() > last + SETTLE_S * 1e9
+
+
+class _Turns:
+    """One attempt, from the ranks' first word to their last."""
+
+    def __init__(self, job: Job, attempt: Attempt, ranks: Ranks) -> None:
+        self.job, self.attempt, self.ranks = job, attempt, ranks
+        self.said: dict[str, set[int]] = {}
+        self.errors: list[tuple[int, str]] = []
+        self.error_at = 0.0
+        self.held = False
+        self.moved_at = time.monotonic()
+
+    def _all(self, event: str) -> bool:
+        return len(self.said.get(event, ())) == len(self.ranks.names)
+
+    def go(self) -> None:
+        """Until all ranks are done, one has died, or nothing moves."""
+        job, plan, attempt = self.job, self.job.plan, self.attempt
+        while not attempt.ended:
+            job.act()
+            for rank, event in self.ranks.events(TURN_S):
+                self._heard(rank, event)
+            self._judge()
+            if plan.schedule and not self.held and attempt.ends and max(attempt.ends) >= plan.steps and job.quiet():
+                self.held = True
+                self.ranks.tell(0, hold=True)
+            job.observe(job.result, attempt)
+            job.interrupted()
+
+    def _judge(self) -> None:
+        attempt = self.attempt
+        if self._all("done"):
+            self._end("done")
+        elif self.errors and time.monotonic() > self.error_at + ERRORS_S:
+            rank, text = self.errors[0]
+            self._end("died", f"rank {rank} ({self.ranks.names[rank]}): {text}")
+        else:
+            # An operation that fails by itself after this time shall have its say first.
+            patience = 2 * self.job.plan.patience_s if attempt.connected_ns else START_S
+            if time.monotonic() > self.moved_at + patience:
+                self._end("stalled", f"nothing has moved for {patience:.0f} s")
+
+    def _end(self, how: str, error: str = "") -> None:
+        self.attempt.ended, self.attempt.error = how, error
+        self.attempt.ended_ns = self.job.session.now_ns()
+
+    def _heard(self, rank: int, event: dict[str, Any]) -> None:
+        attempt, result, kind = self.attempt, self.job.result, event["event"]
+        self.moved_at = time.monotonic()
+        if kind in ("error", "gone"):
+            if kind == "error" or rank not in self.said.get("error", ()):
+                self.errors.append((rank, str(event["text"])))
+                self.error_at = self.error_at or time.monotonic()
+            self.said.setdefault("error", set()).add(rank)
+        elif kind == "step":
+            number = int(event["step"])
+            attempt.begins[number] = min(attempt.begins.get(number, event["begin_ns"]), event["begin_ns"])
+            attempt.ends[number] = max(attempt.ends.get(number, 0), event["end_ns"])
+            attempt.counts[number] = attempt.counts.get(number, 0) + 1
+            attempt.all_reduce_ns += event["all_reduce_ns"]
+            attempt.losses[number] = float(event["loss"])
+        elif kind == "held":
+            # Nobody is beyond the step that rank 0 has not begun.
+            self.ranks.tell_all(stop_after=int(event["step"]) + 1)
+        else:
+            self.said.setdefault(kind, set()).add(rank)
+            if kind == "ready" and self._all("ready"):
+                self.ranks.tell_all()
+            elif kind == "connected":
+                attempt.resumed_at = int(event["step"])
+                result.unit, result.per_step = event["unit"], int(event["per_step"])
+                if self._all("connected"):
+                    attempt.connected_ns = self.job.session.now_ns()
+                    self.job.begun()
+                    self.ranks.tell_all()
+            elif kind == "done" and event["accuracy"] is not None:
+                result.accuracy = float(event["accuracy"])

@@ -1,0 +1,67 @@
+"""`mrclab perf` by torch.distributed: the same sizes and columns, measured by a rank in each host."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from mrc_lab.session.real import RealSession
+from mrc_runs.perf import COLLECTIVES, FLOAT_BYTES, Row
+from mrc_studies.training.job import START_S, TURN_S
+from mrc_studies.training.ranks import Ranks, shared_folder
+
+#: Of one collective operation, and of each of its bytes: labs are slow, and share a machine.
+PATIENCE_S = 60.0
+SLOWEST_BPS = 8e5
+#: Ranks say so often that they go on.
+WORD_S = 5.0
+
+
+def measure(
+    session: RealSession, name: str, todo: Sequence[int], iterations: int, names: Sequence[str], backend: str
+) -> Iterator[Row]:
+    """Rows of all sizes; stops behind one that failed. `backend` is one of `ranks.BACKENDS`."""
+    ranks = len(names)
+    divisor = FLOAT_BYTES * (ranks if COLLECTIVES[name].divided else 1)
+    counts = {size: size // divisor for size in todo}
+    patience = PATIENCE_S + max(todo) * 8 / SLOWEST_BPS
+    settings = {
+        "job": "perf", "collective": name, "sizes": list(counts.items()), "iterations": iterations,
+        "timeout_s": patience, "word_s": WORD_S,
+    }  # fmt: skip
+    with shared_folder(session.state) as folder:
+        group = Ranks(session, names, backend, folder / "store", settings)
+        try:
+            yield from _rows(group, counts, patience)
+        finally:
+            group.end()
+
+
+def _rows(group: Ranks, counts: dict[int, int], patience: float) -> Iterator[Row]:
+    """A row when all ranks have told theirs: the slowest rank's time, and all wrong elements. `patience`: seconds of an
+    operation."""
+    ranks, left = len(group.names), list(counts)
+    said: dict[str, int] = {}
+    told: dict[int, list[tuple[float, int]]] = {}
+    deadline = time.monotonic() + START_S
+    while left:
+        failure = "" if time.monotonic() < deadline else "no word of any rank any more"
+        for rank, event in group.events(TURN_S):
+            kind = event["event"]
+            deadline = time.monotonic() + max(START_S if kind == "ready" else 0.0, 2 * patience)
+            if kind in ("error", "gone"):
+                failure = failure or f"rank {rank} ({group.names[rank]}): {event['text']}"
+            elif kind == "size":
+                told.setdefault(int(event["size"]), []).append((float(event["seconds"]), int(event["wrong"])))
+            else:
+                said[kind] = said.get(kind, 0) + 1
+                if kind in ("ready", "connected") and said[kind] == ranks:
+                    group.tell_all()
+        while left and len(told.get(left[0], ())) == ranks:
+            size = left.pop(0)
+            found = told[size]
+            yield Row(size, counts[size], max(each[0] for each in found), sum(each[1] for each in found))
+        if failure and left:
+            yield Row(left[0], counts[left[0]], math.inf, 0, failure)
+            return

@@ -1,0 +1,118 @@
+"""The ranks of a job: a process (`mrc_train`) in each host, started together and spoken to by lines."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import select
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mrc_lab.hosts.hostprocess import HostProcess
+from mrc_lab.records.record import State
+from mrc_lab.session.real import RealSession
+from mrc_runs.experiment import ExperimentError
+
+#: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
+BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
+REMEDY = "install it with `pip install 'mrclab[torch]'` (of PyTorch the CPU wheel is enough)"
+
+
+def need(*packages: str) -> None:
+    """Checks that the ranks will find these.
+
+    Raises:
+        ExperimentError: one is missing, or torch of a version that will not do; names the remedy.
+    """
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            shown = {"sklearn": "scikit-learn"}.get(name, name)
+            raise ExperimentError(f"{shown} is missing, which PyTorch jobs need: {REMEDY}")
+    from mrc_torch.versions import refusal
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # of a torch that nobody has installed as one
+        said = refusal(importlib.metadata.version("torch"))
+        if said is not None:
+            raise ExperimentError(said)
+
+
+@contextlib.contextmanager
+def shared_folder(state: State) -> Iterator[pathlib.Path]:
+    """A folder that all hosts of the lab see and may write to, and nobody else; it goes with the context."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="mrclab-train-"))
+    try:
+        if os.geteuid() == 0 and state.uid > 0:
+            os.chown(folder, state.uid, state.gid)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Ranks:
+    """All ranks of one attempt. `backend` is one of `BACKENDS`; `settings` are the same for all.
+
+    Raises:
+        RunError: the lab is gone.
+    """
+
+    def __init__(
+        self, session: RealSession, names: Sequence[str], backend: str, store: pathlib.Path, settings: Mapping[str, Any]
+    ) -> None:
+        self.names = list(names)
+        self.processes: list[HostProcess] = []
+        common = {**settings, "size": len(names), "backend": BACKENDS[backend][0], "store": str(store)}
+        try:
+            for rank, name in enumerate(names):
+                interface = session.topology.host(name).ports[0].interface
+                # Agents are to be on time; on a small machine ranks leave them the processor.
+                words = ["env", "OMP_NUM_THREADS=1", f"GLOO_SOCKET_IFNAME={interface}", "nice", "-n", "5"]
+                words += [sys.executable, "-P", "-m", "mrc_train", json.dumps({**common, "rank": rank})]
+                self.processes.append(HostProcess(session.state, name, words, f"rank {rank}"))
+        except BaseException:
+            self.end()
+            raise
+        self._gone: set[int] = set()
+
+    def tell(self, rank: int, **document: Any) -> None:
+        """A document to one rank."""
+        self.processes[rank].tell(json.dumps(document))
+
+    def tell_all(self, **document: Any) -> None:
+        """A document to all; rank 0 hears it last."""
+        for rank in reversed(range(len(self.processes))):
+            self.tell(rank, **document)
+
+    def events(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
+        """What ranks have said, waiting for it at most so long; of one that has ended `{"event": "gone"}`, once."""
+        left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
+        select.select(left, [], [], timeout_s)
+        found = []
+        for rank, process in enumerate(self.processes):
+            if rank in self._gone:
+                continue
+            lines = process.lines()
+            if lines is None:
+                self._gone.add(rank)
+                found.append((rank, {"event": "gone", "text": process.last_words()}))
+            for line in lines or ():
+                with contextlib.suppress(ValueError):  # a library that prints something of its own
+                    document = json.loads(line)
+                    if isinstance(document, dict) and "event" in document:
+                        found.append((rank, document))
+        return found
+
+    def end(self) -> None:
+        """Ends all: they end with their input."""
+        for process in self.processes:
+            with contextlib.suppress(OSError):
+                assert process.process.stdin is not None
+                process.process.stdin.close()
+        for process in self.processes:
+            process.end()

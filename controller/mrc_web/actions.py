@@ -1,0 +1,200 @@
+"""What a page may ask for, checked as the commands of the shell are: the same models, the same functions.
+
+Every action is data of a fixed shape; no path, no program and no address comes from a page.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from mrc_common.document import Model, dotted, explain
+from mrc_host.proto.limits import ConfigError
+from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.ledger import UnsettledError
+from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.management import denylist
+from mrc_lab.management.denylist import DenylistError
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session.base import Session
+from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_lab.switches.program import ProgramError
+from mrc_runs.experiment import ExperimentError
+from mrc_runs.runner import Run
+from mrc_topo.labfile import LabError
+from mrc_topo.topology import UnknownElement
+from mrc_web.hub import CommandError
+from p4lite.files import WriteError
+from p4lite.switch.targetapi.client import TargetError
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+#: What the parts raise when something cannot be done; the text is for whoever asked.
+REFUSALS = (
+    ConfigError,
+    DenylistError,
+    ExperimentError,
+    FailureError,
+    HostError,
+    LabError,
+    OSError,
+    P4RuntimeError,
+    ProgramError,
+    RunError,
+    TargetError,
+    UnknownElement,
+    UnsettledError,
+    WriteError,
+)
+
+
+class Fail(Model):
+    """`mrclab fail`."""
+
+    target: Name
+    kind: Annotated[str, Field(max_length=64)] = ""
+    direction: Literal["both", "up", "down"] = "both"
+    settings: Annotated[dict[Annotated[str, Field(max_length=64)], bool | int | float], Field(max_length=16)] = {}
+
+    def action(self) -> Action:
+        """As the ledger takes it."""
+        return Action("fail", self.target, self.kind, self.direction, dict(self.settings))
+
+
+class Restore(Model):
+    """`mrclab restore`; without a target everything."""
+
+    target: Annotated[str, Field(max_length=128)] = ""
+    kind: Annotated[str, Field(max_length=64)] = ""
+
+
+class Elements(Model):
+    """`mrclab deny` and `mrclab allow`; without elements what the hosts find dead, or everything."""
+
+    elements: Annotated[list[Name], Field(max_length=1000)] = []
+
+
+class Capture(Model):
+    """`mrclab capture`, into a file that the page then fetches."""
+
+    port: Name
+    on: bool = True
+
+
+class Start(Model):
+    """`mrclab run WORKLOAD`."""
+
+    workload: Name
+    params: Annotated[dict[Annotated[str, Field(max_length=64)], Any], Field(max_length=32)] = {}
+    hosts: Annotated[list[Name], Field(min_length=1, max_length=10_000)] | None = None
+    duration: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class Experiment(Model):
+    """`mrclab run EXPERIMENT`: one that comes with the project."""
+
+    name: Name
+
+
+class Speed(Model):
+    """How fast a simulation or a replay goes, as a multiple of the wall's clock; 0: as fast as it can."""
+
+    speed: Annotated[float, Field(ge=0, le=1000)]
+
+
+class Step(Model):
+    """How far a paused simulation goes on, in seconds of its own."""
+
+    seconds: Annotated[float, Field(gt=0, le=10)] = 0.01
+
+
+class Seek(Model):
+    """Where in a recorded run, in seconds."""
+
+    seconds: Annotated[float, Field(ge=0, le=1e6)]
+
+
+class Nothing(Model):
+    """A command without arguments."""
+
+
+MODELS: dict[str, type[Model]] = {
+    "fail": Fail,
+    "restore": Restore,
+    "deny": Elements,
+    "allow": Elements,
+    "capture": Capture,
+    "start": Start,
+    "stop": Nothing,
+    "run": Experiment,
+    "save": Nothing,
+    "pause": Nothing,
+    "resume": Nothing,
+    "step": Step,
+    "speed": Speed,
+    "seek": Seek,
+}
+
+
+def parse(name: str, arguments: Any) -> Model:
+    """A command's arguments.
+
+    Raises:
+        CommandError: there is no such command, or they do not fit; one line per problem.
+    """
+    model = MODELS.get(name)
+    if model is None:
+        raise CommandError(f"no command '{name[:40]}'; known: {', '.join(MODELS)}")
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        problems = [f"{dotted(tuple(each['loc'])) or name}: {explain(model, each)}" for each in error.errors()]
+        raise CommandError("\n".join(problems)) from error
+
+
+def fail(session: Session, asked: Fail, run: Run | None) -> dict[str, Any]:
+    """Breaks something; in the name of a run, if one is going on."""
+    action = session.failures.check(asked.action())
+    if run is None:
+        session.failures.perform(session, action)
+    else:
+        run.act(action)
+    return {"text": action.describe(), "loss": session.failures.expected_loss()}
+
+
+def restore(session: Session, asked: Restore, run: Run | None) -> dict[str, Any]:
+    """Puts back what a failure changed, or everything."""
+    failures = session.failures
+    if asked.kind and not asked.target:
+        raise CommandError("a kind needs the target that failed like this")
+    if asked.target:
+        action = Action("restore", asked.target, asked.kind)
+        if run is None:
+            failures.perform(session, action)
+        else:
+            run.act(action)
+        return {"text": action.describe()}
+    failures.reload()
+    targets = list(dict.fromkeys(cause.target for cause in reversed(failures.causes)))
+    if run is not None:
+        for target in targets:
+            run.act(Action("restore", target))
+    else:
+        targets = failures.restore_all(session)
+    return {"text": f"restored: {', '.join(targets)}" if targets else "nothing is broken"}
+
+
+def deny(session: Session, asked: Elements) -> dict[str, Any]:
+    """Puts elements on the denylist."""
+    names = asked.elements or denylist.dead_now(session)
+    if not names:
+        return {"text": "the hosts' probes find nothing dead"}
+    changed = denylist.deny(session, names)
+    return {"text": f"denied: {', '.join(names)}; EVs taken out of use: {changed}"}
+
+
+def allow(session: Session, asked: Elements) -> dict[str, Any]:
+    """Takes elements, or all, off the denylist."""
+    changed = denylist.allow(session, asked.elements or None)
+    return {"text": f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}"}

@@ -1,0 +1,112 @@
+"""The two libraries of the page, Cytoscape.js and uPlot: fetched from the npm registry by `make web-assets`.
+
+`assets.json` names version, hash and files of each; nothing else is taken, and nothing without that hash. The files lie
+in `static/vendor`, which is not committed, and travel in the wheel with their licences. npm itself is not needed.
+
+    python -m mrc_web.assets            fetches what is missing
+    python -m mrc_web.assets --check    exit code 1 when something is missing
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from mrc_web import npm
+from p4lite.files import write_whole
+
+HERE: Final = pathlib.Path(__file__).parent
+LIST: Final = HERE / "assets.json"
+VENDOR: Final = HERE / "static" / "vendor"
+STAMP: Final = "versions.json"
+
+
+class AssetError(Exception):
+    """A library cannot be had; the text says why, and what to do."""
+
+
+def wanted() -> dict[str, dict[str, Any]]:
+    """By package: `version`, `integrity`, and `files` with their names here."""
+    found: dict[str, dict[str, Any]] = json.loads(LIST.read_text())
+    return found
+
+
+def _versions() -> dict[str, str]:
+    return {name: entry["integrity"] for name, entry in wanted().items()}
+
+
+def missing() -> list[str]:
+    """Packages of which something is not here, or of another version."""
+    try:
+        stamp = json.loads((VENDOR / STAMP).read_text())
+    except (OSError, ValueError):
+        stamp = {}
+    return [
+        name
+        for name, entry in wanted().items()
+        if stamp.get(name) != entry["integrity"]
+        or not all((VENDOR / file).is_file() for file in entry["files"].values())
+    ]
+
+
+def installed() -> dict[str, pathlib.Path]:
+    """The files that are here, by their name below /static."""
+    names = [file for entry in wanted().values() for file in entry["files"].values()]
+    return {f"vendor/{name}": VENDOR / name for name in names if (VENDOR / name).is_file()}
+
+
+def need() -> None:
+    """Checks that the page's libraries are here.
+
+    Raises:
+        AssetError: they are not.
+    """
+    lacking = missing()
+    if lacking:
+        raise AssetError(
+            f"the live view needs {' and '.join(lacking)}, which this checkout has not: `make web-assets` fetches "
+            f"them from the npm registry into {VENDOR}; all other commands work without them"
+        )
+
+
+def fetch(say: Callable[[str], object] = print) -> None:
+    """Fetches what is missing.
+
+    Raises:
+        AssetError: it cannot be had; nothing that was not checked is left.
+    """
+    for name in missing():
+        entry = wanted()[name]
+        what = f"{name} {entry['version']}"
+        try:
+            data = npm.download(name, entry["version"])
+            npm.check(what, data, entry["integrity"])
+            files = npm.members(what, data, list(entry["files"]))
+        except npm.NpmError as error:
+            raise AssetError(f"the live view's libraries are not fetched: {error}") from error
+        VENDOR.mkdir(exist_ok=True)
+        for inside, file in entry["files"].items():
+            write_whole(VENDOR / file, files[inside])
+        say(f"{what}: {', '.join(entry['files'].values())}")
+    if missing():
+        write_whole(VENDOR / STAMP, json.dumps(_versions(), indent=1))
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point; 1 when something is missing."""
+    try:
+        if arguments == ["--check"]:
+            need()
+        else:
+            fetch()
+    except (AssetError, OSError) as error:
+        print(f"mrclab: error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

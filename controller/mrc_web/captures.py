@@ -1,0 +1,109 @@
+"""Packets of ports, written to files that a page may fetch: few at a time, of bounded size, gone with the view."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import pathlib
+import re
+import tempfile
+
+from mrc_lab.hosts.inside import check_here
+from mrc_lab.records.following import Following, place_of
+from mrc_lab.records.rundir import RunError
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_lab.session.virtual import VirtualSession
+from mrc_web.hub import CommandError
+
+MOST = 8
+MOST_BYTES = 64 << 20
+
+
+class Captures:
+    """The captures of a view, by the port that was asked for. Files stay until `close`."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="mrclab-captures-")
+        self._going: dict[str, Following | None] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._numbers = itertools.count(1)
+        self._files: dict[str, pathlib.Path] = {}
+
+    @property
+    def ports(self) -> list[str]:
+        """Ports that are captured at present."""
+        return sorted(self._going)
+
+    def file(self, port: str) -> pathlib.Path | None:
+        """What was captured of a port, if anything."""
+        return self._files.get(port)
+
+    def begin(self, session: Session, port: str) -> None:
+        """Begins to capture a port.
+
+        Raises:
+            RunError, UnknownElement: it names none.
+            CommandError: it is captured already, or too many are.
+        """
+        place = place_of(session.topology, port)
+        if port in self._going:
+            raise CommandError(f"{port} is captured already")
+        if len(self._going) >= MOST or len(self._files) >= 8 * MOST:
+            raise CommandError(f"{MOST} ports are captured already; end one first")
+        # A name of our own making: what was asked for is only looked up.
+        path = pathlib.Path(self._folder.name) / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
+        number = next(self._numbers)
+        if isinstance(session, RealSession):
+            try:
+                check_here(session.state)
+            except RunError as error:
+                raise CommandError(str(error)) from error
+            following = Following(session.run.folder, path, number)
+            session.target.capture(*place, following.name)
+            self._going[port] = following
+        elif isinstance(session, VirtualSession):
+            session.server.fabric.switch(place[0]).port(place[1]).capture(path)
+            self._going[port] = None
+        self._places[port] = place
+        self._files[port] = path
+
+    def copy(self, session: Session) -> list[str]:
+        """Brings what is new; returns ports whose file has become too large, and ends their capture."""
+        full = []
+        for port, following in list(self._going.items()):
+            if following is not None:
+                following.copy()
+            with contextlib.suppress(OSError):
+                if self._files[port].stat().st_size > MOST_BYTES:
+                    self.end(session, port)
+                    full.append(port)
+        return full
+
+    def end(self, session: Session, port: str) -> None:
+        """Ends the capture of a port; its file stays.
+
+        Raises:
+            CommandError: it is not captured.
+        """
+        if port not in self._going:
+            raise CommandError(f"{port} is not captured")
+        following, place = self._going.pop(port), self._places.pop(port)
+        if isinstance(session, RealSession):
+            session.target.capture(*place, None)
+        elif isinstance(session, VirtualSession):
+            session.server.fabric.switch(place[0]).port(place[1]).capture(None)
+        if following is not None:
+            following.__exit__(None, None, None)
+
+    def leave(self, session: Session) -> None:
+        """The session is about to close."""
+        for port in self.ports:
+            with contextlib.suppress(Exception):
+                self.end(session, port)
+        self._going.clear()
+        self._places.clear()
+
+    def close(self) -> None:
+        """Removes all files."""
+        self._folder.cleanup()

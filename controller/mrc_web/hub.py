@@ -1,0 +1,178 @@
+"""Between the thread that has the session and the server's event loop: the newest state, and commands on their way.
+
+Nothing queues up here: whoever is slow finds the newest state when he is ready for it, and the log as far as it is
+kept. What a page shows of the past comes from a history of bounded length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import json
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mrc_web.log import Log
+from mrc_web.state import Layout, Pair, State
+
+#: Points of the curves, and how far they are apart (ns of the session's clock).
+POINTS: Final = 1500
+POINT_NS: Final = 100_000_000
+#: Commands that wait.
+WAITING: Final = 64
+
+
+class CommandError(Exception):
+    """A command that cannot be done; the text says why, and what would."""
+
+
+@dataclass
+class Command:
+    """What a page asks for; `done` gets the answer, or a CommandError."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    done: concurrent.futures.Future[dict[str, Any]] = field(default_factory=concurrent.futures.Future)
+
+
+def encoded(document: Any) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+class Hub:
+    """See the module's docstring. `publish`, `show` and `next_command` belong to the session's thread."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.layout: Layout | None = None
+        self.state: State | None = None
+        self.state_bytes = b""
+        self.number = 0
+        self.layouts = 0
+        #: Rows of time, goodput, planes, hosts; in bits per second.
+        self.history: collections.deque[list[int]] = collections.deque(maxlen=POINTS)
+        #: Of a recorded run: all of it, made once.
+        self.whole: list[list[int]] | None = None
+        self.pairs: dict[tuple[str, str], bytes] = {}
+        self.ended = False
+        self._wanted: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._commands: queue.Queue[Command] = queue.Queue(WAITING)
+        self._awake = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: set[asyncio.Event] = set()
+        self._lock = threading.Lock()
+
+    # --- the session's thread ----------------------------------------------------------------------------
+
+    def show(self, layout: Layout) -> None:
+        """Another lab, or the same anew: curves begin again."""
+        self.layouts += 1
+        layout["number"] = self.layouts
+        self.layout = layout
+        self.state = None
+        self.history.clear()
+        self.whole = None
+        self.pairs = {}
+
+    def publish(self, state: State) -> None:
+        """The newest state."""
+        self.number += 1
+        state["number"] = self.number
+        self.state = state
+        self.state_bytes = encoded(state)
+        if not self.history or state["t_ns"] - self.history[-1][0] >= POINT_NS:
+            planes = [plane["rx_bps"] for plane in state["planes"]]
+            hosts = [host.get("goodput_bps", 0) for host in state["hosts"]]
+            self.history.append([state["t_ns"], state["goodput_bps"], *planes, *hosts])
+        self._tell()
+
+    def show_pairs(self, pairs: Mapping[tuple[str, str], Pair]) -> None:
+        """The newest word about the pairs that somebody looks at."""
+        self.pairs = {key: encoded(pair) for key, pair in pairs.items()}
+
+    def wanted(self) -> list[tuple[str, str]]:
+        """The pairs of hosts that somebody looks at."""
+        with self._lock:
+            return list(self._wanted)
+
+    def next_command(self) -> Command | None:
+        """The oldest command that waits."""
+        try:
+            return self._commands.get_nowait()
+        except queue.Empty:
+            return None
+
+    def refuse_all(self, reason: str) -> None:
+        """Nobody will do what waits."""
+        while (command := self.next_command()) is not None:
+            command.done.set_exception(CommandError(reason))
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps, until a command comes at most."""
+        if seconds > 0:
+            self._awake.wait(seconds)
+        self._awake.clear()
+
+    def end(self) -> None:
+        """There will be nothing more."""
+        self.ended = True
+        self.refuse_all("the command has ended")
+        self._tell()
+
+    def _tell(self) -> None:
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # it was closed just now
+                return
+
+    # --- the server's loop -------------------------------------------------------------------------------
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop on which `listen` is used."""
+        self._loop = loop
+
+    def _wake(self) -> None:
+        for each in self._listeners:
+            each.set()
+
+    def listen(self) -> asyncio.Event:
+        """An event that is set whenever there is something new, until `ignore`."""
+        made = asyncio.Event()
+        made.set()
+        self._listeners.add(made)
+        return made
+
+    def ignore(self, listener: asyncio.Event) -> None:
+        """Ends `listen`."""
+        self._listeners.discard(listener)
+
+    def want(self, pair: tuple[str, str], more: int) -> None:
+        """Somebody begins (1) or ceases (-1) to look at a pair of hosts."""
+        with self._lock:
+            self._wanted[pair] += more
+            if self._wanted[pair] <= 0:
+                del self._wanted[pair]
+        self._awake.set()
+
+    def submit(self, name: str, arguments: Mapping[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
+        """Hands a command to the session's thread.
+
+        Raises:
+            CommandError: too many wait.
+        """
+        command = Command(name, arguments)
+        if self.ended:
+            raise CommandError("the command has ended; start it again")
+        try:
+            self._commands.put_nowait(command)
+        except queue.Full:
+            raise CommandError("too many commands wait; try again in a moment") from None
+        self._awake.set()
+        return command.done

@@ -1,0 +1,124 @@
+"""The live view of a lab that is up: watches it, runs workloads on it, and waits for it when it is gone."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+from mrc_lab.machines.session import session_of
+from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.base import Session
+from mrc_lab.session.real import RealSession
+from mrc_results import resultdir, verdict
+from mrc_results.recording import Recording
+from mrc_runs import execute
+from mrc_runs.endings import LOST
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_topo.labfile import load_lab
+from mrc_web.hub import Hub
+from mrc_web.view import View
+
+POLL_S = 0.2
+#: A lab that is gone is looked for so often.
+AGAIN_S = 1.0
+
+
+class Pending:
+    """What a page asked to run next."""
+
+    def __init__(self) -> None:
+        self.experiment: Experiment | None = None
+
+    def take(self) -> Experiment | None:
+        """It, once."""
+        found, self.experiment = self.experiment, None
+        return found
+
+
+def perform(
+    view: View, session: Session, experiment: Experiment, folder: pathlib.Path | None, interrupted: Callable[[], object]
+) -> None:
+    """Runs an experiment on the session that a view shows, and judges it; with a folder its results are kept, as by
+    `mrclab run`."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with Recording(folder) as recording:
+        view.begin(session, experiment, interrupted)
+        result = execute.run_on(session, experiment, None, recording, interrupted, view)
+        document = execute.complete(session, result, experiment)
+        judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
+        view.finished(document, judged)
+        if folder is not None:
+            resultdir.write(folder, document, session.topology, judged, experiment.title, recording)
+            view.hub.log.add(0, "note", f"results: {folder}")
+
+
+def folder_of(experiment: Experiment, experiments: list[str], clock: str) -> pathlib.Path | None:
+    """Where results go: those of experiments that come with mrclab are kept, a workload's of a page are not."""
+    return resultdir.default_folder(experiment.name, clock) if experiment.name in experiments else None
+
+
+class LabView:
+    """A lab by its name; `go` watches it until it is interrupted."""
+
+    def __init__(self, hub: Hub, name: str, find: Callable[[str], Experiment], experiments: list[str]) -> None:
+        self.hub = hub
+        self.name = name
+        self.pending = Pending()
+        self.view = View(hub, start=self._start, find=find, experiments=experiments)
+
+    def _start(self, experiment: Experiment) -> None:
+        session = self.view.session
+        assert isinstance(session, RealSession)
+        if experiment.clock != "real" and experiment.name in self.view.experiments:
+            experiment = experiment.model_copy(update={"clock": "real"})
+        lab = load_lab(experiment.lab).lab.name
+        if lab != session.topology.lab.name:
+            raise ExperimentError(
+                f"experiment {experiment.name} is of lab {lab}; this is {session.topology.lab.name}: "
+                f"`mrclab up {lab}` and look at that, or `mrclab web --clock virtual`"
+            )
+        execute.check_usable(session.run, transport=experiment.transport)
+        execute.check(experiment, session.topology)
+        self.pending.experiment = experiment
+
+    def go(self, interrupted: Callable[[], object]) -> None:
+        """Watches; ends by what `interrupted` raises."""
+        self.view.interrupted = interrupted
+        self.view.wanted = lambda: self.pending.experiment is not None
+        while True:
+            interrupted()
+            try:
+                session = session_of(self.name)
+            except RunError as error:
+                self._lost(str(error))
+                continue
+            try:
+                self.view.lab = RunDir(self.name).read().lab_file
+                self.view.show(session, session.state.transport)
+                self._watch(session, interrupted)
+            finally:
+                self.view.leave()
+                session.close()
+
+    def _watch(self, session: RealSession, interrupted: Callable[[], object]) -> None:
+        while session.first.alive():
+            interrupted()
+            self.view.advance(POLL_S)
+            experiment = self.pending.take()
+            if experiment is not None:
+                try:
+                    folder = folder_of(experiment, self.view.experiments, "real")
+                    perform(self.view, session, experiment, folder, interrupted)
+                except LOST as error:
+                    self.hub.log.add(0, "note", f"the run broke off: {error}")
+                    self.view.run = None
+        self._lost("the lab is gone")
+
+    def _lost(self, problem: str) -> None:
+        """Says so; pages go on showing what was last."""
+        state = self.hub.state
+        if state is not None and state["phase"] != "lost":
+            self.hub.publish({**state, "phase": "lost", "problem": problem})
+        self.hub.refuse_all(problem)
+        self.hub.wait(AGAIN_S)

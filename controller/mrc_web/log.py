@@ -1,0 +1,68 @@
+"""The log of a live view: what was done, what the hosts made of it, what their probes say; each line numbered."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mrc_topo import addressing
+from mrc_topo.topology import Topology
+from mrc_web.state import LogRow
+
+#: Lines that are kept.
+LINES = 2000
+
+
+class Log:
+    """The newest lines. One thread writes; others may call `since`."""
+
+    def __init__(self) -> None:
+        self._rows: deque[LogRow] = deque(maxlen=LINES)
+        self.end = 0
+
+    def add(self, t_ns: int, what: str, text: str, element: str = "") -> None:
+        """A line; see `LogRow`."""
+        self._rows.append({"number": self.end, "t_ns": t_ns, "what": what, "text": text, "element": element})
+        self.end += 1
+
+    def since(self, number: int) -> list[LogRow]:
+        """The lines from a number on, oldest first, as far as they are kept."""
+        rows = list(self._rows)
+        first = rows[0]["number"] if rows else self.end
+        return rows[max(number - first, 0) :]
+
+
+class Teller:
+    """Puts what hosts log into words; what happened many times at once into one line."""
+
+    def __init__(self, topology: Topology, add: Callable[[int, str, str, str], None]) -> None:
+        self._add = add
+        self._names = {host.address.hex(): host.name for host in topology.hosts}
+        self._texts = {addressing.text(host.address): host.name for host in topology.hosts}
+
+    def tell(self, host: str, rows: Iterable[Mapping[str, Any]], began_ns: int) -> None:
+        """Events of a host (`HostNode.events`)."""
+        evs: Counter[tuple[int, str, str, str]] = Counter()
+        first: dict[tuple[int, str, str, str], int] = {}
+        for row in rows:
+            at = row["t_ns"] - began_ns
+            if row["kind"] == "ev":
+                key = (row["plane"], row["old"], row["new"], row["cause"])
+                evs[key] += 1
+                first.setdefault(key, at)
+            elif row["kind"] == "port":
+                owner = self._names.get(row["peer"], row["peer"]) if row["peer"] else host
+                word = "up" if row["up"] else "down"
+                seen = "" if owner == host else f"{host} hears: "
+                self._add(at, "port", f"{seen}{owner}:{row['port']} is {word}", f"{owner}:{row['port']}")
+            elif row["kind"] == "qp":
+                peer = f" to {row['peer']}" if row["peer"] else ""
+                if row["reason"]:
+                    self._add(at, "qp", f"{host}: QP {row['qpn']}{peer} ends: {row['reason']}", host)
+            elif row["kind"] == "fault":
+                self._add(at, "fault", f"{host}: internal fault in {row['where']}: {row['error']}", host)
+        for key, count in evs.items():
+            plane, old, new, cause = key
+            many = "1 EV" if count == 1 else f"{count} EVs"
+            self._add(first[key], "ev", f"{host}: {many} of plane {plane}: {old} → {new} ({cause})", f"{host}:{plane}")

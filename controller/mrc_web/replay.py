@@ -1,0 +1,411 @@
+"""A recorded run, shown as it was: its samples and events, at any time of it, at any speed.
+
+What was not recorded is not shown: which EVs a queue pair had, and which switch trimmed.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from mrc_common.document import printable
+from mrc_lab.faults.action import Action
+from mrc_lab.faults.effects import Effects, together
+from mrc_lab.faults.kinds import effects_of
+from mrc_results import analysis, resultdir
+from mrc_results.resultdir import FolderError
+from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology, TopologyError
+from mrc_web import actions
+from mrc_web.hub import POINTS, CommandError, Hub
+from mrc_web.log import Teller
+from mrc_web.sampler import SAMPLE_S
+from mrc_web.state import (
+    FORMAT,
+    Broken,
+    HostState,
+    Job,
+    LinkState,
+    PlaneState,
+    State,
+    SwitchState,
+    layout_of,
+)
+from p4lite.switch.fabric.values import SwitchState as Running
+
+#: Rates are those of this time before the moment that is shown.
+WINDOW_NS: Final = 300_000_000
+#: A log of a long run keeps so many lines.
+LINES: Final = 2000
+
+
+class Recorded:
+    """A run by the folder of its results.
+
+    Raises:
+        FolderError: there is none, a file of it is damaged, or its lab is not known any more.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.document = resultdir.load(folder)
+        with resultdir.readable(folder / resultdir.RESULT):
+            self.topology = topology_of(self.document, folder)
+            # What a page needs is made once before there is one: a damaged file is then an error of the command.
+            Replay(Hub(), self).prepare()
+
+
+class Replay:
+    """Shows a recorded run; `go` plays it."""
+
+    def __init__(self, hub: Hub, recorded: Recorded, speed: float = 1.0) -> None:
+        self.hub = hub
+        self.folder = recorded.folder
+        self.document = recorded.document
+        self.topology = recorded.topology
+        self.speed = speed or 1.0
+        self.paused = False
+        self.began_ns = int(self.document["started_ns"])
+        self.length_ns = max(int(self.document["finished_ns"]) - self.began_ns, 1)
+        self.t_ns = 0
+        self._samples = {host: analysis.samples_of(self.document, host) for host in self.document["samples"]}
+        self._fabric = analysis.fabric_of(self.document)
+        self._rows = self._log_rows()
+        self._line = 0
+        self._done = 0
+
+    def prepare(self) -> None:
+        """Give the hub what does not change: the lab's layout, and the history of the whole run."""
+        layout = layout_of(
+            self.topology,
+            "run",
+            clock=self.document["clock"],
+            transport=transport_of(self.document),
+            began_ns=self.began_ns,
+            length_ns=self.length_ns,
+            can=["pause", "resume", "speed", "seek"],
+        )
+        self.hub.show(layout)
+        self.hub.whole = self.history()
+
+    def go(self, interrupted: Callable[[], object]) -> None:
+        """Plays it until it is interrupted."""
+        self.prepare()
+        before = time.monotonic()
+        while True:
+            interrupted()
+            while (command := self.hub.next_command()) is not None:
+                try:
+                    command.done.set_result(self._do(command.name, command.arguments))
+                except CommandError as error:
+                    command.done.set_exception(error)
+                self._done += 1
+            now = time.monotonic()
+            if not self.paused:
+                self._move(min(self.t_ns + round((now - before) * 1e9 * self.speed), self.length_ns))
+            before = now
+            self.hub.publish(self.state())
+            self.hub.wait(SAMPLE_S)
+
+    def _do(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        asked = actions.parse(name, arguments)
+        match asked:
+            case actions.Seek():
+                self._move(min(round(asked.seconds * 1e9), self.length_ns))
+                return {"text": f"at {self.t_ns / 1e9:g} s"}
+            case actions.Speed():
+                self.speed = asked.speed or 1.0
+                return {"text": f"speed {self.speed:g}"}
+        if name not in ("pause", "resume"):
+            raise CommandError(f"{name} is not possible here: this is a recorded run")
+        self.paused = name == "pause"
+        if not self.paused and self.t_ns >= self.length_ns:
+            self._move(0)
+        return {"text": name}
+
+    def _move(self, t_ns: int) -> None:
+        """Goes to a time; the log has what happened until then."""
+        if t_ns < self.t_ns:
+            # Numbers go on: pages that have the old lines drop them.
+            self._line = 0
+            self.hub.log.add(t_ns, "back", "")
+        self.t_ns = t_ns
+        while self._line < len(self._rows) and self._rows[self._line][0] <= t_ns:
+            self.hub.log.add(*self._rows[self._line])
+            self._line += 1
+
+    # --- what is shown -----------------------------------------------------------------------------------
+
+    def history(self) -> list[list[int]]:
+        """Curves of the whole run: time, goodput, planes, hosts."""
+        edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
+        names = [host.name for host in self.topology.hosts]
+        nothing = np.zeros(len(edges) - 1)
+        hosts = [analysis.rates(self.document, name, "delivered_bytes", edges) * 8 for name in names]
+        planes = [
+            sum((analysis.rates(self.document, name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
+            for plane in range(self.topology.lab.planes)
+        ]
+        columns = [edges[1:] * 1e9, sum(hosts, nothing), *planes, *hosts]
+        return [[int(value) for value in row] for row in zip(*columns, strict=True)]
+
+    def _log_rows(self) -> list[tuple[int, str, str, str]]:
+        """All lines, in the order of time."""
+        rows: list[tuple[int, str, str, str]] = []
+        for happening in self.document["happenings"]:
+            at = happening["done_ns"] - self.began_ns
+            action = happening["action"]
+            breaks = action["verb"] == "fail"
+            rows.append((at, "failure" if breaks else "restore", action["text"], action["target"]))
+            if happening["error"]:
+                rows.append((at, "note", happening["error"], action["target"]))
+        teller = Teller(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
+        for host, events in self.document["events"].items():
+            batch: list[Mapping[str, Any]] = []
+            for row in events:
+                # What happened within a sample's time is one line, as it would have been live.
+                if batch and row["t_ns"] - batch[0]["t_ns"] > SAMPLE_S * 1e9:
+                    teller.tell(host, batch, self.began_ns)
+                    batch = []
+                batch.append(row)
+            teller.tell(host, batch, self.began_ns)
+        for failure in self.document["failures"]:
+            rows.append((self.length_ns, "job", failure, ""))
+        return sorted(rows, key=lambda row: row[0])[-LINES:]
+
+    def _causes(self) -> tuple[list[Action], Mapping[str, Any] | None]:
+        """The failures in force at this time, and the latest happening."""
+        now_ns = self.began_ns + self.t_ns
+        causes: list[Action] = []
+        latest = None
+        for happening in self.document["happenings"]:
+            if happening["done_ns"] > now_ns or happening["error"]:
+                continue
+            latest = happening
+            action = Action.from_document(happening["action"])
+            if action.verb == "fail":
+                causes.append(action)
+            else:
+                causes = [each for each in causes if each.target != action.target or action.kind not in ("", each.kind)]
+        return causes, latest
+
+    def state(self) -> State:
+        """The lab as it was at this time."""
+        now_ns = self.began_ns + self.t_ns
+        causes, latest = self._causes()
+        effects = together(effects_of(self.topology, each) for each in causes)
+        hosts = [self._host(host.name, now_ns) for host in self.topology.hosts]
+        links, switches = self._fabric_state(now_ns, effects, hosts)
+        states = dict(zip(self.topology.links, links, strict=True))
+        planes: list[PlaneState] = [
+            {
+                "rx_bps": sum(host["rx_bps"][plane] for host in hosts if "rx_bps" in host),
+                "ports_up": sum(states[host.ports[plane].name].get("state") == "up" for host in self.topology.hosts),
+            }
+            for plane in range(self.topology.lab.planes)
+        ]
+        broken: list[Broken] = [
+            {
+                "target": each.target,
+                "kind": each.kind,
+                "direction": each.direction,
+                "settings": dict(each.settings),
+                "text": each.describe(),
+            }
+            for each in causes
+        ]
+        fidelity = self.document["fidelity"]
+        over = self.t_ns >= self.length_ns
+        return {
+            "format": FORMAT,
+            "number": 0,
+            "layout": self.hub.layout["number"] if self.hub.layout else 0,
+            "t_ns": self.t_ns,
+            "phase": "ended" if over else "paused" if self.paused else "running",
+            "problem": "",
+            "speed": 0.0 if self.paused or over else self.speed,
+            "asked_speed": self.speed,
+            "hosts": hosts,
+            "switches": switches,
+            "links": links,
+            "planes": planes,
+            "goodput_bps": sum(host.get("goodput_bps", 0) for host in hosts),
+            "broken": broken,
+            "denied": [],
+            "found": dict.fromkeys(latest["localised"], "broken") if latest is not None else {},
+            "captures": [],
+            "job": self._job(over),
+            "fidelity": {
+                "valid": bool(fidelity.get("valid", False)),
+                "simulated": bool(fidelity.get("simulated", False)),
+                "reasons": [str(each) for each in fidelity.get("reasons", [])],
+            },
+            "log_end": self.hub.log.end,
+            "commands": self._done,
+        }
+
+    def _job(self, over: bool) -> Job:
+        document = self.document
+        schedule = [
+            {
+                "t_ns": each["done_ns"] - self.began_ns,
+                "text": each["action"]["text"],
+                "breaks": each["action"]["verb"] == "fail",
+            }
+            for each in document["happenings"]
+        ]
+        made: Job = {
+            "name": document["workload"],
+            "workload": document["workload"],
+            "params": document["params"],
+            "hosts": document["ranks"],
+            "running": not over,
+            "began_ns": 0,
+            "schedule": schedule,
+            "failures": document["failures"] if over else [],
+            "verdict": "",
+        }
+        if over:
+            # How far the ranks were is known of the end alone.
+            rows = document["progress"].values()
+            made["iterations"] = min((row["iterations"] for row in rows if row["takes_part"]), default=0)
+            made["bytes_verified"] = sum(row["bytes_verified"] for row in rows)
+            made["mismatches"] = sum(row["mismatches"] for row in rows)
+            made["verdict"] = verdict_of(self.folder)
+        return made
+
+    def _host(self, name: str, now_ns: int) -> HostState:
+        series = self._samples.get(name)
+        last = None if series is None else series.at(now_ns)
+        if series is None or last is None:
+            return {}
+        before = series.at(now_ns - WINDOW_NS) or series.at(series.first["t_ns"]) or last
+        span = max(last["t_ns"] - before["t_ns"], 1)
+
+        def rate(column: str) -> int:
+            return round((last.get(column, 0) - before.get(column, 0)) * 8e9 / span) if last is not before else 0
+
+        planes = range(self.topology.lab.planes)
+        made: HostState = {
+            "alive": True,
+            "goodput_bps": rate("delivered_bytes"),
+            "tx_bytes": [last.get(f"tx_bytes.{plane}", 0) for plane in planes],
+            "rx_bytes": [last.get(f"rx_bytes.{plane}", 0) for plane in planes],
+            "tx_bps": [rate(f"tx_bytes.{plane}") for plane in planes],
+            "rx_bps": [rate(f"rx_bytes.{plane}") for plane in planes],
+            "ev": {key.partition(".")[2]: value for key, value in last.items() if key.startswith("ev.")},
+            "cc": {},
+        }
+        for key in (
+            "delivered_bytes",
+            "packets",
+            "retransmissions",
+            "losses",
+            "trims",
+            "marks",
+            "timeouts",
+            "ports_up",
+        ):
+            made[key] = last.get(key, 0)
+        for key in ("cwnd", "inflight", "rtt_ns", "rate_bps"):
+            if f"cc.{key}" in last:
+                made["cc"][key] = last[f"cc.{key}"]  # type: ignore[literal-required]
+        return made
+
+    def _fabric_state(
+        self, now_ns: int, effects: Effects, hosts: list[HostState]
+    ) -> tuple[list[LinkState], list[SwitchState]]:
+        last = self._fabric.at(now_ns) or {}
+        before = self._fabric.at(now_ns - WINDOW_NS) or {}
+        span = max(last.get("t_ns", 0) - before.get("t_ns", self.began_ns), 1)
+        names = {switch.name for switch in self.topology.switches}
+        still = {name for name, state in effects.switches.items() if state is not Running.RUNNING}
+
+        def total(node: str, port: int, key: str) -> int:
+            return last.get(f"ports.{node}:{port}.{key}", 0)
+
+        def rate(node: str, port: int) -> int:
+            column = f"ports.{node}:{port}.tx_bytes"
+            return max(round((last.get(column, 0) - before.get(column, 0)) * 8e9 / span), 0)
+
+        links: list[LinkState] = []
+        impaired = {name for name, _ in effects.settings}
+        for link in self.topology.links.values():
+            low, high = link.low, link.high
+            cut = {way for name, way in effects.cut if name == link.name}
+            row: LinkState = {
+                "state": "dark"
+                if still & {low.node, high.node}
+                else "cut"
+                if len(cut) == 2
+                else f"cut_{cut.pop()}"
+                if cut
+                else "up",
+                "impaired": link.name in impaired,
+                "denied": False,
+                "down_bytes": total(high.node, high.port, "tx_bytes"),
+                "down_bps": rate(high.node, high.port),
+                "down_queue_bytes": total(high.node, high.port, "depth_bytes"),
+                "drops": total(high.node, high.port, "drops"),
+                "lost": total(high.node, high.port, "lost"),
+            }
+            if low.node in names:
+                row["up_bytes"] = total(low.node, low.port, "tx_bytes")
+                row["up_bps"] = rate(low.node, low.port)
+                row["up_queue_bytes"] = total(low.node, low.port, "depth_bytes")
+                row["drops"] += total(low.node, low.port, "drops")
+                row["lost"] += total(low.node, low.port, "lost")
+            else:
+                host = hosts[self.topology.host(low.node).index]
+                if "tx_bytes" in host:
+                    row["up_bytes"], row["up_bps"] = host["tx_bytes"][low.port], host["tx_bps"][low.port]
+            links.append(row)
+        switches: list[SwitchState] = []
+        for switch in self.topology.switches:
+            state = effects.switches.get(switch.name, Running.RUNNING).value
+            mine: SwitchState = {"state": state}
+            for key, column in (("queue_bytes", "depth_bytes"), ("drops", "drops"), ("lost", "lost")):
+                mine[key] = sum(total(switch.name, port, column) for port in switch.links)  # type: ignore[literal-required]
+            switches.append(mine)
+        return links, switches
+
+
+def topology_of(document: Mapping[str, Any], folder: pathlib.Path) -> Topology:
+    """The lab of a run: the one that is recorded with it, or else the one of that name that comes with mrclab.
+
+    Raises:
+        FolderError: there is none that fits.
+    """
+    try:
+        given = document.get("topology")
+        topology = load_lab(document["lab"]) if given is None else Topology(Lab.model_validate(given))
+    except (LabError, ValidationError, TopologyError) as error:
+        lab = printable(str(document["lab"]))
+        raise FolderError(f"{folder}: its lab '{lab}' is not known here: {printable(str(error))}") from error
+    known = {host.name for host in topology.hosts}
+    if not set(document["ranks"]) <= known:
+        lab = printable(str(document["lab"]))
+        raise FolderError(f"{folder}: the lab '{lab}' has other hosts now than the run had")
+    return topology
+
+
+def transport_of(document: Mapping[str, Any]) -> str:
+    """What the hosts of a run spoke."""
+    for statistics in document["statistics"].values():
+        return "roce" if statistics.get("transport") == "roce" else "mrc"
+    return "mrc"
+
+
+def verdict_of(folder: pathlib.Path) -> str:
+    """The status in verdict.json; empty without one."""
+    try:
+        return str(json.loads((folder / "verdict.json").read_text()).get("status", ""))
+    except (OSError, ValueError):
+        return ""

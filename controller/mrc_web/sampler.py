@@ -1,0 +1,489 @@
+"""Looks at a session, many times a second, and says what it saw as a `State`.
+
+Looking costs the lab something: its agents and its fabric answer. So each part has a budget: after a look that took
+long, the next one waits, until all looks together take no more than `SHARE` of a core.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from mrc_lab.faults.ledger import Ledger
+from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.management import clustermapper
+from mrc_lab.management.clustermapper import Localiser
+from mrc_lab.session.base import Session
+from mrc_runs.endings import LOST
+from mrc_topo.topology import Topology
+from mrc_web.log import Log, Teller
+from mrc_web.state import (
+    FORMAT,
+    Broken,
+    Fidelity,
+    HostState,
+    Job,
+    Layout,
+    LinkState,
+    PlaneState,
+    State,
+    SwitchState,
+)
+from p4lite.switch.fabric.values import PortSample
+from p4lite.switch.fabric.values import SwitchState as Running
+from p4lite.switch.targetapi.client import DeviceSample
+
+#: Of a core, for all that is asked of a lab's agents and fabric; what part of it each kind of question has.
+SHARE: Final = 0.05
+HOSTS, PORTS, FIDELITY, PAIRS = 0.4, 0.4, 0.1, 0.1
+#: CPU time that an answer takes the lab, as a multiple of what asking takes here: 1.6 to 2.8 for those that are asked
+#: all the time (`python -m benchmarks web`).
+ANSWERS: Final = 2.5
+SAMPLE_S: Final = 0.1
+FOUND_S, FIDELITY_S, HARM_S = 0.5, 2.0, 1.0
+#: A host that did not answer is asked again after this.
+SILENT_S: Final = 3.0
+#: After the hosts saw trims or marks, the switches' counters are read for so long.
+COUNT_S: Final = 5.0
+#: Time over which the time of an iteration is averaged, ns.
+STEP_NS: Final = 2_000_000_000
+
+RUNNING: Final = Running.RUNNING
+
+
+class Budget:
+    """Says when a look is due: not before `least_s` since the last one, nor before it has been paid for.
+
+    What a look costs the lab is taken for `ANSWERS` times the CPU time that asking took here. The wall's time would not
+    do: on a busy machine a look is long and costs no more.
+
+    Args:
+        share: of a core that looks may take; 0: as much as they like.
+        clock, cpu: seconds of the wall's clock, and CPU time of this thread.
+    """
+
+    def __init__(
+        self,
+        least_s: float,
+        share: float = SHARE,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.least_s = least_s
+        self.share = share
+        self.clock = clock
+        self.cpu = cpu
+        self._next = 0.0
+        self._began = (0.0, 0.0)
+
+    def due(self) -> bool:
+        """Whether it is time."""
+        return self.clock() >= self._next
+
+    def begin(self) -> None:
+        """A look begins."""
+        self._began = (self.clock(), self.cpu())
+
+    def spend(self) -> None:
+        """It has ended."""
+        began, before = self._began
+        cost = ANSWERS * (self.cpu() - before)
+        self._next = began + max(self.least_s, cost / self.share if self.share else 0.0)
+
+    def wait(self, seconds: float) -> None:
+        """The next look is not due before so long."""
+        self._next = self.clock() + seconds
+
+    def hurry(self) -> None:
+        """The next look is due now."""
+        self._next = 0.0
+
+
+class Rates:
+    """Rates of counters between two looks; a counter that fell (its owner began anew) has none."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        self._rates: dict[str, int] = {}
+        self._t_ns = -1
+
+    def update(self, t_ns: int, totals: dict[str, int]) -> dict[str, int]:
+        """Per second, times 8, of all counters; at the same time again, as before."""
+        span = t_ns - self._t_ns
+        if self._t_ns >= 0 and span > 0:
+            self._rates = {
+                key: max(round((value - self._before.get(key, value)) * 8e9 / span), 0) for key, value in totals.items()
+            }
+        if span > 0 or self._t_ns < 0:
+            self._before, self._t_ns = totals, t_ns
+        return self._rates
+
+
+class Sampler:
+    """What a session looks like; `sample` looks again.
+
+    Args:
+        layout: of the session's lab.
+        log: is told what changed.
+        localiser: finds what is broken from the hosts' probes; ours if left out.
+        share: of a core, that looks may take of the lab; 0: no bound.
+    """
+
+    def __init__(
+        self, session: Session, layout: Layout, log: Log, localiser: Localiser | None = None, share: float = SHARE
+    ) -> None:
+        self.session = session
+        self.topology: Topology = session.topology
+        self.layout = layout
+        self.log = log
+        self.localiser = localiser
+        self.began_ns = layout["began_ns"]
+        self._number = 0
+        self._teller = Teller(self.topology, log.add)
+        self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
+        self._cursors: dict[str, int] = {}
+        self._silent: dict[str, float] = {}
+        self._probes: dict[str, list[dict[str, Any]]] = {}
+        self._jobs: dict[str, dict[str, dict[str, Any]]] = {}
+        self._goodput, self._ports, self._ups = Rates(), Rates(), Rates()
+        self._links: list[LinkState] = [{} for _ in layout["links"]]
+        self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
+        self._causes: dict[tuple[str, str], str] = {}
+        self._denied: set[str] = set(session.denied)
+        self._found: dict[str, str] = {}
+        self._fidelity: Fidelity = {}
+        self._steps: list[tuple[int, int]] = []
+        self._seen_trims = (-1, -1)
+        self._count_until = 0.0
+        self.problem = ""
+        self._host_budget = Budget(SAMPLE_S * 0.9, share * HOSTS)
+        self._fabric_budget = Budget(SAMPLE_S * 0.9, share * PORTS)
+        self._fidelity_budget = Budget(FIDELITY_S, share * FIDELITY)
+        # These ask the lab nothing.
+        self._ledger_budget = Budget(SAMPLE_S * 0.9, share)
+        self._found_budget = Budget(FOUND_S, share)
+        self._harm_budget = Budget(HARM_S, share)
+        self._frozen: set[str] = set()
+        self._harm: set[str] = set()
+
+    # --- looking -----------------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Something was done: the next sample looks at the truth."""
+        for budget in (self._ledger_budget, self._fabric_budget, self._host_budget):
+            budget.hurry()
+
+    def sample(self) -> State:
+        """Looks again, as far as it is due."""
+        now_ns = self.session.now_ns()
+        self._look(self._harm_budget, self._look_for_harm)
+        self._look(self._host_budget, self._look_at_hosts)
+        self._look(self._ledger_budget, self._ledger)
+        self._look(self._fabric_budget, self._look_at_ports)
+        self._look(self._found_budget, self._look_for_findings)
+        self._look(self._fidelity_budget, self._look_at_fidelity)
+        self._number += 1
+        return {
+            "format": FORMAT,
+            "number": self._number,
+            "layout": self.layout["number"],
+            "t_ns": now_ns - self.began_ns,
+            "phase": "lost" if self.problem else "running",
+            "problem": self.problem,
+            "speed": 1.0,
+            "asked_speed": 1.0,
+            "hosts": list(self._hosts),
+            "switches": list(self._switches),
+            "links": self._link_states(),
+            "planes": self._planes(),
+            "goodput_bps": sum(host.get("goodput_bps", 0) for host in self._hosts),
+            "broken": self._broken(),
+            "denied": sorted(self._denied),
+            "found": self._found,
+            "captures": [],
+            "job": self._job(now_ns),
+            "fidelity": self._fidelity,
+            "log_end": self.log.end,
+            "commands": 0,
+        }
+
+    def _look(self, budget: Budget, look: Callable[[], None]) -> None:
+        """One part of a look, if it is due; what does not answer is said in `problem` or in its row."""
+        if not budget.due():
+            return
+        budget.begin()
+        try:
+            look()
+        except LOST as error:
+            if look == self._look_at_ports:
+                self.problem = self.problem or f"the fabric does not answer: {error}"
+        finally:
+            budget.spend()
+
+    def _note(self, what: str, text: str, element: str = "") -> None:
+        self.log.add(self.session.now_ns() - self.began_ns, what, text, element)
+
+    # --- hosts ---------------------------------------------------------------------------------------------
+
+    def _look_at_hosts(self) -> None:
+        wall = time.monotonic()
+        totals: dict[str, int] = {}
+        jobs: dict[str, dict[str, dict[str, Any]]] = {}
+        probes = self._found_budget.due()
+        for at, name in enumerate(self.session.hosts):
+            if name in self._frozen or self._silent.get(name, 0.0) > wall:
+                continue
+            try:
+                seen = self._view(name, probes)
+            except HostError as error:
+                self._silent[name] = time.monotonic() + SILENT_S
+                if self._hosts[at].get("alive", True):
+                    self._note("death", str(error), name)
+                self._hosts[at] = {"alive": False, "error": str(error)}
+                self._probes.pop(name, None)
+                continue
+            row = seen["sample"]
+            for job, progress in seen["jobs"].items():
+                jobs.setdefault(job, {})[name] = progress
+            if probes:
+                self._probes[name] = seen["probes"]
+            self._hosts[at] = _host(row)
+            totals[f"{at}"] = row["delivered_bytes"]
+            for plane, (sent, received) in enumerate(zip(row["tx_bytes"], row["rx_bytes"], strict=True)):
+                totals[f"{at}<{plane}"] = sent
+                totals[f"{at}>{plane}"] = received
+        self._jobs = jobs
+        rates = self._goodput.update(self.session.now_ns(), totals)
+        for at, host in enumerate(self._hosts):
+            if host.get("alive"):
+                planes = range(self.topology.lab.planes)
+                host["goodput_bps"] = rates.get(f"{at}", 0)
+                host["tx_bps"] = [rates.get(f"{at}<{plane}", 0) for plane in planes]
+                host["rx_bps"] = [rates.get(f"{at}>{plane}", 0) for plane in planes]
+
+    def _view(self, name: str, probes: bool) -> dict[str, Any]:
+        host = self.session.hosts[name]
+        if name not in self._cursors:
+            self._cursors[name] = host.request("events", since=1 << 62)["next"]
+        seen = host.request("view", since=self._cursors[name], probes=probes)
+        self._cursors[name] = seen["next"]
+        self._teller.tell(name, seen["events"], self.began_ns)
+        return seen
+
+    # --- the fabric ----------------------------------------------------------------------------------------
+
+    def _ledger(self) -> None:
+        """What is broken and denied, whoever did it."""
+        failures: Ledger = self.session.failures
+        failures.reload()
+        self._denied = set(self.session.denied_now())
+        causes = {(each.target, each.kind): each.describe() for each in failures.causes}
+        if causes == self._causes:
+            return
+        for key, text in causes.items():
+            if key not in self._causes:
+                self._note("failure", text, key[0])
+        for key, text in self._causes.items():
+            if key not in causes:
+                self._note("restore", f"restored: {text}", key[0])
+        self._causes = causes
+        self._fabric_budget.hurry()
+
+    def _broken(self) -> list[Broken]:
+        return [
+            {
+                "target": each.target,
+                "kind": each.kind,
+                "direction": each.direction,
+                "settings": dict(each.settings),
+                "text": each.describe(),
+            }
+            for each in self.session.failures.causes
+        ]
+
+    def _link_states(self) -> list[LinkState]:
+        """Links and switches are as the fabric has them, not as was asked of it."""
+        impaired = {name for name, _ in self.session.failures.effects().settings}
+        for at, link in enumerate(self.topology.links.values()):
+            row = self._links[at]
+            row["impaired"] = link.name in impaired
+            row["denied"] = link.name in self._denied
+        return list(self._links)
+
+    def _look_at_ports(self) -> None:
+        now_ns = self.session.now_ns()
+        counters = self._counters()
+        seen = self.session.samples(counters.values())
+        by_name = {switch.name: seen.get(switch.device_id) for switch in self.topology.switches}
+        totals: dict[str, int] = {}
+        for at, link in enumerate(self.topology.links.values()):
+            row = self._links[at]
+            high = _port(by_name.get(link.high.node), link.high.port)
+            low = _port(by_name.get(link.low.node), link.low.port)
+            if high is None:
+                continue
+            ends = [by_name[each.node] for each in (link.high, link.low) if each.node in by_name]
+            row["state"] = _state(high.up, all(end is not None and end.state is RUNNING for end in ends))
+            row["down_bytes"] = high.tx_bytes
+            row["up_bytes"] = high.rx_bytes if low is None else low.tx_bytes
+            row["down_queue_bytes"] = high.depth_bytes
+            row["drops"], row["lost"] = high.drops, high.some_drops
+            if low is not None:
+                row["up_queue_bytes"] = low.depth_bytes
+                row["drops"] += low.drops
+                row["lost"] += low.some_drops
+            totals[f"{at}+"], totals[f"{at}-"] = row["up_bytes"], row["down_bytes"]
+        rates = self._ports.update(now_ns, totals)
+        for at, row in enumerate(self._links):
+            if f"{at}+" in totals:
+                row["up_bps"], row["down_bps"] = rates.get(f"{at}+", 0), rates.get(f"{at}-", 0)
+        for at, switch in enumerate(self.topology.switches):
+            device = seen.get(switch.device_id)
+            if device is None:
+                continue
+            mine, ports = self._switches[at], device.ports.values()
+            if mine.get("state") != "dead":
+                mine["state"] = device.state.value
+            mine["queue_bytes"] = sum(port.depth_bytes for port in ports)
+            mine["drops"] = sum(port.drops for port in ports)
+            mine["lost"] = sum(port.some_drops for port in ports)
+            for key, name in counters.items():
+                if name in device.counters:
+                    mine[key] = device.counters[name]  # type: ignore[literal-required]
+
+    def _counters(self) -> dict[str, str]:
+        """What the program calls the counters of trims and marks; empty while the hosts see none."""
+        seen = (self._sum("trims"), self._sum("marks"))
+        now = time.monotonic()
+        if seen != self._seen_trims:
+            self._seen_trims = seen
+            self._count_until = now + COUNT_S
+        if now > self._count_until:
+            return {}
+        names = self.session.counter_names()
+        return {key: names[key] for key in ("trimmed", "marked") if key in names}
+
+    def _sum(self, key: str) -> int:
+        return sum(int(host.get(key, 0)) for host in self._hosts)  # type: ignore[call-overload]
+
+    # --- what is made of it --------------------------------------------------------------------------------
+
+    def _look_for_findings(self) -> None:
+        localiser = self.localiser or clustermapper.Clustermapper()
+        found = {each.element: each.state for each in localiser.locate(self.topology, self._probes)}
+        truth = self.session.failures.broken
+        for name, state in found.items():
+            if self._found.get(name) != state:
+                self._note("found", f"the hosts find {name} {state}; the truth: {truth.get(name, 'healthy')}", name)
+        for name, state in self._found.items():
+            if name not in found:
+                now = truth.get(name, "healthy")
+                self._note("found", f"the hosts no longer find {name} {state}; the truth: {now}", name)
+        self._found = found
+
+    def _look_for_harm(self) -> None:
+        """What has died or is frozen; nobody may be asked who does not answer."""
+        frozen = {each.role: each.text() for each in self.session.frozen()}
+        for role, text in frozen.items():
+            if role not in self._frozen:
+                self._note("death", text, role)
+        for role in self._frozen - set(frozen):
+            self._note("note", f"{role} goes on", role)
+        self._frozen = set(frozen)
+        for at, name in enumerate(self.session.hosts):
+            if name in frozen:
+                self._hosts[at] = {"alive": False, "error": frozen[name]}
+                self._probes.pop(name, None)
+        for death in self.session.deaths():
+            if death.text() in self._harm:
+                continue
+            self._harm.add(death.text())
+            self._note("death", death.text(), death.role)
+            for at, switch in enumerate(self.topology.switches):
+                if switch.name == death.role:
+                    self._switches[at]["state"] = "dead"
+            if death.role not in self.session.hosts and not death.role.startswith("p"):
+                self.problem = self.problem or f"the lab is gone: {death.text()}"
+        if frozen and not self.problem and set(frozen) - set(self.session.hosts):
+            # Whoever asks what is frozen waits until it goes on.
+            self._fabric_budget.wait(2 * HARM_S)
+
+    def _look_at_fidelity(self) -> None:
+        if self._frozen:
+            return
+        measured = self.session.fidelity()
+        before = self._fidelity.get("valid", True)
+        self._fidelity = {
+            "valid": bool(measured["valid"]),
+            "reasons": [str(each) for each in measured["reasons"]],
+            "simulated": bool(measured.get("simulated", False)),
+        }
+        if before and not self._fidelity["valid"]:
+            self._note("note", f"the machine does not keep up: {self._fidelity['reasons'][0]}")
+
+    def _planes(self) -> list[PlaneState]:
+        made: list[PlaneState] = []
+        states = {
+            link["name"]: row.get("state", "up") for link, row in zip(self.layout["links"], self._links, strict=True)
+        }
+        for plane in range(self.topology.lab.planes):
+            received = sum(host["rx_bps"][plane] for host in self._hosts if "rx_bps" in host)
+            up = sum(states.get(host.ports[plane].name) == "up" for host in self.topology.hosts)
+            made.append({"rx_bps": received, "ports_up": up})
+        return made
+
+    def _job(self, now_ns: int) -> Job | None:
+        """The job that most hosts take part in, if there is one."""
+        if not self._jobs:
+            self._steps.clear()
+            return None
+        name, ranks = max(self._jobs.items(), key=lambda each: len(each[1]))
+        rows: Iterable[dict[str, Any]] = ranks.values()
+        taking = [row for row in rows if row["takes_part"]]
+        iterations = min((row["iterations"] for row in taking), default=0)
+        steps = self._steps
+        if steps and iterations < steps[-1][1]:
+            steps.clear()
+        if not steps or iterations > steps[-1][1]:
+            steps.append((now_ns, iterations))
+        while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
+            del steps[0]
+        done = steps[-1][1] - steps[0][1]
+        failures = sorted({row["failure"] for row in ranks.values() if row["failure"]})
+        mismatches = sum(row["mismatches"] for row in ranks.values())
+        return {
+            "name": name,
+            "workload": next(iter(ranks.values())).get("workload", ""),
+            "params": {},
+            "hosts": list(ranks),
+            "running": not all(row["done"] for row in ranks.values()),
+            "began_ns": max(min(row["started_ns"] for row in ranks.values()) - self.began_ns, 0),
+            "iterations": iterations,
+            "step_ns": (steps[-1][0] - steps[0][0]) // done if done else 0,
+            "bytes_verified": sum(row["bytes_verified"] for row in ranks.values()),
+            "mismatches": mismatches,
+            "failures": failures,
+            "verdict": "failed" if failures or mismatches else "good",
+            "schedule": [],
+        }
+
+
+def _host(row: dict[str, Any]) -> HostState:
+    """A sample of `mrc_host.node.samples.condense` as a row of the state."""
+    made: HostState = {"alive": True, "goodput_bps": 0}
+    for key in HostState.__annotations__:
+        if key in row:
+            made[key] = row[key]  # type: ignore[literal-required]
+    return made
+
+
+def _port(device: DeviceSample | None, number: int) -> PortSample | None:
+    return None if device is None else device.ports.get(number)
+
+
+def _state(up: int, running: bool) -> str:
+    """Of a link, by its high end's port (`PortSample.up`), where what comes in is the way up."""
+    if not running:
+        return "dark"
+    return {0: "cut", 1: "cut_up", 2: "cut_down", 3: "up"}[up]

@@ -1,0 +1,130 @@
+"""What was clicked, as an experiment file that `mrclab run` repeats; and a workload that a page asks for, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from mrc_lab.faults.action import Action
+from mrc_lab.session.base import Session
+from mrc_results import evidence
+from mrc_results.expectation import Expectation
+from mrc_runs.experiment import Experiment, ExperimentError, parse
+from mrc_topo.labfile import LabError, load_lab
+from mrc_topo.topology import Topology
+from mrc_web.actions import Start
+
+#: Without a duration a workload goes on until somebody stops it.
+FOREVER_S: Final = 1e6
+#: The first of these that was seen is stated of a failure: from the plainest to what follows from it.
+PREFERRED: Final = ("dropped", "ports_down", "evs_lost", "losses", "pause_frames", "paused")
+
+
+def transport_of(session: Session) -> str:
+    """What a session's hosts speak."""
+    for host in session.hosts.values():
+        return str(host.request("hello")["transport"])
+    raise ExperimentError("the lab has no hosts")
+
+
+def workload_experiment(asked: Start, session: Session, lab: str) -> Experiment:
+    """The experiment that `mrclab run WORKLOAD` would make of it.
+
+    Raises:
+        ExperimentError: a parameter that does not fit.
+    """
+    document = {
+        "name": asked.workload,
+        "title": f"{asked.workload} on {session.topology.lab.name}",
+        "lab": lab,
+        "clock": session.clock,
+        "transport": transport_of(session),
+        "workload": {
+            "name": asked.workload,
+            "params": asked.params,
+            "hosts": asked.hosts,
+            "duration": None if "iterations" in asked.params else asked.duration or FOREVER_S,
+            "limit": FOREVER_S,
+            "qps_per_peer": asked.qps_per_peer,
+        },
+        "expect": {"valid": False},
+    }
+    text = yaml.safe_dump(document, sort_keys=False)
+    return parse(Experiment, text, "start", "a workload by its name and parameters")
+
+
+def lab_reference(topology: Topology, lab: str) -> str:
+    """How an experiment names this lab: by its name, if that is one that comes with mrclab, else by its file."""
+    try:
+        if load_lab(topology.lab.name).lab == topology.lab:
+            return topology.lab.name
+    except LabError:
+        pass
+    return lab
+
+
+def experiment_text(experiment: Experiment, document: Mapping[str, Any], topology: Topology, lab: str) -> str:
+    """The YAML text of an experiment that repeats a run with all that was done in it, clicked or scheduled.
+
+    Args:
+        document: of the run (`RunResult.document`), which may still go on.
+    """
+    began = document["started_ns"]
+    lasted = max(document["finished_ns"] - began, 1) / 1e9
+    workload = experiment.workload
+    made: dict[str, Any] = {
+        "name": f"{experiment.name[:40]}-clicked",
+        "title": f"{experiment.title[:150]}, as it was clicked",
+        "lab": lab_reference(topology, lab),
+        "clock": document["clock"],
+        "transport": experiment.transport,
+        "workload": workload.model_dump(exclude_defaults=True),
+    }
+    if experiment.profiles:
+        made["profiles"] = [each.model_dump() for each in experiment.profiles]
+    if experiment.policies.named:
+        made["policies"] = dict(experiment.policies.named)
+    if workload.duration is not None:
+        made["workload"]["duration"] = round(min(workload.duration, lasted), 3)
+    made["workload"].pop("limit", None)
+    steps, notes = [], []
+    for number, happening in enumerate(document["happenings"]):
+        if happening["error"]:
+            continue
+        step, note = _step(document, topology, number)
+        steps.append(step)
+        notes += note
+    made["schedule"] = steps
+    made["expect"] = Expectation(valid=False).model_dump(exclude_defaults=True)
+    head = ["# What was clicked in the live view; `mrclab run FILE` repeats it.", *notes]
+    return "\n".join(head) + "\n" + yaml.safe_dump(made, sort_keys=False)
+
+
+def _step(document: Mapping[str, Any], topology: Topology, number: int) -> tuple[dict[str, Any], list[str]]:
+    """A step of the schedule, and comments about it."""
+    happening = document["happenings"][number]
+    action = Action.from_document(happening["action"])
+    at = max(happening["at_ns"] - document["started_ns"], 0) / 1e9
+    step: dict[str, Any] = {"at": round(at, 9), action.verb: action.target}
+    if action.kind:
+        step["kind"] = action.kind
+    if action.loss is not None:
+        step["loss"] = action.loss
+    if action.verb == "restore":
+        return step, []
+    if action.direction != "both":
+        step["direction"] = action.direction
+    if action.settings:
+        step["settings"] = dict(action.settings)
+    counted = evidence.counted(document, topology, number)
+    seen = [key for key in PREFERRED if counted[key]]
+    if not seen:
+        # An experiment must say what shows a failure; of this one nothing was to be seen.
+        step["evidence"] = {"dropped": 1}
+        return step, [f"# Nothing was seen of {action.describe()}: its evidence is a guess, and may be missed."]
+    key = seen[0]
+    least = 1 if key != "paused" else counted[key] / 10
+    step["evidence"] = {key: least}
+    return step, []

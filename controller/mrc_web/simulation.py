@@ -1,0 +1,88 @@
+"""The live view of a simulation that it runs itself: of a lab, or of an experiment; no root, no namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mrc_lab.session.base import Session
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment
+from mrc_web.hub import Hub
+from mrc_web.lab import Pending, folder_of, perform
+from mrc_web.view import View
+
+POLL_S = 0.1
+
+
+class SimulationView:
+    """A simulation of a lab (by name or path); `go` runs it until it is interrupted.
+
+    Args:
+        first: runs at once.
+        once: ends with it.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        lab: str,
+        transport: str,
+        find: Callable[[str], Experiment],
+        experiments: list[str],
+        *,
+        speed: float = 1.0,
+        paused: bool = False,
+        first: Experiment | None = None,
+    ) -> None:
+        self.lab = lab
+        self.transport = transport
+        self.pending = Pending()
+        self.pending.experiment = first
+        self.view = View(hub, speed=speed, start=self._start, find=find, experiments=experiments, lab=lab)
+        self.view.paused = paused
+
+    def _start(self, experiment: Experiment) -> None:
+        if experiment.name in self.view.experiments:
+            experiment = experiment.model_copy(update={"clock": "virtual"})
+            topology = execute.wanted_by(experiment).topology
+        else:
+            assert self.view.session is not None
+            topology = self.view.session.topology
+        execute.check(experiment, topology)
+        self.pending.experiment = experiment
+
+    def go(self, interrupted: Callable[[], object]) -> None:
+        """Runs; ends by what `interrupted` raises."""
+        nothing: Callable[[str], None] = lambda text: None  # noqa: E731
+        self.view.interrupted = interrupted
+        self.view.wanted = lambda: self.pending.experiment is not None
+        experiment = self.pending.experiment
+        while True:
+            lab = self.lab if experiment is None else experiment.lab
+            transport = self.transport if experiment is None else experiment.transport
+            parts = () if experiment is None else (experiment.switch, experiment.compiler, experiment.policies)
+            with execute.session_for(lab, "virtual", transport, nothing, *parts) as session:
+                try:
+                    self.view.lab = lab
+                    self.view.show(session, transport)
+                    experiment = self._run(session, interrupted)
+                finally:
+                    self.view.leave()
+
+    def _run(self, session: Session, interrupted: Callable[[], object]) -> Experiment | None:
+        """Until something is asked for that needs another session, which is returned. A new one is as it begins."""
+        fresh = True
+        while True:
+            interrupted()
+            experiment = self.pending.experiment
+            if experiment is None:
+                self.view.advance(POLL_S)
+                fresh = False
+                continue
+            shipped = experiment.name in self.view.experiments
+            if shipped and not fresh:
+                return experiment
+            self.pending.take()
+            fresh = False
+            folder = folder_of(experiment, self.view.experiments, "virtual")
+            perform(self.view, session, experiment, folder, interrupted)

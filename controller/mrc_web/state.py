@@ -1,0 +1,361 @@
+"""What the live view says of a lab: a layout, which does not change, and a state, which does many times a second.
+
+Both are plain JSON. The state refers to the layout by place: item i of `links` is link i of the layout. Bytes, packets
+and drops are totals since the hosts' and switches' own beginning, and never fall unless one starts again; `*_bps` are
+rates over the time since the sample before. Times are ns after `Layout.began_ns` of the session's clock.
+
+What is not known (a host that does not answer, a switch that is dead, a recorded run that does not have it) is absent
+from its row, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, NotRequired, TypedDict, cast
+
+from mrc_lab.faults.kinds import KINDS, OfPort, OfSwitch
+from mrc_topo.topology import Topology
+
+FORMAT: Final = 1
+
+Mode = Literal["lab", "simulation", "run"]
+
+
+class HostLayout(TypedDict):
+    """A host; its port number is the plane."""
+
+    name: str
+    t0: int
+
+
+class SwitchLayout(TypedDict):
+    """A switch; `tier` is t0 or t1, `index` its number in plane and tier."""
+
+    name: str
+    plane: int
+    tier: str
+    index: int
+
+
+class LinkLayout(TypedDict):
+    """A link: `low` is a host or T0, `high` a T0 or T1. `up` is from low to high."""
+
+    name: str
+    plane: int
+    low: str
+    low_port: int
+    high: str
+    high_port: int
+    rate_bps: int
+    delay_ns: int
+
+
+class KindLayout(TypedDict):
+    """A kind of failure: what it fits (link, port, switch), what it takes, whether it can hit one direction alone."""
+
+    name: str
+    summary: str
+    fits: list[str]
+    takes: list[str]
+    directed: bool
+
+
+class Layout(TypedDict):
+    """What does not change while a lab is looked at.
+
+    `mode`: a lab on the real clock, a simulation, or a recorded run. `can`: the commands that are possible.
+    `length_ns`: of a recorded run.
+    """
+
+    format: int
+    number: int
+    mode: Mode
+    lab: str
+    description: str
+    transport: str
+    clock: str
+    began_ns: int
+    length_ns: NotRequired[int]
+    planes: int
+    hosts: list[HostLayout]
+    switches: list[SwitchLayout]
+    links: list[LinkLayout]
+    kinds: list[KindLayout]
+    workloads: dict[str, dict[str, Any]]
+    experiments: list[str]
+    can: list[str]
+
+
+class Congestion(TypedDict, total=False):
+    """Of a host's senders: window and bytes in flight (sums over peers), round-trip time (mean over peers); under RoCE
+    the rate."""
+
+    cwnd: int
+    inflight: int
+    rtt_ns: int
+    rate_bps: int
+
+
+class HostState(TypedDict, total=False):
+    """A host, as `mrc_host.node.samples.condense` has it. `alive`: its agent answers; `error`: why not.
+
+    `goodput_bps`: payload placed at this host. `tx_bytes`, `rx_bytes`, `tx_bps`, `rx_bps`: by plane. `ev`: how many
+    EVs of its queue pairs are in each state (GOOD, SKIP, ASSUMED_BAD, DENIED).
+    """
+
+    alive: bool
+    error: str
+    ports_up: int
+    delivered_bytes: int
+    goodput_bps: int
+    tx_bytes: list[int]
+    rx_bytes: list[int]
+    tx_bps: list[int]
+    rx_bps: list[int]
+    packets: int
+    retransmissions: int
+    losses: int
+    trims: int
+    marks: int
+    timeouts: int
+    ev: dict[str, int]
+    cc: Congestion
+
+
+class SwitchState(TypedDict, total=False):
+    """A switch. `state`: running, frozen, stopped or dead. `queue_bytes` waits in it, `drops` it lost for any reason,
+    `lost` of them because of a failure; `trimmed` and `marked` packets, where the program counts them."""
+
+    state: str
+    queue_bytes: int
+    drops: int
+    lost: int
+    trimmed: int
+    marked: int
+
+
+class LinkState(TypedDict, total=False):
+    """A link: what it carried in each direction, and what waits at its low (`up_`) and high (`down_`) end, if that is
+    a switch's. `state`: up, cut, cut_up, cut_down (one direction), or dark (an end is no running switch); `impaired`:
+    a failure in force makes it worse, `denied`: it is on the denylist."""
+
+    state: str
+    impaired: bool
+    denied: bool
+    up_bytes: int
+    down_bytes: int
+    up_bps: int
+    down_bps: int
+    up_queue_bytes: int
+    down_queue_bytes: int
+    drops: int
+    lost: int
+
+
+class PlaneState(TypedDict):
+    """A plane: what the hosts received on it, and how many host ports on it have a link that works."""
+
+    rx_bps: int
+    ports_up: int
+
+
+class Broken(TypedDict):
+    """A failure in force (`mrc_lab.faults.action.Action`), with its description."""
+
+    target: str
+    kind: str
+    direction: str
+    settings: dict[str, Any]
+    text: str
+
+
+class Job(TypedDict, total=False):
+    """A workload that runs or ran last. `iterations`: of the rank that is furthest behind; `step_ns`: time of its
+    latest iterations, on average; `verdict`: so far (`good`, `failed`), or of the finished experiment."""
+
+    name: str
+    workload: str
+    params: dict[str, Any]
+    hosts: list[str]
+    running: bool
+    began_ns: int
+    iterations: int
+    step_ns: int
+    bytes_verified: int
+    mismatches: int
+    failures: list[str]
+    verdict: str
+    schedule: list[dict[str, Any]]
+
+
+class Fidelity(TypedDict, total=False):
+    """Whether the machine keeps up (`mrc_lab.session.fidelity`); of a simulation it always does."""
+
+    valid: bool
+    simulated: bool
+    reasons: list[str]
+
+
+class State(TypedDict):
+    """A lab at a moment.
+
+    `number` counts states of this view; `layout` is the number of the layout that this one refers to. `phase`: running,
+    paused, ended (there will be nothing new), lost (the lab is gone; `problem` says why). `speed`: of the clock over
+    the wall's, `asked_speed`: as was chosen (0: as fast as it goes). `log_end`: how many lines the log has had.
+    `found`: what the hosts' probes take for broken (dead or lossy); `captures`: ports whose packets are written to a
+    file. `commands`: how many commands were done.
+    """
+
+    format: int
+    number: int
+    layout: int
+    t_ns: int
+    phase: Literal["running", "paused", "ended", "lost"]
+    problem: str
+    speed: float
+    asked_speed: float
+    hosts: list[HostState]
+    switches: list[SwitchState]
+    links: list[LinkState]
+    planes: list[PlaneState]
+    goodput_bps: int
+    broken: list[Broken]
+    denied: list[str]
+    found: dict[str, str]
+    captures: list[str]
+    job: Job | None
+    fidelity: Fidelity
+    log_end: int
+    commands: int
+
+
+class LogRow(TypedDict):
+    """A line of the log. `what`: command, failure, restore, ev, port, qp, fault, found, job, death, note; `element`:
+    the link, switch or host that it is about, if it is about one."""
+
+    number: int
+    t_ns: int
+    what: str
+    text: str
+    element: str
+
+
+class EvRow(TypedDict):
+    """An EV of a queue pair. `links`: what it crosses, by place in the layout (empty where switches choose).
+    `used_ns`: when it was last seen in flight (-1: never since somebody looked); `losses` inferred on it."""
+
+    ev: int
+    plane: int
+    state: str
+    active: bool
+    losses: int
+    used_ns: int
+    links: list[int]
+
+
+class PairQp(TypedDict):
+    """A queue pair of a selected pair of hosts."""
+
+    qpn: int
+    state: str
+    evs: list[EvRow]
+
+
+class Pair(TypedDict):
+    """A selected pair of hosts: the queue pairs from `source` to `destination`, and the source's congestion control
+    towards the destination. `error`: why nothing can be said."""
+
+    source: str
+    destination: str
+    error: str
+    qps: list[PairQp]
+    cwnd: int
+    inflight: int
+    rtt_ns: int
+    packets: int
+    retransmissions: int
+
+
+def kinds_layout() -> list[KindLayout]:
+    """All kinds of failure."""
+    found: list[KindLayout] = []
+    for kind in KINDS.values():
+        fits = ["switch"] if isinstance(kind, OfSwitch) else ["port"] if isinstance(kind, OfPort) else ["link", "port"]
+        found.append(
+            {
+                "name": kind.name,
+                "summary": kind.summary,
+                "fits": fits,
+                "takes": sorted(kind.takes),
+                "directed": kind.directed,
+            }
+        )
+    return found
+
+
+def layout_of(
+    topology: Topology, mode: Mode, *, clock: str, transport: str, began_ns: int, can: list[str], **more: Any
+) -> Layout:
+    """The layout of a lab; `more` are further keys of it (`workloads`, `experiments`, `length_ns`, `number`)."""
+    lab = topology.lab
+    made: dict[str, Any] = {
+        "format": FORMAT,
+        "number": 0,
+        "mode": mode,
+        "lab": lab.name,
+        "description": lab.description,
+        "transport": transport,
+        "clock": clock,
+        "began_ns": began_ns,
+        "planes": lab.planes,
+        "hosts": [{"name": host.name, "t0": host.t0} for host in topology.hosts],
+        "switches": [
+            {"name": each.name, "plane": each.plane, "tier": each.tier.name.lower(), "index": each.index}
+            for each in topology.switches
+        ],
+        "links": [
+            {
+                "name": link.name,
+                "plane": link.plane,
+                "low": link.low.node,
+                "low_port": link.low.port,
+                "high": link.high.node,
+                "high_port": link.high.port,
+                "rate_bps": link.spec.rate,
+                "delay_ns": link.spec.delay,
+            }
+            for link in topology.links.values()
+        ],
+        "kinds": kinds_layout(),
+        "workloads": {},
+        "experiments": [],
+        "can": can,
+    }
+    return cast(Layout, made | more)
+
+
+def calm(layout: Layout, number: int) -> State:
+    """A lab in which all is well and nothing moves, at its tenth of a second `number`."""
+    planes = range(layout["planes"])
+    return {
+        "format": FORMAT,
+        "number": number,
+        "layout": layout["number"],
+        "t_ns": number * 100_000_000,
+        "phase": "running",
+        "problem": "",
+        "speed": 1.0,
+        "asked_speed": 1.0,
+        "hosts": [{"alive": True, "goodput_bps": 0, "rx_bps": [0 for _ in planes]} for _ in layout["hosts"]],
+        "switches": [{"state": "running", "queue_bytes": 0} for _ in layout["switches"]],
+        "links": [{"state": "up", "impaired": False, "denied": False} for _ in layout["links"]],
+        "planes": [{"rx_bps": 0, "ports_up": 1} for _ in planes],
+        "goodput_bps": 0,
+        "broken": [],
+        "denied": [],
+        "found": {},
+        "captures": [],
+        "job": None,
+        "fidelity": {"valid": True, "reasons": []},
+        "log_end": 0,
+        "commands": 0,
+    }

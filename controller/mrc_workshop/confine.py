@@ -1,0 +1,454 @@
+"""Running a job in confined processes, and what came of it: the facts, or why there are none.
+
+One process simulates; where a lab names a learner's classes, another one has them (`player`). Each has a scratch folder
+of its own and sees nobody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import pwd
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import psutil
+from pydantic import ValidationError
+
+from mrc_lab import lifecycle
+from mrc_lab.processes.namespaces import Owner, owner_for_root
+from mrc_topo.shipped import shipped
+from mrc_workshop.confined import NOT_ISOLATED, Confinement
+from mrc_workshop.exercise import Limits, WorkshopError
+from mrc_workshop.idleness import Idleness, use_of
+from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
+from p4lite.folders import FolderError, make_private
+from p4lite.switch.native import build
+
+#: Of what a submission prints this much is kept, and with more than the second it is ended.
+KEPT_OUTPUT, MAX_OUTPUT = 16 << 10, 4 << 20
+#: All of the scratch folder; beyond it the run is ended.
+MAX_SCRATCH_BYTES = 1 << 30
+LOOK_S = 0.5
+#: Exit codes of a process that was ended by SIGKILL: by the limit of CPU time, or from outside.
+KILLED = (128 + signal.SIGKILL, -signal.SIGKILL)
+#: A job that computes, or waits for a core, may take so many times its time; then the machine is too busy for it.
+MOST_WAITING = 5
+#: For the learner's process to end, when there is no more to play.
+GRACE_S = 5.0
+KEPT_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "CC", "VIRTUAL_ENV", "PYTHONHASHSEED", "PYTHONPATH", "MRCLAB_PURE")
+#: What a learner's code does must not depend on Python's hashes of strings; who sets a seed gets that one.
+SAME = {"PYTHONHASHSEED": "0"}
+#: What Python needs of the machine; of /etc it is what the loader, the C library and Debian's Python read.
+SYSTEM: tuple[str, ...] = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/bin",
+    "/sbin",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/run",
+)
+SYSTEM += ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
+SYSTEM += ("/etc/alternatives", "/etc/nsswitch.conf", f"/etc/python{sys.version_info.major}.{sys.version_info.minor}")
+#: gRPC has something to say about every fork, even one that the kernel refuses.
+QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a confined process left. `reason`: why it was ended, or ended by itself without facts; empty if it did not.
+    `spent_s`: wall time. `not_graded`: why that says nothing about the submission; empty: it does."""
+
+    facts: Facts
+    reason: str
+    output: str
+    spent_s: float
+    isolation: dict[str, bool] = field(default_factory=dict)
+    not_graded: str = ""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The folders of one job: of the process that simulates, and of the one that has the learner's Python. `hide` must
+    be seen by neither: everybody's are in it."""
+
+    perform: pathlib.Path
+    play: pathlib.Path
+    hide: pathlib.Path
+
+    @property
+    def out(self) -> pathlib.Path:
+        """Captures, reports and facts."""
+        return self.perform / "out"
+
+    def write(self, sources: Mapping[str, str]) -> None:
+        """The learner's files, each where it is needed."""
+        for name, text in sources.items():
+            folder = self.play if name.endswith(".py") else self.perform
+            (folder / "learner" / name).write_text(text)
+
+
+@contextlib.contextmanager
+def scratch_folders() -> Iterator[Scratch]:
+    """Folders for one job, with what compiles quickly in them; gone at the end.
+
+    Raises:
+        WorkshopError: the place for them is not ours.
+    """
+    try:
+        base = make_private(pathlib.Path(tempfile.gettempdir()) / f"mrclab-workshop-{os.geteuid()}")
+    except FolderError as error:
+        raise WorkshopError(f"{error}; or choose another place with TMPDIR") from error
+    folder = pathlib.Path(tempfile.mkdtemp(dir=base))
+    try:
+        for part in ("perform/tmp", "perform/out", "perform/learner", "play/tmp", "play/learner"):
+            (folder / part).mkdir(mode=0o700, parents=True)
+        shutil.copytree(_warm_cache(), folder / "perform" / "cache")
+        (folder / "perform" / "cache").chmod(0o700)
+        yield Scratch(folder / "perform", folder / "play", base)
+    finally:
+        # rm(1) also takes away folders that are deeper than Python's calls or names may be.
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)
+
+
+def give(folder: pathlib.Path, owner: Owner) -> None:
+    """Makes all of a folder somebody else's; links are not followed."""
+    os.chown(folder, owner.uid, owner.gid)
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.chown(os.path.join(parent, name), owner.uid, owner.gid, follow_symlinks=False)
+
+
+def _warm_cache() -> pathlib.Path:
+    """The fabric's core and the parts of compiled programs that are the same for all, built once per version."""
+    base = build.cache_dir() / "workshop"
+    digest = hashlib.sha256()
+    for path in sorted(build.CORE_DIR.rglob("*.[ch]")):
+        digest.update(path.read_bytes())
+    folder = base / digest.hexdigest()[:16]
+    if (folder / "complete").is_file():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    code = (
+        "from p4lite.switch.fabric.fabric import Fabric\n"
+        "from p4lite.switch.source import load_source\n"
+        "from mrc_topo.shipped import shipped\n"
+        "with Fabric('virtual') as fabric:\n"
+        "    fabric.add_switch(1).load(load_source(shipped('programs') / 'fabric.p4').program())\n"
+    )
+    subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "MRCLAB_CACHE": str(folder)},
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    (folder / "complete").touch()
+    return folder
+
+
+class _Process:
+    """A confined process of a job, from its beginning to its end."""
+
+    def __init__(self, order: Confinement, pipe: socket.socket | None) -> None:
+        self.scratch = pathlib.Path(order.scratch)
+        self._kept = b""
+        self._total = 0
+        self.ended = False  # by us
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mrc_workshop.confined"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=SAME | {key: os.environ[key] for key in KEPT_ENVIRONMENT if key in os.environ} | QUIET,
+            start_new_session=True,
+            pass_fds=() if pipe is None else (pipe.fileno(),),
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(order.line().encode())
+            self._process.stdin.close()
+        self._stdout = self._process.stdout
+
+    @property
+    def output(self) -> str:
+        """The beginning of what it printed."""
+        return self._kept.decode(errors="replace")
+
+    def fileno(self) -> int:
+        """Of what it prints."""
+        return self._stdout.fileno()
+
+    def read(self) -> bool:
+        """Takes in what it printed; False when there will be no more.
+
+        Raises:
+            _Ended: that is too much.
+        """
+        data = os.read(self.fileno(), 1 << 16)
+        self._total += len(data)
+        self._kept += data[: KEPT_OUTPUT - len(self._kept)]
+        if self._total > MAX_OUTPUT:
+            raise _Ended(f"it printed more than {MAX_OUTPUT >> 20} MB")
+        return bool(data)
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
+
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def end(self) -> int:
+        """Ends it, with all that it started; its exit code."""
+        if not self.gone():
+            self.ended = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
+        self._stdout.close()
+        return code
+
+
+def _private() -> list[pathlib.Path]:
+    """Where there may be what is no learner's business: the whole machine; homes, temporary files and a checkout with
+    its past are named, too, since they may lie below what is needed of it."""
+    places = [pathlib.Path("/"), pathlib.Path(tempfile.gettempdir()), pathlib.Path(os.path.expanduser("~"))]
+    with contextlib.suppress(KeyError):
+        places.append(pathlib.Path(pwd.getpwuid(os.geteuid()).pw_dir))
+    checkout = shipped("workshop").parent
+    return [*places, checkout] if (checkout / "pyproject.toml").is_file() else places
+
+
+def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
+    """What must be covered so that nothing is seen of these folders but what Python, our code and the system need."""
+    needed = [pathlib.Path(each).resolve() for each in (sys.prefix, sys.base_prefix, *sys.path, *SYSTEM) if each]
+    waiting = [folder.resolve() for folder in folders]
+    while waiting:
+        path = waiting.pop()
+        if not any(each.is_relative_to(path) for each in needed):
+            yield path
+        elif path not in needed:
+            with contextlib.suppress(OSError):
+                waiting += [each for each in path.iterdir() if not each.is_symlink()]
+
+
+class _Ended(Exception):
+    """A process that took more than it may, and what."""
+
+
+class _NotGraded(Exception):
+    """A process that could not show what it does, and why."""
+
+
+def run(
+    job: Job,
+    scratch: Scratch,
+    allowed: Limits,
+    hide: Sequence[pathlib.Path] = (),
+    plays: bool = True,
+    stop: threading.Event | None = None,
+) -> Outcome:
+    """Runs a job whose files are in the scratch folders; leaves captures and reports in `scratch.out`.
+
+    Args:
+        hide: folders that the processes must not see, beyond the scratch folders.
+        plays: there are classes of the learner's.
+        stop: once it is set, the processes are ended.
+    """
+    (scratch.perform / JOB).write_text(job.model_dump_json())
+    owner = owner_for_root()
+    folders = [scratch.perform, scratch.play] if plays else [scratch.perform]
+    pipes: Sequence[socket.socket | None] = socket.socketpair() if plays else [None]
+    if owner is not None:
+        for folder in folders:
+            give(folder, owner)
+    begin = time.monotonic()
+    running: list[_Process] = []
+    reason = not_graded = ""
+    idle = Idleness(begin)
+    try:
+        for folder, pipe in zip(folders, pipes, strict=True):
+            order = Confinement(
+                scratch=str(folder),
+                hide=[
+                    str(each) for each in _covered(scratch.hide, *hide, *(_private() if folder is scratch.play else ()))
+                ],
+                cpu_s=allowed.cpu_s,
+                memory_bytes=allowed.memory_mb << 20,
+                owner=owner,
+                trees=[] if owner is None else lifecycle.trees(),
+                plays=folder is scratch.play,
+                socket=-1 if pipe is None else pipe.fileno(),
+                parent=os.getpid(),
+            )
+            running.append(_Process(order, pipe))
+            if pipe is not None:
+                pipe.close()  # so that each sees the other's end
+        _attend(running, begin, allowed, idle, stop)
+    except _Ended as ended:
+        reason = str(ended)
+    except _NotGraded as ended:
+        not_graded = str(ended)
+    finally:
+        codes = [process.end() for process in reversed(running)]
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
+    spent = time.monotonic() - begin
+    if owner is not None:
+        for folder in folders:
+            give(folder, Owner(os.geteuid(), os.getegid()))
+    # `isolation` says it, too; the learner can do nothing about it.
+    told = "".join(process.output for process in reversed(running)).splitlines(keepends=True)
+    output = "".join(each for each in told if not each.startswith(NOT_ISOLATED))
+    for process, code in zip(reversed(running), codes, strict=True):
+        if process.ended:
+            continue
+        if code in KILLED and idle.cpu_s < allowed.cpu_s / 2:
+            not_graded = not_graded or "a process of it was killed from outside; is the machine short of memory?"
+        reason = reason or _limit(code, allowed)
+    facts = _read(scratch.out / FACTS)
+    if facts is None:
+        facts = Facts()
+        if not reason:
+            last = next((each for each in reversed(output.splitlines()) if each.strip()), "")
+            reason = f"its process ended with code {codes[-1]} before there were results" + (
+                f": {last}" if last else ""
+            )
+    return Outcome(facts, reason, output, spent, facts.isolation, not_graded)
+
+
+def _limit(code: int, allowed: Limits) -> str:
+    """The limit by which a process ended, by its exit code; empty: none."""
+    if code in (128 + signal.SIGXCPU, -signal.SIGXCPU, *KILLED):
+        return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
+    if code in (128 + signal.SIGXFSZ, -signal.SIGXFSZ):
+        return "it wrote a file of more than 512 MB"
+    return ""
+
+
+def _pids(running: Sequence[_Process]) -> list[int]:
+    """Return the processes and what they started."""
+    found = []
+    for each in running:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(each.pid)
+            found += [one.pid for one in (process, *process.children(recursive=True))]
+    return found
+
+
+def _attend(
+    running: Sequence[_Process], begin: float, allowed: Limits, idle: Idleness, stop: threading.Event | None
+) -> None:
+    """Read what is printed until the first process ends, and then a while for the others.
+
+    Args:
+        begin: of the run (`time.monotonic`).
+        allowed: for `wall_s` of it they may be idle.
+        idle: adds up for how long it is.
+        stop: once it is set, nothing is waited for any more.
+
+    Raises:
+        _Ended: one of them takes more than it may.
+        _NotGraded: the machine has too much other work, or `stop` was set.
+    """
+    first = running[0]
+    printing = list(running)
+    looked = time.monotonic()
+    over: float | None = None
+    while printing:
+        now = time.monotonic()
+        _check_stop(stop)
+        if over is None and first.gone():
+            over = now + GRACE_S
+        if over is not None and now > over:
+            return
+        if now - looked > LOOK_S:
+            looked = now
+            idle.look(now, use_of(_pids(running)))
+            _check_time(now - begin, allowed, idle)
+            for process in running:
+                if _size(process.scratch) > MAX_SCRATCH_BYTES:
+                    raise _Ended("it wrote more than 1 GB of files")
+        ready, _, _ = select.select(printing, [], [], LOOK_S / 5)
+        for process in ready:
+            if not process.read():
+                printing.remove(process)
+    while not all(process.gone() for process in running):
+        _check_stop(stop)
+        if over is None and first.gone():
+            over = time.monotonic() + GRACE_S
+        now = time.monotonic()
+        if over is not None and now > over:
+            return
+        if now - looked > LOOK_S:
+            looked = now
+            idle.look(now, use_of(_pids(running)))
+            _check_time(now - begin, allowed, idle)
+        time.sleep(0.01)
+
+
+def _check_stop(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise _NotGraded("interrupted")
+
+
+def _check_time(spent_s: float, allowed: Limits, idle: Idleness) -> None:
+    if idle.seconds > allowed.wall_s:
+        raise _Ended(
+            f"it waited for {allowed.wall_s} s without computing, which is the limit; does it sleep, or wait for what "
+            "never comes?"
+        )
+    # Both processes together may compute for twice the limit of one; on a free machine they end by that first.
+    if spent_s > MOST_WAITING * max(allowed.wall_s, 2 * allowed.cpu_s):
+        raise _NotGraded(
+            f"machine busy: in {spent_s:.0f} s it got {idle.cpu_s:.0f} s of CPU time; check it again on a free machine"
+        )
+
+
+def _size(folder: pathlib.Path) -> int:
+    """What is used of the disk; every entry counts for a block at least."""
+    total, waiting = 0, [str(folder)]
+    while waiting and total <= MAX_SCRATCH_BYTES:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    total += max(entry.stat(follow_symlinks=False).st_blocks * 512, 4096)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return total
+
+
+def _read(path: pathlib.Path) -> Facts | None:
+    """The facts that a process left; None if it left none, or something else."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(MAX_FACTS_BYTES + 1)
+    try:
+        return Facts.model_validate(json.loads(data)) if len(data) <= MAX_FACTS_BYTES else None
+    except (ValueError, ValidationError, RecursionError):
+        return None

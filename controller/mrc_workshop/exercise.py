@@ -1,0 +1,244 @@
+"""What `exercise.yaml` says: the lab, the runs, the checks, the hints and the seeds of one exercise."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from mrc_common.document import NAME, Model
+from mrc_results.expectation import Expectation
+from mrc_runs.experiment import ProfileSpec, Step, Workload, read
+from mrc_topo.named import UnknownNameError
+from mrc_topo.named import find as find_named
+from mrc_topo.shipped import shipped
+from mrc_workshop.drawn import Drawn, DrawnLink
+from mrc_workshop.kinds import catalogue
+
+FILE = "exercise.yaml"
+README = "README.md"
+STARTER, SOLUTION = "starter", "solution"
+EXAMPLE = "an exercise is a mapping with title, minutes, edit, runs and checks; see workshop/TEMPLATE"
+FOLDER_NAME = re.compile(r"^(\d\d)-([a-z0-9]+(?:-[a-z0-9]+)*)$")
+#: A class in a learner's file, as lab files name them.
+CLASS = r"^[A-Za-z_]\w*:[A-Za-z_]\w*$"
+
+Name = Annotated[str, Field(pattern=NAME)]
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Seeds = Annotated[list[Seed], Field(min_length=1, max_length=20)]
+Ports = Literal["none", "fabric", "all"]
+#: What of a learner's own can stand in a lab's place for it.
+Policy = Literal["congestion", "ev", "loss", "localiser"]
+
+
+class WorkshopError(Exception):
+    """An exercise or a folder that cannot be used; one line per problem, with file, key and remedy."""
+
+
+class NotGraded(WorkshopError):
+    """A check that says nothing about the learner's files, as on a machine that is too busy for it."""
+
+
+class Inject(Model):
+    """Packets of the check's own in the place of hosts: `usid_paths` sends one along every path of the lab, and others
+    that a switch must pass on unshifted or drop."""
+
+    what: Literal["usid_paths"]
+
+
+class RunSpec(Model):
+    """One simulated run. It has either a `workload` with its `schedule`, or `inject`.
+
+    `lab`: a lab that comes with mrclab, a file beside `exercise.yaml`, or one of the learner's files; `only`: the keys
+    of the learner's lab file that may differ from the starter's. `program`, `policies`: the learner's own.
+    `capture`: whose switch ports are recorded, with `snaplen` bytes of each packet. `hidden`: only with hidden seeds,
+    and not shown. `experiment`: the learner's experiment file, of which `workload`, `schedule` and `expect` count.
+    `drawn`: failures beside those of `schedule`, which the seed draws; `links`: bad links, which it draws, too.
+    """
+
+    name: Name
+    lab: Annotated[str, Field(min_length=1, max_length=200)] = "tiny"
+    only: list[str] = []
+    changes: dict[str, Any] = {}
+    program: str | None = None
+    policies: dict[Policy, Annotated[str, Field(pattern=CLASS)]] = {}
+    transport: Literal["mrc", "roce"] = "mrc"
+    inject: Inject | None = None
+    workload: Workload | None = None
+    experiment: str | None = None
+    profiles: list[ProfileSpec] = []
+    schedule: list[Step] = []
+    drawn: Drawn | None = None
+    links: Annotated[list[DrawnLink], Field(max_length=20)] = []
+    expect: Expectation = Expectation()
+    capture: Ports = "none"
+    snaplen: Annotated[int, Field(ge=64, le=65_535)] = 160
+    hidden: bool = False
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(each is not None for each in (self.inject, self.workload, self.experiment)) != 1:
+            raise ValueError("a run has exactly one of workload, experiment and inject")
+        if self.inject is not None and self.capture != "none":
+            raise ValueError("a run with inject records every port; leave capture out")
+        if self.drawn is not None and self.workload is None:
+            raise ValueError("drawn failures need a workload of the exercise's own")
+        return self
+
+
+class CheckSpec(Model):
+    """One line of a check: its `kind` (`mrclab workshop kinds`), of which `runs` (all if left out), with its `params`.
+
+    `says` is what is printed; `hint` is shown first when it fails.
+    """
+
+    kind: Name
+    says: Text
+    runs: list[Name] = []
+    params: dict[str, Any] = {}
+    hint: Text | None = None
+
+
+class SeedSpec(Model):
+    """Seeds of the labs: those that are shown, and those that are not. Fewer are quicker."""
+
+    visible: Seeds = [1]
+    hidden: Seeds = [11]
+
+
+class Limits(Model):
+    """What the learner's code may take, per check."""
+
+    cpu_s: Annotated[int, Field(ge=1, le=3600)] = 120
+    wall_s: Annotated[int, Field(ge=1, le=3600)] = 180
+    memory_mb: Annotated[int, Field(ge=256, le=65_536)] = 3072
+
+
+class ExerciseFile(Model):
+    """`exercise.yaml`. `level`: core, or open (its checks give a `score`, which grades show)."""
+
+    title: Text
+    minutes: Annotated[int, Field(ge=5, le=600)]
+    learn: Text
+    language: Literal["P4", "Python", "YAML", "YAML, Python", "YAML, text"]
+    edit: Annotated[list[str], Field(min_length=1, max_length=10)]
+    seeds: SeedSpec = SeedSpec()
+    runs: Annotated[list[RunSpec], Field(min_length=1, max_length=30)]
+    checks: Annotated[list[CheckSpec], Field(min_length=1, max_length=30)]
+    hints: Annotated[list[Text], Field(min_length=1, max_length=10)]
+    limits: Limits = Limits()
+    level: Literal["core", "open"] = "core"
+
+    @field_validator("edit")
+    @classmethod
+    def _plain(cls, edit: list[str]) -> list[str]:
+        for each in edit:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*\.(p4|py|yaml|md|txt)", each):
+                raise ValueError(f"'{each[:60]}' is no plain file name ending in .p4, .py, .yaml, .md or .txt")
+        return edit
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [run.name for run in self.runs]
+        again = next((each for each in names if names.count(each) > 1), None)
+        if again is not None:
+            raise ValueError(f"two runs are called '{again}'; give each its own name")
+        for check in self.checks:
+            unknown = next((each for each in check.runs if each not in names), None)
+            if unknown is not None:
+                raise ValueError(f"check '{check.kind}': no run '{unknown}'; there are: {', '.join(names)}")
+        for run in self.runs:
+            for what, named in (("program", run.program), ("experiment", run.experiment)):
+                if named is not None and named not in self.edit:
+                    raise ValueError(f"run '{run.name}': {what} '{named}' is none of the files to edit")
+            for policy, where in run.policies.items():
+                if where.partition(":")[0] + ".py" not in self.edit:
+                    raise ValueError(f"run '{run.name}': policy {policy} '{where}' is in none of the files to edit")
+        return self
+
+
+class Exercise:
+    """An exercise that is there: its number and name, its folder, and what its file says."""
+
+    def __init__(self, folder: pathlib.Path, content: ExerciseFile) -> None:
+        self.folder = folder
+        self.content = content
+        found = FOLDER_NAME.match(folder.name)
+        self.number = int(found.group(1)) if found else 0
+        self.name = folder.name
+
+    @property
+    def starter(self) -> pathlib.Path:
+        """What the learner begins with."""
+        return self.folder / STARTER
+
+    @property
+    def solution(self) -> pathlib.Path:
+        """One way to do it."""
+        return self.folder / SOLUTION
+
+    def runs(self, *, hidden: bool) -> list[RunSpec]:
+        """The runs with hidden seeds, or those with visible ones."""
+        return [run for run in self.content.runs if hidden or not run.hidden]
+
+
+def load(folder: pathlib.Path) -> Exercise:
+    """The exercise in a folder.
+
+    Raises:
+        ExperimentError: its file is none.
+        WorkshopError: files that it names are missing, or no such checks are known.
+    """
+    exercise = Exercise(folder, read(ExerciseFile, folder / FILE, EXAMPLE))
+    problems = []
+    for part in (STARTER, SOLUTION):
+        for name in exercise.content.edit:
+            if not (folder / part / name).is_file():
+                problems.append(f"{folder / part / name}: is missing; `edit` of {FILE} names it")
+    if not (folder / README).is_file():
+        problems.append(f"{folder / README}: is missing; every exercise has one")
+    for index, check in enumerate(exercise.content.checks):
+        problems += [
+            f"{folder / FILE}: checks.{index}: {each}" for each in catalogue.problems(check.kind, check.params)
+        ]
+    for index, run in enumerate(exercise.content.runs):
+        if run.lab.endswith(".yaml") and run.lab not in exercise.content.edit and not (folder / run.lab).is_file():
+            problems.append(f"{folder / FILE}: runs.{index}.lab: no file '{run.lab}' beside it or among `edit`")
+    if problems:
+        raise WorkshopError("\n".join(problems))
+    return exercise
+
+
+def known() -> dict[int, pathlib.Path]:
+    """The folders of the exercises that come with the project, by number."""
+    folders = sorted(path.parent for path in shipped("workshop").glob(f"*/{FILE}"))
+    found = {}
+    for folder in folders:
+        match = FOLDER_NAME.match(folder.name)
+        if match:
+            found[int(match.group(1))] = folder
+    return found
+
+
+def find(number_or_folder: str) -> Exercise:
+    """An exercise by number, by name, or by the folder that it is in.
+
+    Raises:
+        WorkshopError: there is none.
+    """
+    folders = known()
+    given = str(int(number_or_folder)) if number_or_folder.isdecimal() else number_or_folder
+    names = {
+        name: folder / FILE
+        for number, folder in folders.items()
+        for name in (str(number), folder.name, folder.name[3:])
+    }
+    listed = ", ".join(folder.name for folder in folders.values())
+    try:
+        path = find_named(given, names, "exercise", inside=FILE, listed=listed)
+    except UnknownNameError as error:
+        raise WorkshopError(str(error)) from error
+    return load(path.absolute().parent)

@@ -1,0 +1,106 @@
+"""What a confined process is told to run, and what it leaves: plain data on both sides of the wall.
+
+The judge (`judge`) makes the job, and reads what is left as a stranger's: sizes are bounded, nothing in it is executed,
+and topologies are made anew from the lab texts of the job, never from what came back.
+"""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mrc_common.document import Model
+from mrc_topo.labfile import parse_lab
+from mrc_topo.topology import Topology
+from mrc_workshop import trace
+
+JOB, FACTS = "job.json", "facts.json"
+#: Beyond that nobody writes facts, but somebody who wants to hurt.
+MAX_FACTS_BYTES = 64 << 20
+
+
+class Order(Model):
+    """One run: `lab` is YAML text, `experiment` a document as `runs.experiment.Experiment` has it (none with `inject`).
+    `program` and `policies` name files in the learner's folder."""
+
+    name: str
+    seed: int
+    hidden: bool
+    lab: str
+    program: str | None = None
+    policies: dict[str, str] = {}
+    transport: str = "mrc"
+    inject: str | None = None
+    experiment: dict[str, Any] | None = None
+    capture: str = "none"
+    snaplen: int = 160
+    report: bool = False
+
+
+class Job(Model):
+    """All runs of a check, in order. `edit`: the learner's files."""
+
+    edit: list[str]
+    orders: list[Order]
+
+
+class RunFacts(Model):
+    """What is left of a run. `problem` and its `stage` (`program`, `python`, `lab`, `run`) say why there is no more.
+
+    `document`: the result without samples (`results.record.RunResult`); `ports`: counters of the fabric at the end;
+    `sent`: what `inject` sent, in order.
+    """
+
+    name: str
+    seed: int
+    hidden: bool
+    stage: str = ""
+    problem: str = ""
+    document: dict[str, Any] = {}
+    counters: dict[str, int] = {}
+    ports: dict[str, dict[str, int]] = {}
+    events: dict[str, list[dict[str, Any]]] = {}
+    verdict: dict[str, Any] = {}
+    sent: list[dict[str, Any]] = []
+    folder: str = ""
+
+
+class Facts(Model):
+    """Everything that a confined process left. `isolation`: what it was kept from, and what not."""
+
+    runs: Annotated[list[RunFacts], Field(max_length=500)] = []
+    isolation: dict[str, bool] = {}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as checks see it: its facts, and the topology and the packets of it."""
+
+    facts: RunFacts
+    order: Order
+    out: pathlib.Path
+
+    @property
+    def label(self) -> str:
+        """For messages; hidden runs keep their seed to themselves."""
+        return f"{self.facts.name}, {'a hidden seed' if self.facts.hidden else f'seed {self.facts.seed}'}"
+
+    @functools.cached_property
+    def topology(self) -> Topology:
+        """The lab of this run."""
+        return parse_lab(self.order.lab, self.order.name)
+
+    @functools.cached_property
+    def packets(self) -> list[trace.Seen]:
+        """What the switches saw."""
+        folder = self.out / pathlib.Path(self.facts.folder).name
+        return trace.read_folder(folder, self.topology)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The run's result."""
+        return self.facts.document

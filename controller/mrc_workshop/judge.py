@@ -1,0 +1,347 @@
+"""A check: the learner's files are run in a confined process, and what was recorded is judged here, outside of it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pathlib
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import yaml
+
+from mrc_common.document import DocumentError, read_text
+from mrc_runs import experiment as experiments
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_topo.labfile import LabError, lab_path, parse_lab
+from mrc_topo.schema import Lab
+from mrc_topo.shipped import shipped
+from mrc_topo.topology import Topology
+from mrc_workshop import confine, drawn, keep
+from mrc_workshop.exercise import FILE, CheckSpec, Exercise, NotGraded, RunSpec, WorkshopError
+from mrc_workshop.job import Job, Order, Run
+from mrc_workshop.kinds import catalogue
+from mrc_workshop.kinds.registry import Finding
+from mrc_workshop.trace import CaptureError, Seen
+
+
+class SubmissionError(WorkshopError):
+    """A learner's folder that has not the files that the exercise wants, or something else in their place."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a check's outcome. `passed` None: it could not be judged."""
+
+    what: str
+    passed: bool | None
+    measured: str = ""
+    mistake: str = ""
+    evidence: tuple[str, ...] = ()
+    where: str = ""
+    hint: str = ""
+    packets: tuple[Seen, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; packets are in the capture."""
+        return {key: value for key, value in asdict(self).items() if key != "packets"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a check. `score`: of an open exercise, passed or not. `output`: what the code printed."""
+
+    exercise: str
+    lines: list[Line]
+    output: str = ""
+    score: float | None = None
+    spent_s: float = 0.0
+    isolation: dict[str, bool] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every line holds."""
+        return bool(self.lines) and all(line.passed for line in self.lines)
+
+    @property
+    def first_failure(self) -> Line | None:
+        """The line that tells the learner what to look at."""
+        return next((line for line in self.lines if line.passed is False), None)
+
+    @property
+    def reason(self) -> str:
+        """Of a failure, in a line."""
+        line = self.first_failure
+        return "" if line is None else line.mistake or f"{line.what}: {line.measured}"
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "exercise": self.exercise,
+            "passed": self.passed,
+            "reason": self.reason,
+            "score": self.score,
+            "checks": [line.document() for line in self.lines],
+            "output": self.output,
+            "isolation": self.isolation,
+            "files": self.files,
+        }
+
+
+def check(
+    exercise: Exercise,
+    folder: pathlib.Path,
+    *,
+    keep_in: pathlib.Path | None = None,
+    seeds: Sequence[int] = (),
+    quick: bool = False,
+    hide: Sequence[pathlib.Path] = (),
+    progress: Callable[[str], None] = lambda text: None,
+    stop: threading.Event | None = None,
+) -> Report:
+    """Checks a learner's folder.
+
+    Args:
+        keep_in: where a small capture and the reports go; nothing is kept if left out.
+        seeds: hidden seeds beyond those of the exercise.
+        quick: with the first visible seed alone.
+        hide: folders that the learner's code must not see.
+        stop: once it is set, the run is ended.
+
+    Raises:
+        SubmissionError: files are missing, or are none.
+        NotGraded: the run says nothing about the files.
+    """
+    sources = _sources(exercise, folder)
+    try:
+        orders = _orders(exercise, sources, seeds, quick)
+    except _Refused as refused:
+        return Report(exercise.name, [refused.line])
+    progress("running")
+    with confine.scratch_folders() as scratch:
+        scratch.write(sources)
+        job = Job(edit=exercise.content.edit, orders=orders)
+        plays = any(run.policies for run in exercise.content.runs)
+        hidden = [shipped("workshop"), exercise.folder, *hide]
+        outcome = confine.run(job, scratch, exercise.content.limits, hidden, plays, stop)
+        if outcome.not_graded:
+            raise NotGraded(f"not graded: {outcome.not_graded}")
+        progress("judging")
+        lines, score = _judge(exercise, sources, orders, outcome, scratch.out)
+        report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation)
+        if keep_in is not None:
+            files = keep.keep(report.document(), exercise, lines, scratch.out, keep_in)
+            report = Report(exercise.name, lines, outcome.output, score, outcome.spent_s, outcome.isolation, files)
+    return report
+
+
+# -- before: the job -----------------------------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """A learner's document that cannot be run; `line` says why."""
+
+    def __init__(self, what: str, mistake: str) -> None:
+        super().__init__(mistake)
+        self.line = Line(what, False, mistake=mistake)
+
+
+def _sources(exercise: Exercise, folder: pathlib.Path) -> dict[str, str]:
+    """The learner's files, as text."""
+    if not folder.is_dir():
+        raise SubmissionError(f"{folder}: no such folder; `mrclab workshop start {exercise.number}` makes one")
+    found, problems = {}, []
+    for name in exercise.content.edit:
+        path = folder / name
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                problems.append(f"{path}: is no plain file")
+                continue
+            found[name] = read_text(path, str(path))
+        except FileNotFoundError:
+            problems.append(f"{path}: is missing; `mrclab workshop reset {exercise.number}` brings the starter back")
+        except (OSError, DocumentError) as error:
+            problems.append(str(error))
+    if problems:
+        raise SubmissionError("\n".join(problems))
+    return found
+
+
+def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], quick: bool) -> list[Order]:
+    seeds = exercise.content.seeds
+    visible = seeds.visible[:1] if quick else seeds.visible
+    wanted = [(run, seed, False) for seed in visible for run in exercise.runs(hidden=False)]
+    if not quick:
+        wanted += [(run, seed, True) for seed in [*seeds.hidden, *more] for run in exercise.runs(hidden=True)]
+    orders = []
+    for number, (run, seed, hidden) in enumerate(wanted):
+        try:
+            lab = _lab(exercise, run, sources, seed)
+            experiment, transport = _experiment(run, sources, lab)
+        except ValueError as error:
+            raise WorkshopError(f"{exercise.folder / FILE}: run '{run.name}': {error}") from error
+        orders.append(
+            Order(
+                name=run.name,
+                seed=seed,
+                hidden=hidden,
+                lab=yaml.safe_dump(lab, sort_keys=False),
+                program=run.program,
+                transport=transport,
+                inject=None if run.inject is None else run.inject.what,
+                experiment=experiment,
+                capture=run.capture,
+                snaplen=run.snaplen,
+                report=number == 0 and run.inject is None,
+            )
+        )
+    return orders
+
+
+def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = copy.deepcopy(value)
+
+
+def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> dict[str, Any]:
+    """The lab's document: the exercise's, or the learner's where it differs in what it may only."""
+    beside = exercise.folder / run.lab
+    if run.lab in sources:
+        what = f"{run.lab} is a lab file"
+        try:
+            parse_lab(sources[run.lab], run.lab)
+        except LabError as error:
+            raise _Refused(what, error.problems[0]) from error
+        document: dict[str, Any] = yaml.safe_load(sources[run.lab])
+        reference: dict[str, Any] = yaml.safe_load((exercise.starter / run.lab).read_text())
+        changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(run.only)
+        if changed:
+            keys = ", ".join(sorted(changed))
+            allowed = ", ".join(run.only) or "nothing"
+            raise _Refused(what, f"{run.lab}: {keys}: is not yours to change in this exercise; yours: {allowed}")
+    elif beside.is_file():
+        document = yaml.safe_load(beside.read_text())
+    else:
+        document = yaml.safe_load(lab_path(run.lab).read_text())
+    _merge(document, run.changes)
+    document["seed"] = seed
+    if run.program is not None:
+        document["program"] = run.program
+    if run.policies:
+        document["policies"] = {**document.get("policies", {}), **run.policies}
+    lab = Lab.model_validate(document)
+    if run.links:
+        _merge(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
+        Lab.model_validate(document)
+    return document
+
+
+def _experiment(run: RunSpec, sources: dict[str, str], lab: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """The experiment that a run on a lab is, and its transport; the learner's own where the exercise says so."""
+    if run.inject is not None:
+        return None, run.transport
+    document: dict[str, Any] = {
+        "name": run.name,
+        "title": run.name,
+        "transport": run.transport,
+        "profiles": [each.model_dump() for each in run.profiles],
+        "schedule": [each.model_dump(exclude_none=True) for each in run.schedule],
+        "expect": run.expect.model_dump(exclude_none=True),
+    }
+    if run.experiment is not None:
+        try:
+            theirs = experiments.parse(Experiment, sources[run.experiment], run.experiment, experiments.EXAMPLE)
+        except ExperimentError as error:
+            raise _Refused(f"{run.experiment} is an experiment", str(error).splitlines()[0]) from error
+        # What else is in it (another lab, classes from anywhere) is not the learner's to choose.
+        told = theirs.model_dump(exclude_none=True)
+        document |= {key: told[key] for key in ("title", "workload", "schedule", "expect") if key in told}
+    else:
+        assert run.workload is not None
+        document["workload"] = run.workload.model_dump()
+    if run.drawn is not None and run.workload is not None:
+        topology = Topology(Lab.model_validate(lab))
+        hosts = run.workload.hosts or [host.name for host in topology.hosts]
+        document["schedule"] += run.drawn.steps(topology, hosts, int(lab["seed"]))
+        document["schedule"].sort(key=lambda step: float(step["at"]))
+    Experiment.model_validate(document)
+    return document, str(document["transport"])
+
+
+# -- after: the judgement ------------------------------------------------------------------------------------
+
+STAGES = {
+    "program": "{files} compiles and fits the lab",
+    "python": "{files} runs without an exception",
+    "lab": "the lab can be built",
+    "run": "the run comes to its end",
+}
+
+
+def _judge(
+    exercise: Exercise, sources: dict[str, str], orders: list[Order], outcome: confine.Outcome, out: pathlib.Path
+) -> tuple[list[Line], float | None]:
+    content = exercise.content
+    programs = [name for name in sources if name.endswith(".p4")]
+    modules = [name for name in sources if name.endswith(".py")]
+    facts = outcome.facts.runs
+    runs = [Run(each, order, out) for each, order in zip(facts, orders, strict=False) if _same(each, order)]
+    lines = []
+    broken = next((run for run in runs if run.facts.stage), None)
+    if outcome.reason:
+        lines.append(Line("it comes to an end within its limits", False, mistake=outcome.reason))
+    elif len(runs) < len(orders):
+        lines.append(
+            Line("it leaves what was recorded", False, mistake="its process left other facts than those asked for")
+        )
+    elif broken is not None:
+        files = ", ".join(programs if broken.facts.stage == "program" else modules) or "it"
+        what = STAGES.get(broken.facts.stage, "it runs").format(files=files)
+        lines.append(Line(what, False, mistake=broken.facts.problem, where=broken.label))
+    elif programs or modules:
+        stage = "program" if programs else "python"
+        lines.append(Line(STAGES[stage].format(files=", ".join(programs or modules)), True))
+    if lines and lines[0].passed is False:
+        return [*lines, *(Line(spec.says, None) for spec in content.checks)], None
+    score = None
+    for spec in content.checks:
+        line, scored = _line(spec, runs, sources)
+        lines.append(line)
+        score = scored if score is None else score
+    return lines, score
+
+
+def _same(facts: Any, order: Order) -> bool:
+    return (facts.name, facts.seed, facts.hidden) == (order.name, order.seed, order.hidden)
+
+
+def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tuple[Line, float | None]:
+    concerned = [run for run in runs if not spec.runs or run.facts.name in spec.runs]
+    try:
+        finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
+    except (CaptureError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+        # What came back is a stranger's; facts of another shape are a failure of whoever left them.
+        finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")
+    where = "" if finding.run is None else finding.run.label
+    return (
+        Line(
+            spec.says,
+            finding.passed,
+            finding.measured,
+            finding.mistake,
+            finding.evidence,
+            where,
+            "" if finding.passed else (spec.hint or ""),
+            finding.packets,
+            finding.details,
+        ),
+        finding.score,
+    )

@@ -1,0 +1,59 @@
+"""All kinds of checks by name: what there is, whether an exercise's check is right, and what it finds."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_common.document import dotted, explain
+from mrc_workshop.job import Run
+from mrc_workshop.kinds import (
+    counters,
+    load,
+    loss,
+    policies,
+    ports,
+    prediction,
+    queues,
+    race,
+    registry,
+    usid,
+    verdicts,
+)
+from mrc_workshop.kinds.registry import Finding, Kind
+
+#: Where they are: importing them registers them.
+MODULES = (counters, load, loss, policies, ports, prediction, queues, race, usid, verdicts)
+
+
+def all_kinds() -> dict[str, Kind]:
+    """All kinds by name."""
+    return dict(sorted(registry.KINDS.items()))
+
+
+def problems(name: str, params: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a check of an exercise, a line each."""
+    known = registry.KINDS
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+        return [f"kind: no kind of check '{name}'; {hint}"]
+    model = known[name].params
+    try:
+        model.model_validate(params)
+    except ValidationError as error:
+        return [f"params.{dotted(tuple(each['loc']))}: {explain(model, each)}" for each in error.errors()]
+    return []
+
+
+def judge(name: str, given: Mapping[str, Any], runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
+    """What a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
+    found = registry.KINDS[name]
+    params = found.params.model_validate(given)
+    if "sources" in inspect.signature(found.judge).parameters:
+        return found.judge(params, runs, sources)
+    return found.judge(params, runs)

@@ -1,0 +1,140 @@
+"""What hosts and switches counted over a run, and whether a job came to its end with every byte right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mrc_common.document import Model
+from mrc_workshop.job import Run
+from mrc_workshop.kinds.registry import Finding, NoParams, kind
+
+#: What a name means, for messages; others are counters of `mrc_host.proto.stats` or of the P4 program.
+MEANS = {
+    "timeouts": "packets that nothing was heard of for an ACK timeout",
+    "trims": "trimmed packets that hosts received",
+    "marks": "packets that hosts received with CE",
+    "nacks": "NACKs that hosts sent",
+    "losses": "packets that hosts took for lost",
+    "inferred": "packets taken for lost without a NACK that said so",
+    "qp_errors": "queue pairs that went to ERROR",
+    "wrong_bytes": "values that were not what was sent",
+    "spurious": "retransmissions of packets that had arrived",
+}
+
+
+class Counters(Model):
+    """`least`, `most`: bounds by counter, over all hosts of a run: those of `MEANS`, or a counter by its own name;
+    `hint`: what it means that one is missed."""
+
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    hint: dict[str, str] = {}
+
+
+def totals(run: Run) -> dict[str, dict[str, int]]:
+    """By counter and host; of the P4 program's counters, the host is `switches`."""
+    found: dict[str, dict[str, int]] = {}
+
+    def add(name: str, host: str, value: int) -> None:
+        of = found.setdefault(name, {})
+        of[host] = of.get(host, 0) + int(value)
+
+    for host, statistics in run.document.get("statistics", {}).items():
+        for name, value in statistics.get("endpoint", {}).items():
+            if isinstance(value, int):
+                add(name, host, value)
+        for qp in statistics.get("qps", ()):
+            halves: list[dict[str, Any]] = [qp.get("requestor", {}), qp.get("responder", {})]
+            for half in halves:
+                for name, value in half.items():
+                    if isinstance(value, int):
+                        add(name, host, value)
+            sender, receiver = halves
+            add("timeouts", host, sender.get("lost_timeout", 0))
+            add("trims", host, receiver.get("trimmed", 0))
+            add("marks", host, receiver.get("ecn_marked", 0))
+            add("nacks", host, receiver.get("nacks_sent", 0))
+            add("spurious", host, sender.get("spurious_losses", 0))
+            losses = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
+            guessed = ("lost_rack", "lost_same_ev", "lost_timeout")
+            add("inferred", host, sum(sender.get(each, 0) for each in guessed))
+            add("losses", host, sum(sender.get(each, 0) for each in losses))
+    for host, progress in run.document.get("progress", {}).items():
+        add("qp_errors", host, progress.get("qps", 0) - progress.get("qps_in_rts", 0))
+        add("wrong_bytes", host, progress.get("mismatches", 0))
+    for name, value in run.facts.counters.items():
+        add(name, "switches", value)
+    return found
+
+
+@kind(Counters)
+def counters(params: Counters, runs: Sequence[Run]) -> Finding:
+    """Counters of hosts and switches are within bounds: timeouts, trims, marks, nacks, inferred, qp_errors and more."""
+    measured: dict[str, list[int]] = {}
+    failed: Finding | None = None
+    for run in runs:
+        found = totals(run)
+        for name, low, high in _bounds(params):
+            hosts = found.get(name, {})
+            total = sum(hosts.values())
+            measured.setdefault(name, []).append(total)
+            if failed is not None or ((low is None or total >= low) and (high is None or total <= high)):
+                continue
+            bound = f"at least {low}" if low is not None and total < low else f"at most {high}"
+            text = params.hint.get(name, "")
+            mistake = f"{total} {name} ({MEANS.get(name, 'a counter')}), must be {bound}"
+            evidence = [f"{host}: {value} {name}" for host, value in sorted(hosts.items()) if value]
+            evidence += shown_events(run)
+            failed = Finding(False, "", f"{mistake}: {text}" if text else mistake, tuple(evidence), run=run)
+    shown = ", ".join(f"{name} {_span(values)}" for name, values in measured.items())
+    if failed is None:
+        return Finding(True, shown)
+    return Finding(False, shown, failed.mistake, failed.evidence, run=failed.run)
+
+
+def _bounds(params: Counters) -> list[tuple[str, int | None, int | None]]:
+    return [
+        (name, params.least.get(name), params.most.get(name)) for name in dict.fromkeys([*params.least, *params.most])
+    ]
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def shown_events(run: Run, count: int = 4) -> list[str]:
+    """The first events of a run that tell of trouble."""
+    rows = [
+        (event.get("t_ns", 0), host, event)
+        for host, events in run.facts.events.items()
+        for event in events
+        if event.get("event") not in ("CompletionsReady", None)
+    ]
+    rows.sort(key=lambda row: (row[0], row[1]))
+    shown = []
+    for at, host, event in rows[:count]:
+        rest = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("t_ns", "event", "host"))
+        shown.append(f"{at / 1e6:11.3f} ms  {host}  {event.get('event')}: {rest}"[:200])
+    return shown
+
+
+@kind(NoParams)
+def finished(params: NoParams, runs: Sequence[Run]) -> Finding:
+    """Every rank of the workload came to its end, and every byte is what was sent."""
+    bytes_right = 0
+    for done, run in enumerate(runs):
+        progress = run.document.get("progress", {})
+        waiting = run.document.get("waiting", {})
+        failures = [str(each) for each in run.document.get("failures", ())]
+        late = [host for host, each in progress.items() if not each.get("done")]
+        wrong = sum(each.get("mismatches", 0) for each in progress.values())
+        if failures or late or wrong:
+            mistake = failures[0] if failures else f"{', '.join(late)} did not come to an end"
+            if wrong and not failures:
+                mistake = f"{wrong} values are not what was sent"
+            evidence = [*failures[1:4], *(f"{host} waits for {text}" for host, text in list(waiting.items())[:3])]
+            return Finding(False, f"{done} runs of {len(runs)}", mistake, (*evidence, *shown_events(run)), run=run)
+        bytes_right += sum(each.get("bytes_verified", 0) for each in progress.values())
+    return Finding(True, f"{bytes_right / 1e6:.1f} MB right")

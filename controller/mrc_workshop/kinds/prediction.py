@@ -1,0 +1,69 @@
+"""Predictions that the learner writes down before measuring: a YAML file of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from mrc_common import document
+from mrc_common.document import DocumentError, Model
+from mrc_workshop.job import Run
+from mrc_workshop.kinds.registry import Finding, kind
+
+
+class Trap(Model):
+    """A wrong number that people arrive at, and why it is wrong."""
+
+    value: float
+    says: str
+
+
+class Number(Model):
+    """What a number must be: `value` within `within` (as it is, not a share)."""
+
+    value: float
+    within: Annotated[float, Field(gt=0)]
+    says: str
+    traps: list[Trap] = []
+
+
+class Prediction(Model):
+    """`file`: the learner's YAML file; `numbers`: by key."""
+
+    file: str
+    numbers: Annotated[dict[str, Number], Field(min_length=1)]
+
+
+def read_numbers(file: str, sources: Mapping[str, str]) -> dict[str, float] | str:
+    """The numbers in a learner's file; or what is wrong with it."""
+    try:
+        found = document.parse(sources.get(file, ""), file, f"{file} is a mapping of names to numbers")
+    except DocumentError as error:
+        return error.problems[0]
+    for key, value in found.data.items():
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            return found.problem((key,), f"is a number, not {value!r}")
+    return {key: float(value) for key, value in found.data.items() if value is not None}
+
+
+@kind(Prediction)
+def prediction(params: Prediction, runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
+    """The numbers that the learner wrote down are those that follow from theory."""
+    numbers = read_numbers(params.file, sources)
+    if isinstance(numbers, str):
+        return Finding(False, "no numbers", numbers)
+    measured = ", ".join(f"{key}: {numbers[key]:g}" for key in params.numbers if key in numbers) or "no number"
+    for key, wanted in params.numbers.items():
+        if key not in numbers:
+            return Finding(False, measured, f"{params.file}: {key} has no number yet: {wanted.says}")
+        value = numbers[key]
+        if abs(value - wanted.value) <= wanted.within:
+            continue
+        trap = next((each for each in wanted.traps if abs(value - each.value) <= wanted.within), None)
+        why = trap.says if trap is not None else wanted.says
+        return Finding(False, measured, f"{params.file}: {key}: {value:g} is not right: {why}")
+    # The numbers are not repeated: what a check prints is also in the README, where it would be the answer.
+    count = len(params.numbers)
+    return Finding(True, f"{count} {'number' if count == 1 else 'numbers'} right")

@@ -1,0 +1,128 @@
+"""Who is done first: finishing times of a learner's policies beside those of ours, for exercises that are ranked."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field
+
+from mrc_common.document import Model
+from mrc_lab.session.virtual import VirtualSession
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment
+from mrc_topo.labfile import parse_lab
+from mrc_workshop.job import Order, Run
+from mrc_workshop.kinds.counters import shown_events, totals
+from mrc_workshop.kinds.registry import Finding, kind
+
+#: One for so many losses is a cause.
+MANY = 4
+#: Ours are run once for all submissions of a class, which are judged in threads of one process.
+_running = threading.Lock()
+
+
+class Race(Model):
+    """`at_least`: the score that passes. A scenario's is the finishing time of our policies over the learner's; that
+    of all is their geometric mean, or 0 if one of them does not end with every byte right."""
+
+    at_least: Annotated[float, Field(gt=0, le=100)] = 1.0
+
+
+@kind(Race)
+def race(params: Race, runs: Sequence[Run]) -> Finding:
+    """The learner's policies finish the scenarios in less time than ours: geometric mean of the ratios."""
+    ratios = [_ratio(run) for run in runs]
+    score = geometric_mean(ratios)
+    # What is hidden stays so: neither its names nor its single scores are told.
+    pairs = list(zip(runs, ratios, strict=True))
+    names = dict.fromkeys(run.facts.name for run in runs if not run.facts.hidden)
+    scores = {
+        name: geometric_mean([ratio for run, ratio in pairs if run.facts.name == name and not run.facts.hidden])
+        for name in names
+    }
+    hidden = [ratio for run, ratio in pairs if run.facts.hidden]
+    if hidden:
+        scores["hidden scenarios"] = geometric_mean(hidden)
+    measured = f"score {score:.3f} ({', '.join(f'{name}: {value:.3f}' for name, value in scores.items())})"
+    details = {"scores": {name: round(value, 6) for name, value in scores.items()}}
+    if score >= params.at_least:
+        return Finding(True, measured, score=round(score, 6), details=details)
+    worst = min(range(len(runs)), key=lambda index: ratios[index])
+    run = runs[worst]
+    seen = None if run.facts.hidden else run
+    if not ratios[worst]:
+        mistake = "what does not bring every byte has no time: score 0"
+        return Finding(False, measured, mistake, tuple(shown_events(run)), run=seen, score=0.0, details=details)
+    where = "a hidden scenario" if run.facts.hidden else run.facts.name
+    why, evidence = _why(run)
+    mistake = (
+        f"score {score:.3f}, must be at least {params.at_least:g} (ours: 1); it loses most in {where}, which takes it "
+        f"{1 / ratios[worst]:.2f} times as long: {why}"
+    )
+    return Finding(False, measured, mistake, evidence, run=seen, score=round(score, 6), details=details)
+
+
+def _why(run: Run) -> tuple[str, tuple[str, ...]]:
+    """What probably made a run slow, and the counters that show it, by host."""
+    found = totals(run)
+    total = {name: sum(found.get(name, {}).values()) for name in ("duplicates", "timeouts", "losses", "trims")}
+    bad, says = "", "it sends less than the paths would carry: its windows are small, or it uses few paths"
+    if total["timeouts"] and total["timeouts"] * MANY >= total["losses"]:
+        bad, says = "timeouts", f"{total['timeouts']} packets were lost that only their timeout found"
+    elif total["duplicates"] and total["duplicates"] * MANY >= total["losses"]:
+        bad, says = "duplicates", f"{total['duplicates']} packets were taken for lost that had arrived"
+    elif total["trims"] > total["losses"] // MANY and total["trims"]:
+        bad, says = "trims", f"{total['trims']} packets were trimmed: it sends more than the queues hold"
+    return says, tuple(f"{host}: {value} {bad}" for host, value in sorted(found.get(bad, {}).items()) if value)
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Of ratios; 0 if one of them is, or there are none."""
+    if not ratios or min(ratios) <= 0:
+        return 0.0
+    return math.exp(math.fsum(math.log(each) for each in ratios) / len(ratios))
+
+
+def _ratio(run: Run) -> float:
+    theirs = finishing_ns(run.document)
+    if theirs is None:
+        return 0.0
+    ours = ours_ns(run.order.model_dump_json())
+    if ours is None:
+        raise ValueError(f"{run.facts.name}: our own policies do not finish it; the exercise is wrong")
+    return ours / theirs
+
+
+def finishing_ns(document: Mapping[str, Any]) -> int | None:
+    """From the first rank's start to the last one's end; None if one failed, got wrong bytes or did not end."""
+    progress = [each for each in document.get("progress", {}).values() if each.get("takes_part", True)]
+    if document.get("failures") or not progress:
+        return None
+    if any(not each.get("done") or each.get("mismatches") or each.get("failure") for each in progress):
+        return None
+    taken = max(int(each["finished_ns"]) for each in progress) - min(int(each["started_ns"]) for each in progress)
+    return taken if taken > 0 else None
+
+
+@functools.lru_cache(maxsize=256)
+def _ours(order: str) -> int | None:
+    asked = Order.model_validate_json(order)
+    document = yaml.safe_load(asked.lab)
+    document.pop("policies", None)
+    session = VirtualSession(parse_lab(yaml.safe_dump(document, sort_keys=False), asked.name), asked.transport)
+    try:
+        return finishing_ns(execute.run_on(session, Experiment.model_validate(asked.experiment)).document())
+    finally:
+        session.close()
+
+
+def ours_ns(order: str) -> int | None:
+    """The finishing time of our own policies in a run that was ordered. Nothing of the learner's is in this process,
+    so nobody can slow ours down."""
+    with _running:
+        return _ours(order)

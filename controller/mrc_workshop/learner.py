@@ -1,0 +1,194 @@
+"""The learner's folders, and how far the learner is.
+
+Each folder has a marker that says of which exercise it is. How far one is stands in one file of the user's own:
+`$XDG_STATE_HOME/mrclab/workshop.json`, or `~/.local/state/mrclab/workshop.json`; `MRCLAB_WORKSHOP` names another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from mrc_common.document import DocumentError, Model, read_text
+from mrc_workshop import exercise as exercises
+from mrc_workshop.exercise import Exercise, WorkshopError
+from p4lite.files import write_whole
+
+MARKER = ".mrclab-exercise"
+#: A link that leads out of an exercise's folder.
+RELATIVE = re.compile(r"\]\((\.\./[^)\s]+)\)")
+
+
+class Standing(Model):
+    """How far a learner is with one exercise."""
+
+    folder: str = ""
+    hints: int = 0
+    checks: int = 0
+    passed: bool = False
+
+
+class Progress:
+    """How far a learner is, by exercise name."""
+
+    def __init__(self, path: pathlib.Path | None = None) -> None:
+        self.path = path or _default_path()
+        self._standings = self._read()
+
+    def _read(self) -> dict[str, Standing]:
+        try:
+            document = json.loads(self.path.read_text())
+            return {str(name): Standing.model_validate(each) for name, each in document.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, AttributeError, ValidationError) as error:
+            raise WorkshopError(f"{self.path}: cannot be read: {str(error).splitlines()[0]}; move it away") from error
+
+    def of(self, name: str) -> Standing:
+        """With an exercise."""
+        return self._standings.get(name, Standing())
+
+    def note(self, name: str, **changes: Any) -> None:
+        """Change what is known of an exercise, and write it down.
+
+        Raises:
+            WriteError: it cannot be written.
+            WorkshopError: what is there cannot be read.
+        """
+        with self._alone():
+            self._change(name, changes)
+
+    def checked(self, name: str, *, passed: bool) -> None:
+        """Write down one more check of an exercise; what was passed once stays passed. Errors as `note`."""
+        with self._alone():
+            before = self.of(name)
+            self._change(name, {"checks": before.checks + 1, "passed": before.passed or passed})
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock of the file, with what it holds now: other commands may have written since it was read."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # The file itself is replaced at each change, so the lock is on another one.
+        with open(f"{self.path}.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._standings = self._read()
+            yield
+
+    def _change(self, name: str, changes: dict[str, Any]) -> None:
+        self._standings[name] = self.of(name).model_copy(update=changes)
+        document = {name: each.model_dump() for name, each in sorted(self._standings.items())}
+        write_whole(self.path, json.dumps(document, indent=1) + "\n")
+
+
+def _default_path() -> pathlib.Path:
+    chosen = os.environ.get("MRCLAB_WORKSHOP")
+    if chosen:
+        return pathlib.Path(chosen)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (pathlib.Path(base) if base else pathlib.Path.home() / ".local" / "state") / "mrclab" / "workshop.json"
+
+
+def lay_out(exercise: Exercise, folder: pathlib.Path, source: pathlib.Path, readme: bool = True) -> list[str]:
+    """Copies starter or solution into a new or empty folder, with the README; returns the names of the files.
+
+    Raises:
+        WorkshopError: the folder is there and not empty, or cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise WorkshopError(
+                f"{folder}: is not empty; give another folder; `mrclab workshop reset {exercise.number}` brings the "
+                "starter back"
+            )
+        names = sorted(path.name for path in source.iterdir() if path.is_file())
+        for name in names:
+            shutil.copyfile(source / name, folder / name)
+        if readme:
+            (folder / exercises.README).write_text(_readme(exercise, folder))
+            names.append(exercises.README)
+        (folder / MARKER).write_text(f"{exercise.name}\n")
+    except OSError as error:
+        raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
+    return names
+
+
+def _readme(exercise: Exercise, folder: pathlib.Path) -> str:
+    """Its README, whose links to what is here lead there from a learner's folder, too."""
+
+    def led(found: re.Match[str]) -> str:
+        path, mark, place = found.group(1).partition("#")
+        target = exercise.folder / path
+        if not target.exists():
+            return found.group()
+        return f"]({os.path.relpath(target.resolve(), folder.resolve())}{mark}{place})"
+
+    return RELATIVE.sub(led, (exercise.folder / exercises.README).read_text(encoding="utf-8"))
+
+
+def reset(exercise: Exercise, folder: pathlib.Path) -> list[str]:
+    """Puts the starter's files back; what was there stays beside them as `FILE.mine`. Returns the names.
+
+    Raises:
+        WorkshopError: it cannot be done.
+    """
+    names = sorted(path.name for path in exercise.starter.iterdir() if path.is_file())
+    try:
+        for name in names:
+            path = folder / name
+            if path.exists() and path.read_bytes() != (exercise.starter / name).read_bytes():
+                path.replace(folder / f"{name}.mine")
+            shutil.copyfile(exercise.starter / name, path)
+    except OSError as error:
+        raise WorkshopError(f"{error.filename or folder}: {error.strerror}") from error
+    return names
+
+
+def exercise_of(folder: pathlib.Path) -> str | None:
+    """The name of the exercise that a folder is of; None if it has no marker."""
+    marker = folder / MARKER
+    try:
+        # A stranger's may be a link or a device.
+        return None if marker.is_symlink() else read_text(marker, MARKER)[:100].strip() or None
+    except (OSError, DocumentError):
+        return None
+
+
+def locate(exercise: Exercise | None, folder: str | None, progress: Progress) -> tuple[Exercise, pathlib.Path]:
+    """The exercise and the folder that are meant: as given, or else the working directory, `./NN-name`, or where the
+    exercise was started.
+
+    Raises:
+        WorkshopError: nothing fits; says what would.
+    """
+    here = pathlib.Path()
+    if folder is not None:
+        place = pathlib.Path(folder)
+        if not place.is_dir():
+            raise WorkshopError(f"{place}: no such folder")
+        if exercise is None:
+            name = exercise_of(place)
+            if name is None:
+                raise WorkshopError(f"{place}: not known of which exercise it is; give the number, too")
+            exercise = exercises.find(name)
+        return exercise, place
+    if exercise is None:
+        name = exercise_of(here)
+        if name is None:
+            raise WorkshopError(
+                "no exercise here; give its number, or a folder that `mrclab workshop start` has made, or go there"
+            )
+        return exercises.find(name), here
+    for place in (here, here / exercise.name, pathlib.Path(progress.of(exercise.name).folder or "-")):
+        if exercise_of(place) == exercise.name:
+            return exercise, place
+    raise WorkshopError(f"exercise {exercise.number} was not started; `mrclab workshop start {exercise.number}`")

@@ -1,0 +1,237 @@
+"""Performs a job inside a confined process: every run of it on the virtual clock, and writes down what was recorded.
+
+Nothing is judged here. P4 programs are compiled first; then the process may start no other. A learner's Python is never
+in this process: what the labs name of it is played by another one (`standins`, `player`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from mrc_host import policy
+from mrc_host.policy import PolicyError
+from mrc_host.proto.limits import ConfigError
+from mrc_lab.faults.ledger import UnsettledError
+from mrc_lab.hosts.hostclient import HostError
+from mrc_lab.session.virtual import VirtualSession
+from mrc_lab.switches.p4rt import P4RuntimeError
+from mrc_lab.switches.program import SOURCE, ProgramError, fabric_program
+from mrc_results import resultdir, verdict
+from mrc_results.recording import Recording
+from mrc_results.series import TIME, Series
+from mrc_runs import execute
+from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_topo.labfile import LabError, parse_lab
+from mrc_topo.topology import Topology
+from mrc_workshop import inject, limits
+from mrc_workshop.job import FACTS, JOB, Facts, Job, Order, RunFacts
+from mrc_workshop.standins import Players
+from mrc_workshop.wire import Wire
+from p4lite.files import write_whole
+from p4lite.switch.errors import BuildError, ControlError
+from p4lite.switch.errors import ProgramError as SwitchProgramError
+from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.outside import ferries
+from p4lite.switch.program.entry import ActionCall
+from p4lite.switch.runtime.loader import load_program
+
+#: Of each host's events the first are kept; a run that has more is told by its counters.
+MAX_EVENTS = 2000
+LEARNER, OUT = "learner", "out"
+
+
+def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -> int:
+    """Performs the job in a folder; 0 when the facts are written, whatever they are.
+
+    Args:
+        wire: to the process that plays the learner's classes; None: the labs name none.
+    """
+    job = Job.model_validate_json((scratch / JOB).read_text())
+    learner, out = scratch / LEARNER, scratch / OUT
+    problems = _compile(job, learner)
+    with contextlib.suppress(OSError):
+        isolation["no processes"] = limits.forbid_processes()
+    players = None if wire is None else Players(wire, learner, job.edit)
+    if players is not None:
+        theirs = players.greeted()
+        isolation = {what: had and bool(theirs.get(what)) for what, had in isolation.items()}
+    with policy.supplied(_nobody if players is None else players):
+        facts = Facts(
+            runs=[
+                _facts(order, "program", problems[order.program])
+                if order.program in problems
+                else _perform(order, learner, out, number, players)
+                for number, order in enumerate(job.orders)
+            ],
+            isolation=isolation,
+        )
+    write_whole(out / FACTS, facts.model_dump_json())
+    return 0
+
+
+def _nobody(reference: str, kind: str) -> Callable[..., Any]:
+    raise ConfigError(f"policies.{kind}: {reference}: the exercise takes no classes")
+
+
+def _facts(order: Order, stage: str = "", problem: str = "", **more: Any) -> RunFacts:
+    shown = problem[:4000]
+    return RunFacts(name=order.name, seed=order.seed, hidden=order.hidden, stage=stage, problem=shown, **more)
+
+
+def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
+    """Why programs do not compile, by name; what compiles is in the cache from then on."""
+    problems: dict[str | None, str] = {}
+    Fabric("virtual").close()  # builds the core, where it is not there yet
+    ferries()  # and the hosts' way to it
+    for name in dict.fromkeys(order.program for order in job.orders):
+        try:
+            source = SOURCE if name is None else learner / name
+            load_program(json.loads(fabric_program(source).bmv2), name=source.stem).build()
+        except (ProgramError, SwitchProgramError, BuildError) as error:
+            problems[name] = _shown(error, learner)
+    return problems
+
+
+def _perform(order: Order, learner: pathlib.Path, out: pathlib.Path, number: int, players: Players | None) -> RunFacts:
+    folder = out / f"{number:02d}-{order.name}"
+    folder.mkdir()
+    try:
+        if players is not None:
+            players.begin(order.lab)
+        topology = parse_lab(order.lab, order.name, learner)
+        if order.inject is not None:
+            return _inject(order, topology, folder)
+        return _run(order, topology, folder)
+    except (ProgramError, P4RuntimeError) as error:
+        return _facts(order, "program", _shown(error, learner))
+    except (LabError, ExperimentError, ValidationError) as error:
+        if isinstance(error.__cause__, ConfigError):  # a class that cannot be loaded
+            return _facts(order, "python", _shown(error.__cause__, learner))
+        return _facts(order, "lab", _shown(error, learner))
+    except (HostError, UnsettledError) as error:
+        return _facts(order, "run", str(error))
+    except (PolicyError, ConfigError, SystemExit) as error:
+        return _facts(order, "python", _shown(error, learner))
+    except MemoryError:
+        return _facts(order, "python", "it took more memory than it may")
+    except Exception as error:  # noqa: BLE001 - whatever a learner's class does is a finding
+        return _facts(order, "python", _told(error, learner))
+
+
+def _shown(error: BaseException, learner: pathlib.Path) -> str:
+    """An error whose files are the learner's, as the learner knows them."""
+    return str(error).replace(f"{learner}/", "").replace(f"{LEARNER}/", "")
+
+
+def _told(error: Exception, learner: pathlib.Path) -> str:
+    """An exception, with the innermost line of a learner's file that it came through."""
+    text = f"{type(error).__name__}: {error}"
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(str(learner))]
+    if not frames:
+        traceback.print_exception(error, file=sys.stderr)
+        return text
+    where = frames[-1]
+    return f"{pathlib.Path(where.filename).name}:{where.lineno}: in {where.name}: {where.line}: {text}"
+
+
+@contextlib.contextmanager
+def _captured(session: VirtualSession, folder: pathlib.Path, which: str, snaplen: int) -> Iterator[None]:
+    """Every port of every switch is recorded; `fabric`: those between switches and towards hosts, outgoing and incoming
+    alike, of switches that have a link to another."""
+    ports = [
+        (switch, number, session.server.fabric.switch(switch.device_id).port(number))
+        for switch in session.topology.switches
+        for number, link in switch.links.items()
+        if which == "all" or (which == "fabric" and not link.is_host_link)
+    ]
+    for switch, number, port in ports:
+        port.capture(folder / f"{switch.name}_{number}.pcapng", snaplen)
+    try:
+        yield
+    finally:
+        for _, _, port in ports:
+            port.capture(None)
+
+
+def _inject(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
+    """Frames from outside, without hosts: they never act, because their driver is never called."""
+    session = VirtualSession(topology)
+    try:
+        fabric = session.server.fabric
+        with _captured(session, folder, "all", order.snaplen):
+            for each in inject.PLANS[str(order.inject)](topology, order.seed):
+                port = topology.hosts[each.host].ports[each.plane]
+                switch = topology.switch(port.t0)
+                fabric.inject(fabric.switch(switch.device_id).port(port.t0_port), each.frame, each.at_ns)
+                fabric.run_until(each.at_ns + inject.GAP_NS - 1)
+            fabric.run_until(fabric.now_ns + 10 * inject.GAP_NS)
+            _look(session, topology)
+        return _facts(order, folder=folder.name, ports=session.fabric_sample()["ports"])
+    finally:
+        session.close()
+
+
+def _look(session: VirtualSession, topology: Topology) -> None:
+    """Lets the switches forward what they have no route for, and sends `inject.looks`."""
+    fabric = session.server.fabric
+    for each in inject.looks(topology):
+        port = topology.hosts[each.host].ports[each.plane]
+        switch = fabric.switch(topology.switch(port.t0).device_id)
+        tables = [name for name in switch.instance.program.tables if name.rpartition(".")[2] == "usid_routes"]
+        for name in tables:
+            actions = [action for action in switch.instance.program.tables[name].actions if action.endswith("forward")]
+            with contextlib.suppress(ControlError):
+                switch.instance.table_set_default(name, ActionCall(actions[0], (topology.first_uplink,)))
+        fabric.inject(switch.port(port.t0_port), each.frame)
+        fabric.run_until(fabric.now_ns + inject.GAP_NS)
+
+
+def _note_deepest(ports: dict[str, dict[str, int]], fabric: Series, started_ns: int) -> None:
+    """Add to each port when its longest queue was first seen (`max_at_ns`, after the start of the run)."""
+    names = {f"ports.{name}.max_bytes": name for name in ports}
+    names = {column: name for column, name in names.items() if column in fabric.columns}
+    if not names or not len(fabric):
+        return
+    times, *depths = fabric.take([TIME, *names])
+    for name, depth in zip(names.values(), depths, strict=True):
+        ports[name]["max_at_ns"] = int(times[int(np.argmax(depth))]) - started_ns
+
+
+def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
+    experiment = Experiment.model_validate(order.experiment)
+    execute.check(experiment, topology)
+    with Recording(folder) as recording:
+        session = VirtualSession(topology, order.transport)
+        try:
+            with _captured(session, folder, order.capture, order.snaplen):
+                result = execute.run_on(session, experiment, None, recording)
+            counters = session.program_counters()
+            ports = session.fabric_sample()["ports"]
+            _note_deepest(ports, recording.fabric, result.started_ns)
+            document = {**result.document(), "program_counters": counters, "pauses": session.pauses()}
+        finally:
+            session.close()
+        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+        if order.report:
+            resultdir.write(folder, document, topology, judged, experiment.title, recording)
+        kept = {key: value for key, value in document.items() if key not in ("samples", "fabric", "events")}
+        events = {name: list(document["events"][name])[:MAX_EVENTS] for name in document["events"]}
+        plain = json.loads(json.dumps(kept, default=str))
+        return _facts(
+            order,
+            document=plain,
+            counters=counters,
+            ports=ports,
+            events=events,
+            verdict=judged.document(),
+            folder=folder.name,
+        )

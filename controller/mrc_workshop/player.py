@@ -1,0 +1,93 @@
+"""The process that has a learner's Python: loads its classes, and answers for them (`standins` asks).
+
+It knows what the public interfaces of `mrc_host.policy` tell, and nothing else of a run: no seed, no schedule, no
+packet.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import random
+from typing import Any
+
+from mrc_host import policy
+from mrc_host.policy import PolicyError
+from mrc_host.proto.limits import ConfigError
+from mrc_workshop.mirrors import MIRRORS, LossMirror
+from mrc_workshop.wire import Wire, WireError
+
+
+class Player:
+    """The classes and objects of one run."""
+
+    def __init__(self, wire: Wire, learner: pathlib.Path) -> None:
+        self._wire = wire
+        self._learner = learner
+        self._made: list[Any] = []
+        self._lab = ""
+        self._topology: Any = None
+
+    def serve(self) -> None:
+        """Answers until the other end is gone."""
+        while True:
+            try:
+                word, *given = self._wire.receive()
+            except WireError:
+                return
+            try:
+                answer = getattr(self, f"_{word}")(*given)
+            except ConfigError as error:
+                self._wire.send(["config", self._shown(error)])
+            except PolicyError as error:
+                self._wire.send(["policy", self._shown(error)])
+            except BaseException as error:  # noqa: BLE001 - whatever a learner's class does is an answer
+                self._wire.send(["policy", f"{type(error).__name__}: {self._shown(error)}"])
+            else:
+                self._wire.send(["ok", *answer])
+
+    def _shown(self, error: BaseException) -> str:
+        return str(error).replace(f"{self._learner}/", "")[:4000]
+
+    def _draw(self, bits: int) -> int:
+        self._wire.send(["draw", bits])
+        return int(self._wire.receive()[0])
+
+    def _fresh(self, lab: str) -> list[Any]:
+        self._made.clear()
+        self._lab, self._topology = lab, None
+        random.seed(0)  # of a learner who takes Python's own generator
+        return [None]
+
+    def _load(self, kind: str, file: str, name: str) -> list[Any]:
+        reference = f"{self._learner / file}:{name}"
+        if kind == "localiser":
+            from mrc_lab.management import localiser
+
+            self._made.append(localiser.load(reference))
+        else:
+            self._made.append((policy.load(reference, kind), MIRRORS[kind]))
+        return [len(self._made) - 1]
+
+    def _make(self, number: int, given: list[Any]) -> list[Any]:
+        cls, mirror = self._made[number]
+        made = mirror(cls, given, self._draw)
+        self._made.append(made)
+        return [len(self._made) - 1, None if isinstance(made, LossMirror) else made.told()]
+
+    def _call(self, number: int, method: str, given: list[Any], state: Any) -> list[Any]:
+        return list(self._made[number].call(method, given, state))
+
+    def _locate(self, number: int, views: dict[str, list[dict[str, Any]]]) -> list[Any]:
+        if self._topology is None:
+            from mrc_topo.labfile import parse_lab
+
+            self._topology = parse_lab(self._lab, "lab")
+        found = self._made[number].locate(self._topology, views)
+        return [[[each.element, each.state, list(each.witnesses)] for each in found]]
+
+
+def main(wire: Wire, scratch: pathlib.Path, isolation: dict[str, bool]) -> int:
+    """Plays until the simulation is over."""
+    wire.send(["hello", isolation])
+    Player(wire, scratch / "learner").serve()
+    return 0

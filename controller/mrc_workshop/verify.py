@@ -1,0 +1,216 @@
+"""Is an exercise sound? The starter fails and says why, the solution passes, and typical wrong answers are told apart.
+
+`wrong.yaml` beside `exercise.yaml` has what each failure must say: of the starter, and of at least three wrong answers,
+which are the solution with pieces of text replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mrc_common.document import NAME, Model, printable
+from mrc_runs.experiment import read
+from mrc_workshop import judge
+from mrc_workshop.exercise import Exercise, WorkshopError
+from mrc_workshop.judge import Report
+
+FILE = "wrong.yaml"
+EXAMPLE = "a list of wrong answers is a mapping with starter and wrong; see workshop/TEMPLATE"
+
+
+class Replacement(Model):
+    """A piece of text of one file of the solution, which is there once, and what stands in its place."""
+
+    file: str
+    old: Annotated[str, Field(min_length=1)]
+    new: str
+
+
+class Wrong(Model):
+    """A wrong answer: what differs from the solution, and what the check must say of it."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    says: Annotated[str, Field(min_length=5)]
+    replace: Annotated[list[Replacement], Field(min_length=1)]
+
+
+class WrongFile(Model):
+    """`wrong.yaml`."""
+
+    starter: Annotated[str, Field(min_length=5)]
+    wrong: Annotated[list[Wrong], Field(min_length=3)]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An answer and what must come of it: to pass, or to fail with a text that has `says` in it."""
+
+    name: str
+    says: str | None
+    report: Report
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; `report` is what every run of it must have the same."""
+        told = {key: value for key, value in self.report.document().items() if key not in ("isolation", "files")}
+        return {
+            "name": self.name,
+            "holds": self.holds,
+            "text": self.text(),
+            "cpu_s": round(self.cpu_s, 2),
+            "wall_s": round(self.wall_s, 2),
+            "report": told,
+        }
+
+    @property
+    def holds(self) -> bool:
+        """Whether it came so."""
+        if self.says is None:
+            return self.report.passed
+        return not self.report.passed and " ".join(self.says.split()) in " ".join(self.report.reason.split())
+
+    def text(self) -> str:
+        """What came of it, in a line."""
+        found = "passed" if self.report.passed else f"failed: {self.report.reason}"
+        if self.holds:
+            return f"{self.name}: {found}"
+        wanted = "must pass" if self.says is None else f"must fail and say '{self.says}'"
+        return f"{self.name}: {wanted}, but {found}"
+
+
+def load(exercise: Exercise) -> WrongFile:
+    """The wrong answers of an exercise. Raises ExperimentError."""
+    return read(WrongFile, exercise.folder / FILE, EXAMPLE)
+
+
+def write_wrong(exercise: Exercise, wrong: Wrong, folder: pathlib.Path) -> None:
+    """Writes a wrong answer into a folder.
+
+    Raises:
+        WorkshopError: a piece of text is not there exactly once.
+    """
+    for path in exercise.solution.iterdir():
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    for each in wrong.replace:
+        path = folder / each.file
+        if not path.is_file():
+            raise WorkshopError(f"{exercise.folder / FILE}: {wrong.name}: the solution has no file {each.file}")
+        text = path.read_text()
+        if text.count(each.old) != 1:
+            raise WorkshopError(
+                f"{exercise.folder / FILE}: {wrong.name}: this is in {each.file} {text.count(each.old)} times, "
+                f"not once: {each.old.strip()[:80]}"
+            )
+        path.write_text(text.replace(each.old, each.new))
+
+
+def trials(
+    exercise: Exercise, progress: Callable[[str], None] = lambda text: None, only: Sequence[str] = ()
+) -> Iterator[Trial]:
+    """Checks starter, solution and every wrong answer; those that must fail, with the first visible seed alone.
+
+    Raises:
+        WorkshopError: one of `only` (names of answers; all if empty) is none.
+    """
+    expected = load(exercise)
+    known = ["starter", "solution", *(wrong.name for wrong in expected.wrong)]
+    unknown = next((name for name in only if name not in known), None)
+    if unknown is not None:
+        raise WorkshopError(
+            f"{exercise.folder / FILE}: no answer '{printable(unknown)}'; there are: {', '.join(known)}"
+        )
+    for name, says, folder in (
+        ("starter", expected.starter, exercise.starter),
+        ("solution", None, exercise.solution),
+    ):
+        if only and name not in only:
+            continue
+        progress(name)
+        begin = _clock()
+        yield _timed(Trial(name, says, judge.check(exercise, folder, quick=says is not None)), begin)
+    for wrong in expected.wrong:
+        if only and wrong.name not in only:
+            continue
+        progress(wrong.name)
+        begin = _clock()
+        yield _timed(try_wrong(exercise, wrong), begin)
+
+
+def try_wrong(exercise: Exercise, wrong: Wrong) -> Trial:
+    """Checks one wrong answer with the first visible seed. Raises WorkshopError as `write_wrong`."""
+    with tempfile.TemporaryDirectory(prefix="mrclab-wrong-") as made:
+        write_wrong(exercise, wrong, pathlib.Path(made))
+        return Trial(wrong.name, wrong.says, judge.check(exercise, pathlib.Path(made), quick=True))
+
+
+def _clock() -> tuple[float, float]:
+    """CPU time of this process and of those that it has waited for, and the time; seconds."""
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
+
+
+def _timed(trial: Trial, begin: tuple[float, float]) -> Trial:
+    cpu, wall = _clock()
+    return replace(trial, cpu_s=cpu - begin[0], wall_s=wall - begin[1])
+
+
+# -- again and again -----------------------------------------------------------------------------------------
+
+
+def repeated(
+    exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str] = ()
+) -> Iterator[list[dict[str, Any]]]:
+    """All trials of an exercise, so many times, each time in a new process with one of so many PYTHONHASHSEEDs in turn.
+
+    Raises:
+        WorkshopError: such a process ended without a result.
+    """
+    for number in range(runs):
+        environment = {**os.environ, "PYTHONHASHSEED": str(1 + number % hash_seeds)}
+        code = "import sys; from mrc_cli import app as cli; sys.argv[0] = 'mrclab'; cli.main()"
+        command = [sys.executable, "-P", "-c", code, "workshop", "verify", str(exercise.folder), "--json"]
+        command += [word for name in only for word in ("--answer", name)]
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        try:
+            found: list[dict[str, Any]] = json.loads(done.stdout)
+        except ValueError:
+            last = done.stderr.decode(errors="replace").strip()[-400:]
+            raise WorkshopError(f"{exercise.folder}: verifying it ended with code {done.returncode}: {last}") from None
+        yield found
+
+
+def difference(first: Any, again: Any, where: str = "") -> str:
+    """The first place where two results differ, with both values; empty if none does."""
+    if isinstance(first, dict) and isinstance(again, dict) and first.keys() == again.keys():
+        found = (difference(first[key], again[key], f"{where}.{key}") for key in first)
+        return next((text for text in found if text), "")
+    if isinstance(first, list) and isinstance(again, list) and len(first) == len(again):
+        found = (difference(a, b, f"{where}[{index}]") for index, (a, b) in enumerate(zip(first, again, strict=True)))
+        return next((text for text in found if text), "")
+    return "" if first == again else f"{where.removeprefix('.')}: {first!r}, then {again!r}"[:600]
+
+
+def differences(results: Sequence[list[dict[str, Any]]]) -> list[str]:
+    """Where the trials of any run came out otherwise than in the first, a line for each trial and run."""
+    found = []
+    for number, result in enumerate(results[1:], 2):
+        for one, other in zip(results[0], result, strict=True):
+            text = difference(one["report"], other["report"])
+            if text:
+                found.append(f"{one['name']}: run {number} is not like run 1: {text}")
+    return found
