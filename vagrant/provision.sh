@@ -44,7 +44,7 @@ cat > /etc/profile.d/mrclab.sh <<PROFILE
 PATH="$checkout/.venv/bin:\$PATH"
 case \$- in *i*) cd "$checkout" 2>/dev/null || true ;; esac
 PROFILE
-verbs='from mrc_cli.app import app; print(*(each.name for each in app.registered_commands + app.registered_groups))'
+verbs='from mrc_cli.app import VERBS; print(*VERBS)'
 echo "complete -W '$(sudo -u "$user" "$checkout/.venv/bin/python" -c "$verbs")' mrclab" > /etc/bash_completion.d/mrclab
 cat > /etc/motd <<'MOTD'
 

@@ -1,71 +1,139 @@
-"""The `mrclab` command. Each verb is a module of its name, whose function `verb` it is; `VERBS` lists them."""
+"""The `mrclab` command. Each verb is a module of its name; `VERBS` lists them with what `--help` says of each.
+
+A verb's module is imported only when the verb is used: all of them together take more than a second of CPU time.
+"""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import sys
-from typing import Annotated, cast
+from collections.abc import Iterator, MutableMapping
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from mrc_cli import (
-    allow,
-    capture,
-    chaos,
-    cleanup,
-    compare,
-    demo,
-    deny,
-    down,
-    experiments,
-    fail,
-    figures,
-    p4sh,
-    part,
-    perf,
-    restore,
-    run,
-    scale,
-    sh,
-    status,
-    sweep,
-    topo,
-    train,
-    up,
-    web,
-    workshop,
-)
-from mrc_cli import exec as execute
-from mrc_cli import list as labs
-from mrc_cli.common import end, report_errors
-from mrc_host import running
+from mrc_cli.errors import end, report_errors
 
-#: In the order in which `--help` has them.
-VERBS = (
-    *(up, down, status, cleanup, labs),
-    *(run, demo, experiments, compare, perf, train, figures, scale, web),
-    *(fail, restore, deny, allow),
-    *(chaos, execute, sh, p4sh, capture),
-)
+#: In the order in which `--help` has them; the first sentence of each module's docstring for the verb.
+VERBS = {
+    "up": "Bring a lab up on the real clock: namespaces, switches, tables, host agents.",
+    "down": "End a lab and remove everything it made.",
+    "status": "What is up, what is broken, and what the hosts see of it.",
+    "cleanup": "Remove what labs left that were killed.",
+    "list": "Your labs: what is up, since when, as which user it runs.",
+    "run": "Run an experiment or a workload; exit code 1 if anything expected was missed.",
+    "demo": "The demonstration: MRC goes on while links, ports and switches die; "
+    "exit code 1 if what must hold does not.",
+    "experiments": "List the experiments, comparisons and sweeps that come with mrclab.",
+    "compare": "Run a workload by several transports under several conditions; "
+    "exit code 1 if an expectation was missed.",
+    "perf": "Measure a collective over sizes, as nccl-tests do; "
+    "exit code 1 if an operation fails or an element is wrong.",
+    "train": "Train by PyTorch in a lab, a rank in each host, while things break; "
+    "exit code 1 if a job never ends well.",
+    "figures": "Run the paper's figures anew, in simulated time; exit code 1 if one was not reproduced for no known "
+    "reason, 3 if none was so but one could not run.",
+    "scale": "Simulate a whole cluster, its jobs and failures; exit code 1 if a row of --validate is off.",
+    "web": "Show a lab, a simulation or a recorded run in a browser, and break it there; until Ctrl-C.",
+    "fail": "Break something.",
+    "restore": "Put back exactly what a failure changed.",
+    "deny": "Put elements on the denylist: no queue pair sends across them until `allow`.",
+    "allow": "Take elements off the denylist; their EVs are used again.",
+    "chaos": "Kill, freeze, restart and break anything at random; "
+    "on a broken invariant print the shortest schedule for it.",
+    "exec": "Run a command in a host's namespace; its exit code is ours.",
+    "sh": "Prompt for commands: `h3 ping -c 1 ADDRESS` runs in a host, `hosts` lists them, `exit` ends.",
+    "p4sh": "Open p4runtime-shell on a switch (it takes the primary role; tables can be read and changed).",
+    "capture": "Write what crosses a port, both directions, to a file for Wireshark (with docs/mrc.lua).",
+    "topo": "Check, show, draw and plan fabrics.",
+    "workshop": "Exercises: learn MRC by breaking and mending it.",
+    "sweep": "Many runs of one experiment: `mrclab sweep FILE` runs them (`run` may be left out), `report` draws them.",
+}
+#: Verbs that no user types.
+HIDDEN = frozenset({"part"})
+
+
+class _Verbs(MutableMapping[str, Any]):
+    """The commands by name; each is imported and made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            if name not in VERBS and name not in HIDDEN:
+                raise KeyError(name)
+            module = importlib.import_module(f"mrc_cli.{name}")
+            made = getattr(module, "app", None)
+            if made is None:
+                made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+                made.command(name, context_settings=getattr(module, "CONTEXT", None), hidden=name in HIDDEN)(
+                    module.verb
+                )
+            command = typer.main.get_command(made)
+            command.name = name
+            self._made[name] = command
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*VERBS, *HIDDEN))
+
+    def __len__(self) -> int:
+        return len(VERBS) + len(HIDDEN)
+
+    def __contains__(self, name: object) -> bool:
+        return name in VERBS or name in HIDDEN
+
+
+class Command(TyperGroup):
+    """The group of all verbs; its own help imports none of them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Verbs()
+        self._listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the verbs in the order of `--help`."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb; while help is written, only its name and its sentence."""
+        if self._listing:
+            return TyperCommand(cmd_name, help=VERBS[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of `mrclab` without importing its verbs."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
 
 app = typer.Typer(
     name="mrclab",
+    cls=Command,
     help="A laboratory for MRC: fabrics of P4 switches, endpoints, failures on demand.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(topo.app, name="topo")
-app.add_typer(workshop.app, name="workshop")
-app.add_typer(sweep.app, name="sweep")
-for module in VERBS:
-    app.command(module.__name__.rpartition(".")[2], context_settings=getattr(module, "CONTEXT", None))(module.verb)
-# Nobody types it.
-app.command("part", hidden=True)(part.verb)
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from mrc_host import running
+
         typer.echo(f"mrclab {importlib.metadata.version('mrclab')}, {running.description()}")
         raise typer.Exit
 

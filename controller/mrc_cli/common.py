@@ -1,43 +1,21 @@
-"""What the verbs share: errors in one line with the right exit code, and finding the lab that is meant."""
+"""What the verbs share: options, and finding the lab that is meant."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-from mrc_host.policy import PolicyError
-from mrc_host.proto.limits import ConfigError
 from mrc_lab import lifecycle
-from mrc_lab.faults.action import FailureError
-from mrc_lab.faults.ledger import UnsettledError
 from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.hosts.hostnet import HostNetError
 from mrc_lab.machines.session import session_of
-from mrc_lab.management.denylist import DenylistError
-from mrc_lab.processes.namespaces import NamespaceError
 from mrc_lab.records import shells
-from mrc_lab.records.rundir import LabDied, RunError, all_runs, in_part
+from mrc_lab.records.rundir import RunError, all_runs, in_part
 from mrc_lab.session.real import RealSession
-from mrc_lab.switches.p4rt import P4RuntimeError
-from mrc_lab.switches.program import OwnProgramError, ProgramError
-from mrc_results.resultdir import FolderError
 from mrc_runs.endings import LOST, is_silence
-from mrc_runs.experiment import ExperimentError
-from mrc_runs.interruption import Interrupted
-from mrc_scale.clusterfile import ClusterError
-from mrc_studies.calibration.produce import ScaleError
-from mrc_studies.sweeps.work import SweepCut
-from mrc_topo.labfile import LabError
-from mrc_topo.topology import UnknownElement
-from mrc_workshop.exercise import NotGraded, WorkshopError
-from p4lite.files import WriteError
-from p4lite.switch.listen import ServerError
-from p4lite.switch.targetapi.client import TargetError
 
 #: A lab by its name, as an argument or as an option.
 _NAME = "the lab's name; $MRCLAB_LAB or this shell's only one if left out"
@@ -51,67 +29,6 @@ Compiler = Annotated[str | None, typer.Option("--compiler", help="p4lite or p4c;
 TrustCode = Annotated[
     bool, typer.Option("--trust-code", help="on the real clock: run the policies that the lab names, as you")
 ]
-
-#: What the user said was wrong, and what went wrong.
-USAGE = (
-    RunError,
-    LabError,
-    OwnProgramError,
-    FailureError,
-    UnknownElement,
-    ExperimentError,
-    DenylistError,
-    FolderError,
-    ConfigError,
-    WorkshopError,
-    ClusterError,
-    ScaleError,
-)
-FAILED = (
-    HostError,
-    HostNetError,
-    NamespaceError,
-    P4RuntimeError,
-    ProgramError,
-    TargetError,
-    ServerError,
-    UnsettledError,
-    SweepCut,
-    WriteError,
-)
-
-
-def end(message: str, code: int = 2) -> NoReturn:
-    """Ends the command with one line per problem, none of which a terminal would obey."""
-    for line in message.splitlines():
-        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
-        typer.echo(f"mrclab: error: {shown}", err=True)
-    raise SystemExit(code)
-
-
-@contextlib.contextmanager
-def report_errors() -> Iterator[None]:
-    """Turns what the parts raise into a line and an exit code."""
-    try:
-        yield
-    except (LabDied, NotGraded) as error:
-        end(str(error), 1)
-    except USAGE as error:
-        end(str(error), 2)
-    except (*FAILED, PolicyError) as error:
-        end(str(error), 1)
-    except BrokenPipeError:  # whoever read our output has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:  # a full disk, a folder that went away
-        # Of a copy the second name is that of the new file.
-        where = error.filename2 or error.filename
-        place = f"{where}: " if where else ""
-        end(f"{place}{error.strerror or error}", 1)
-    except Interrupted as error:
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mrc_common.document import printable
+from mrc_common.errors import UsageError
 from mrc_results import provenance, report
 from mrc_results.record import FORMAT
 from mrc_results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
@@ -35,7 +36,7 @@ DAMAGE = (
 )
 
 
-class FolderError(Exception):
+class FolderError(UsageError):
     """A folder in which results cannot be written; the text says why and what to do."""
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from mrc_common import document
 from mrc_common.document import NAME, DocumentError, Model
+from mrc_common.errors import UsageError
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_lab.faults.action import Action, flapping
 from mrc_lab.records import trusted
@@ -32,7 +33,7 @@ Name = Annotated[str, Field(pattern=NAME)]
 Title = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class ExperimentError(Exception):
+class ExperimentError(UsageError):
     """An experiment file that cannot be used; one line per problem, with file, key and remedy."""
 
 

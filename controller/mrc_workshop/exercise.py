@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mrc_common.document import NAME, Model
+from mrc_common.errors import ExitCode, UsageError
 from mrc_results.expectation import Expectation
 from mrc_runs.experiment import ProfileSpec, Step, Workload, read
 from mrc_topo.named import UnknownNameError
@@ -34,12 +35,14 @@ Ports = Literal["none", "fabric", "all"]
 Policy = Literal["congestion", "ev", "loss", "localiser"]
 
 
-class WorkshopError(Exception):
+class WorkshopError(UsageError):
     """An exercise or a folder that cannot be used; one line per problem, with file, key and remedy."""
 
 
 class NotGraded(WorkshopError):
     """A check that says nothing about the learner's files, as on a machine that is too busy for it."""
+
+    exit_code = ExitCode.FAILED
 
 
 class Inject(Model):

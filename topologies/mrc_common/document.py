@@ -20,6 +20,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
+from mrc_common.errors import UsageError
+
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
@@ -58,7 +60,7 @@ _KINDS = {
 }
 
 
-class DocumentError(Exception):
+class DocumentError(UsageError):
     """A document that cannot be used; each entry of `problems` is one line for the user."""
 
     def __init__(self, problems: list[str]) -> None:

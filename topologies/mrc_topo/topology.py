@@ -9,6 +9,7 @@ from functools import cached_property
 
 import networkx as nx
 
+from mrc_common.errors import UsageError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
@@ -22,7 +23,7 @@ class TopologyError(Exception):
         self.key = key
 
 
-class UnknownElement(LookupError):
+class UnknownElement(UsageError, LookupError):
     """A name that nothing in the lab has; the message suggests near ones."""
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mrc_common.errors import UsageError
+
 Direction = Literal["both", "up", "down"]
 
 
-class FailureError(Exception):
+class FailureError(UsageError):
     """A failure that cannot be made or undone; the text names the target and what would work."""
 
 

@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from mrc_common.errors import MrclabError
 from mrc_lab.faults import fabric, kinds
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.effects import Effects, together
@@ -27,7 +28,7 @@ from p4lite.switch.fabric.values import SwitchState
 Document = dict[str, Any]
 
 
-class UnsettledError(Exception):
+class UnsettledError(MrclabError):
     """A change broke off midway and could not be undone; the text says what is in doubt and what puts it right."""
 
 

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from mrc_common.errors import MrclabError
+
 TIMEOUT_S = 30.0
 RECV_BYTES = 1 << 16
 
 
-class HostError(Exception):
+class HostError(MrclabError):
     """A host refused a command or is gone; the text names the host."""
 
 

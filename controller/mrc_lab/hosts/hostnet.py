@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mrc_common.errors import MrclabError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Host, Topology
@@ -30,7 +31,7 @@ INSTALL = (
 )
 
 
-class HostNetError(Exception):
+class HostNetError(MrclabError):
     """Hosts or links cannot be made; the text says why."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from mrc_common.errors import UsageError
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.session.base import Session
@@ -21,7 +22,7 @@ from mrc_topo.topology import Host, Link, Switch, Topology
 Element = Link | Switch | Host
 
 
-class DenylistError(Exception):
+class DenylistError(UsageError):
     """A denylist that cannot be put into force; the text names the hosts or the element, and the remedy."""
 
 

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from mrc_common.errors import MrclabError
+
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 CLONE_NEWTIME = 0x00000080
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -43,7 +45,7 @@ WAYS_OUT = "two ways out: `sudo mrclab ...` (the lab still runs as you), or `--c
 WAY_OUT_OF_ROOT = "change the setting, or use `--clock virtual`"
 
 
-class NamespaceError(Exception):
+class NamespaceError(MrclabError):
     """Namespaces that this machine does not give; the text names the setting and the ways out."""
 
 

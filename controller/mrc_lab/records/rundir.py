@@ -25,6 +25,7 @@ from typing import IO
 
 import psutil
 
+from mrc_common.errors import ExitCode, UsageError
 from mrc_lab.processes.death import Death, Frozen
 from mrc_lab.processes.process import KILL_AFTER_S, Process, end_process, frozen
 from mrc_lab.records.record import INSIDE, PROGRAM, LabFolder, State
@@ -41,12 +42,14 @@ MODE = 0o700
 SOCKET_PATH_BYTES = 107
 
 
-class RunError(Exception):
+class RunError(UsageError):
     """A lab that cannot be started, found or cleaned; the text says what to do."""
 
 
 class LabDied(RunError):
     """A lab that died while something was done with it."""
+
+    exit_code = ExitCode.FAILED
 
 
 def base() -> pathlib.Path:

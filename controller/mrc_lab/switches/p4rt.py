@@ -17,6 +17,8 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from mrc_common.errors import MrclabError
+
 TIMEOUT_S = 20.0
 #: A program may have to be compiled first, which takes an emulated machine minutes.
 PIPELINE_S = 600.0
@@ -26,7 +28,7 @@ BATCH = 500
 Match = int | tuple[int, int]
 
 
-class P4RuntimeError(Exception):
+class P4RuntimeError(MrclabError):
     """A switch refused a request; the text names the switch, the request and the server's reason."""
 
 

@@ -23,6 +23,7 @@ import grpc
 import p4lite.compiler
 from mrc_common import document
 from mrc_common.document import DocumentError
+from mrc_common.errors import ExitCode, MrclabError
 from mrc_lab.records import trusted
 from mrc_lab.switches import fitting, forwarders
 from mrc_lab.switches.p4rt import Device, Names, P4RuntimeError
@@ -43,12 +44,14 @@ P4C_S = 120.0
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 
 
-class ProgramError(Exception):
+class ProgramError(MrclabError):
     """The program does not compile; the text has the compiler's first error."""
 
 
 class OwnProgramError(ProgramError):
     """A program that a lab file names cannot be read, does not compile, or does not fit the lab's tables."""
+
+    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True)

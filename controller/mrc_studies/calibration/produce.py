@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mrc_common.errors import UsageError
 from mrc_scale import baselines, kernels, year
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.kernels import Kernels
@@ -29,7 +30,7 @@ EXTRA = "pip install 'mrclab[scale]'"
 Show = Callable[[float, str], None]
 
 
-class ScaleError(Exception):
+class ScaleError(UsageError):
     """What is needed is not installed; the text names the remedy."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mrc_common.errors import MrclabError
 from mrc_studies.sweeps import measure
 from mrc_studies.sweeps.plan import Plan, Run
 from mrc_studies.sweeps.store import Answer, Store
@@ -22,7 +23,7 @@ Answers = Generator[tuple[Run, Answer], None, None]
 Executor = Callable[[Plan, Sequence[Run]], Answers]
 
 
-class SweepCut(Exception):
+class SweepCut(MrclabError):
     """The sweep cannot go on here; what was done is kept, and the same command goes on."""
 
 

@@ -1,0 +1,67 @@
+"""How a command ends: an error as lines of text, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+import typer
+
+from mrc_common.errors import ExitCode, MrclabError
+from mrc_runs.interruption import Interrupted
+from p4lite.files import WriteError
+
+#: Errors of packages that do not know `mrc_common`, by module and name, with their exit codes.
+FOREIGN = (
+    ("mrc_host.proto.limits", "ConfigError", ExitCode.USAGE),
+    ("mrc_host.policy", "PolicyError", ExitCode.FAILED),
+    ("p4lite.switch.listen", "ServerError", ExitCode.FAILED),
+    ("p4lite.switch.targetapi.client", "TargetError", ExitCode.FAILED),
+)
+
+
+def end(message: str, code: int = ExitCode.USAGE) -> NoReturn:
+    """End the command with one line per problem, without characters that would control the terminal."""
+    for line in message.splitlines():
+        shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+        typer.echo(f"mrclab: error: {shown}", err=True)
+    raise SystemExit(int(code))
+
+
+def _foreign(error: BaseException) -> ExitCode | None:
+    """Return the exit code of one of `FOREIGN`. A module that was never imported cannot have raised it."""
+    for module, name, code in FOREIGN:
+        if module in sys.modules and isinstance(error, getattr(sys.modules[module], name)):
+            return code
+    return None
+
+
+@contextlib.contextmanager
+def report_errors() -> Iterator[None]:
+    """Turn the errors of all packages into lines of text and an exit code."""
+    try:
+        yield
+    except MrclabError as error:
+        end(str(error), error.exit_code)
+    except WriteError as error:
+        end(str(error), ExitCode.FAILED)
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.FAILED)
+    except OSError as error:  # a full disk, a folder that went away
+        # Of a copy the second name is that of the new file.
+        where = error.filename2 or error.filename
+        place = f"{where}: " if where else ""
+        end(f"{place}{error.strerror or error}", ExitCode.FAILED)
+    except Interrupted as error:
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(ExitCode.INTERRUPTED)
+    except BaseException as error:
+        code = _foreign(error)
+        if code is None:
+            raise
+        end(str(error), code)
