@@ -55,7 +55,7 @@ native: $(STAMP)
 	@$(BIN)/python -m mrc_host.build
 
 test: setup $(DOCS_STAMP)
-	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root"
+	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -m "not lab and not netns and not root"
 	$(INSIDE) $(PYTEST) -m "netns and not root"
 	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
 	@if [ "$$(id -u)" = 0 ]; then $(PYTEST) -m root; fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,7 +29,14 @@ def _may_make_interfaces() -> bool:
     return os.geteuid() == 0 and bool(effective >> CAP_NET_ADMIN & 1)
 
 
+def _slow_files_first(items: list[pytest.Item]) -> None:
+    """Order files by how many slow tests they have, so that none keeps one worker busy when the others are done."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _slow_files_first(items)
     marked = {name: [item for item in items if item.get_closest_marker(name)] for name in ("lab", "netns", "root")}
     why = {"lab": None, "netns": None, "root": None}
     if marked["lab"]:
