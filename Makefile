@@ -111,7 +111,7 @@ docs: setup $(DOCS_STAMP)
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.soak --runs 10000
 	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
-	$(BIN)/mrclab workshop verify
+	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile tests/workshop
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 

@@ -29,6 +29,11 @@ def _may_make_interfaces() -> bool:
     return os.geteuid() == 0 and bool(effective >> CAP_NET_ADMIN & 1)
 
 
+#: Files of the workshop whose slow tests check whole exercises. They take six minutes on two cores: `make soak` runs
+#: them, and `MRCLAB_LONG=1`.
+LONG = ("test_readmes.py", "test_wrong_answers.py", "test_grade.py", "test_leaderboard.py", "test_format.py")
+
+
 def _slow_files_first(items: list[pytest.Item]) -> None:
     """Order files by how many slow tests they have, so that none keeps one worker busy when the others are done."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
@@ -45,6 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         why["netns"] = "no root of a network namespace: run it by `python -m mrc_lab.processes.launch --run`"
     if not is_machine_root():
         why["root"] = "needs the machine's root"
+    for item in items if not os.environ.get("MRCLAB_LONG") else ():
+        if item.path.parent.name == "workshop" and item.path.name in LONG and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="checks whole exercises: MRCLAB_LONG=1 runs it, as make soak does"))
     for name, reason in why.items():
         for item in marked[name] if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))
