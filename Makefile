@@ -105,8 +105,8 @@ docs: setup $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open build/site/index.html"
 
-# Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets, all wrong answers of the
-# workshop: some four hours on two cores.
+# Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets, whole exercises of
+# the workshop: some four hours on two cores.
 # SOAK_REAL=1 adds an hour of a lab on the real clock.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.soak --runs 10000
