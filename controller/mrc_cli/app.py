@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Annotated, Any, cast
 
 import typer
@@ -55,33 +56,27 @@ VERBS = {
 HIDDEN = frozenset({"part"})
 
 
-class _Verbs(MutableMapping[str, Any]):
+@cache
+def _verb(name: str) -> Any:
+    """Import a verb's module and make its command."""
+    module = importlib.import_module(f"mrc_cli.{name}")
+    made = getattr(module, "app", None)
+    if made is None:
+        made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        context = getattr(module, "CONTEXT", None)
+        made.command(name, context_settings=context, hidden=name in HIDDEN)(module.verb)
+    command = typer.main.get_command(made)
+    command.name = name
+    return command
+
+
+class _Verbs(Mapping[str, Any]):
     """The commands by name; each is imported and made when it is first asked for."""
 
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            if name not in VERBS and name not in HIDDEN:
-                raise KeyError(name)
-            module = importlib.import_module(f"mrc_cli.{name}")
-            made = getattr(module, "app", None)
-            if made is None:
-                made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-                made.command(name, context_settings=getattr(module, "CONTEXT", None), hidden=name in HIDDEN)(
-                    module.verb
-                )
-            command = typer.main.get_command(made)
-            command.name = name
-            self._made[name] = command
-        return self._made[name]
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
+        if name not in self:
+            raise KeyError(name)
+        return _verb(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter((*VERBS, *HIDDEN))
@@ -89,7 +84,7 @@ class _Verbs(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(VERBS) + len(HIDDEN)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: object) -> bool:  # the inherited one would import the verb
         return name in VERBS or name in HIDDEN
 
 
@@ -98,7 +93,7 @@ class Command(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Verbs()
+        self.commands = cast(Any, _Verbs())
         self._listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:

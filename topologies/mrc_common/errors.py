@@ -9,7 +9,6 @@ from typing import ClassVar
 class ExitCode(IntEnum):
     """How a command ended, for shells and scripts. A command that a signal ended has 128 and the signal's number."""
 
-    DONE = 0
     FAILED = 1
     """Something that was asked for correctly did not work, or an expectation was missed."""
     USAGE = 2
