@@ -48,7 +48,7 @@ def report_errors() -> Iterator[None]:
         end(str(error), error.exit_code)
     except WriteError as error:
         end(str(error), ExitCode.FAILED)
-    except BrokenPipeError:  # whoever read our output has read enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.FAILED)
     except OSError as error:  # a full disk, a folder that went away

@@ -1,1 +1,1 @@
-"""What all packages of the lab share and none owns: the reader of YAML files and the frame of HTML pages."""
+"""What all packages share and none owns: the reader of YAML files, the frame of HTML pages and the base of errors."""

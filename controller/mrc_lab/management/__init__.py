@@ -1,1 +1,1 @@
-"""Which paths are dead, and which nobody may take."""
+"""Which paths are dead, and which are denied."""

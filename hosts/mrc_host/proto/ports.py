@@ -7,9 +7,8 @@ from typing import Any, Final
 
 _STATUS_MASK: Final = 0xFFFF  # of a status, as a port status update names it
 _STATUS_HALF: Final = 0x8000
-_STATUS_MARGIN: Final = (
-    64  # changes of a port that an earlier life may have announced after the status that is overtaken
-)
+# Changes of a port that an earlier life may have announced after the status that is overtaken.
+_STATUS_MARGIN: Final = 64
 
 
 class Port:
