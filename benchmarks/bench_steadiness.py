@@ -1,4 +1,4 @@
-"""Whether `mrclab demo` is green: runs on an idle machine, and with a busy loop beside it on every core.
+"""Measure whether `mrclab demo` passes, idle and with a busy loop on every core, and how fair its incast is.
 
 `MRCLAB_RUNS` (2) of each; 20 of each take half an hour.
 """
@@ -18,6 +18,8 @@ from mrc_lab import lifecycle
 
 RUNS = int(os.environ.get("MRCLAB_RUNS", "2"))
 LIMIT_S = 600
+#: Jain's index of an incast that counts as fair.
+FAIR = 0.95
 
 
 def spin() -> None:
@@ -26,15 +28,21 @@ def spin() -> None:
         pass
 
 
-def demo(folder: pathlib.Path) -> tuple[int, float, str]:
-    """Exit code, seconds, and the rate that was chosen with whether it was repeated."""
+def demo(folder: pathlib.Path) -> tuple[int, float, str, float | None]:
+    """Run the demo into `folder`.
+
+    Returns its exit code, its duration in seconds, the link rate that it chose (and whether it ran again), and the
+    lowest of Jain's indices that it printed, if it printed one.
+    """
     began = time.monotonic()
     command = [sys.executable, "-c", "from mrc_cli.app import main; main()", "demo", "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     rate = re.search(r"links of (\d+) Mb/s", done.stderr)
     again = ", again at half" if "once more" in done.stderr else ""
     simulated = ", then in simulated time" if "too busy" in done.stderr else ""
-    return done.returncode, time.monotonic() - began, f"{rate[1] if rate else '?'} Mb/s{again}{simulated}"
+    indices = [float(index) for index in re.findall(r"Jain's index .*?: (\d\.\d+)", done.stdout + done.stderr)]
+    fairness = min(indices) if indices else None
+    return done.returncode, time.monotonic() - began, f"{rate[1] if rate else '?'} Mb/s{again}{simulated}", fairness
 
 
 def run() -> None:
@@ -48,16 +56,22 @@ def run() -> None:
         loops = [multiprocessing.Process(target=spin, daemon=True) for _ in range(load)]
         for loop in loops:
             loop.start()
-        green = 0
+        green = fair = 0
         try:
             for number in range(RUNS):
                 with tempfile.TemporaryDirectory(prefix="mrclab-steadiness-") as folder:
-                    code, seconds, text = demo(pathlib.Path(folder) / "demo")
+                    code, seconds, text, fairness = demo(pathlib.Path(folder) / "demo")
                 green += code == 0
+                fair += fairness is not None and fairness >= FAIR
                 print(
-                    f"{load} busy loops, run {number + 1}: exit code {code} after {seconds:.0f} s; {text}", flush=True
+                    f"{load} busy loops, run {number + 1}: exit code {code} after {seconds:.0f} s; {text}; "
+                    f"Jain's index {'not printed' if fairness is None else f'{fairness:.3f}'}",
+                    flush=True,
                 )
         finally:
             for loop in loops:
                 loop.terminate()
-        print(f"{load} busy loops: {green} of {RUNS} green", flush=True)
+        print(
+            f"{load} busy loops: {green} of {RUNS} green, {fair} of {RUNS} with a Jain index of at least {FAIR}",
+            flush=True,
+        )
