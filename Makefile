@@ -20,8 +20,10 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test quick lint format bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test quick lint format lock bench soak vm-check clean
 
+# `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
+# ranges of pyproject.toml allow.
 setup: $(STAMP) native
 
 # Mininet and the tools come from Debian: Mininet's Python package and C helper belong to the system's Python.
@@ -43,6 +45,7 @@ apt:
 
 $(STAMP): pyproject.toml | apt
 	$(PYTHON) -m venv --system-site-packages $(VENV)
+	$(if $(LOCKED),$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -72,6 +75,12 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Resolve the ranges of pyproject.toml anew. `--universal`: one file for every platform and Python from 3.11.
+lock: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
+	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
 
 bench: setup
 	$(BIN)/python -m benchmarks
