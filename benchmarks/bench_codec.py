@@ -6,10 +6,14 @@ import random
 import time
 from collections.abc import Callable
 
+from benchmarks import scaled
 from mrc_host.proto.wire import codec as wire
 from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
+
+#: Of the codec, and of the readable one in a round.
+CALLS, SLOW_CALLS = scaled((20_000, 500), (50, 5))
 
 
 def _microseconds(action: Callable[[], object], count: int) -> float:
@@ -52,10 +56,13 @@ def run() -> None:
     ]
     for name, encode, encoded in rows:
         whole = full.decode(encoded)
-        fast = _microseconds(encode, 20_000), _microseconds(lambda e=encoded: codec.decode(e), 20_000)
+        fast = (
+            _microseconds(encode, scaled(20_000, 50)),
+            _microseconds(lambda e=encoded: codec.decode(e), scaled(20_000, 50)),
+        )
         slow = (
-            _microseconds(lambda w=whole: full.encode(w), 500),
-            _microseconds(lambda e=encoded: full.decode(e), 500),
+            _microseconds(lambda w=whole: full.encode(w), SLOW_CALLS),
+            _microseconds(lambda e=encoded: full.decode(e), SLOW_CALLS),
         )
         print(f"{name:22} {fast[0]:10.2f} {fast[1]:10.2f}", end=" ")
         print(f"{slow[0]:10.1f} ({slow[0] / fast[0]:.0f}x) {slow[1]:10.1f} ({slow[1] / fast[1]:.0f}x)")

@@ -18,11 +18,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks import scaled
 from p4lite.compiler import backend, compile_program, frontend, p4info
 from p4lite.compiler.check import check_program
 
 ROOT = Path(__file__).parent.parent
-RUNS = 5
+RUNS = scaled(5, 1)
 STAGES = 40
 LIMIT_S = 2.0
 

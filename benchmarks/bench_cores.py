@@ -11,9 +11,10 @@ import os
 import time
 from typing import Any
 
+from benchmarks import scaled
 from benchmarks.child import measured
 
-EXPERIMENT, SECONDS, TURNS = "lossy-link", 1.5, 2
+EXPERIMENT, SECONDS, TURNS = "lossy-link", scaled(1.5, 0.01), scaled(2, 1)
 
 
 def measure(cores: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import tracemalloc
 from collections import deque
 from typing import Any
 
+from benchmarks import scaled
 from mrc_host import native, running
 from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.config import (
@@ -40,8 +41,8 @@ LATENCY_NS = 5_000
 ROOM_BYTES = 36_000
 TICK_NS = 3_000
 MESSAGE_BYTES = 1_000_000
-SIZE = 48_000_000
-ROUNDS = 3
+SIZE = scaled(48_000_000, 1_000_000)
+ROUNDS = scaled(3, 1)
 SACK_EVERY = ReliabilityConfig(sack_every=8)
 
 
@@ -152,7 +153,7 @@ def transfer(size: int, *, ports: int = 4, qps: int = 1, profile: bool = False, 
     return sum(qp.requestor.counters.packets_sent for qp, _ in pairs) / spent
 
 
-def idle_memory(count: int = 200) -> float:
+def idle_memory(count: int = scaled(200, 4)) -> float:
     """Bytes per idle, connected queue pair with 256 EVs (both ends of each are in the process: halved)."""
     pipe = Pipe(4)
     pipe.connect(4)  # what is made once per peer and profile

@@ -7,11 +7,12 @@ of the algorithm and the same on every machine. `MRCLAB_SMOKE=1` runs two cells 
 from __future__ import annotations
 
 import itertools
-import os
 import pathlib
 import sys
 from dataclasses import dataclass
 from typing import Any
+
+from benchmarks import scaled, smoke
 
 PLANES = 4
 MTU = 4096
@@ -117,14 +118,13 @@ def measure(cell: Cell, length_ns: int = LENGTH_NS, warm_ns: int = WARM_NS, slow
 def run() -> None:
     """Print the table."""
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
-    smoke = os.environ.get("MRCLAB_SMOKE") == "1"
-    flows = FLOWS[1:2] if smoke else FLOWS
-    times = (500_000, 200_000) if smoke else (LENGTH_NS, WARM_NS)
+    flows = scaled(FLOWS, FLOWS[1:2])
+    times = scaled((LENGTH_NS, WARM_NS), (500_000, 200_000))
     print(f"NSCC, incast at {PLANES} x {PORT_BPS // 10**9} Gb/s, base RTT {BASE_RTT_NS // 1000} us, MTU {MTU}")
     print("each cell: Jain's index, goodput, packets trimmed or dropped, mean queue in base RTTs; by number of flows")
     print(f"{'trimming':<10}{'last-hop ECN':<14}{'qa_gate':<9}" + "".join(f"{count:>26}" for count in flows))
     for trimming, marked, gate in itertools.product((True, False), (True, False), GATES):
-        if smoke and not (trimming and gate == GATES[0]):
+        if smoke() and not (trimming and gate == GATES[0]):
             continue
         cells = []
         for count in flows:

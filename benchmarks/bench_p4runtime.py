@@ -14,12 +14,13 @@ from typing import Any
 import grpc
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from benchmarks import scaled
 from p4lite.compiler import compile_text
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.p4rt.wire import parse_write
 from p4lite.switch.server import FabricServer
 
-ENTRIES = 4000
+ENTRIES = scaled(4000, 400)
 BATCH = 200
 PROGRAM = """
 #include <core.p4>

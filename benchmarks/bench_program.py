@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
+from benchmarks import scaled
 from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load, load_text
 from p4lite.switch.fuzz.campaign import loader_c, templates_c
@@ -24,8 +25,8 @@ from p4lite.switch.runtime.loader import RUNTIME, Program, load_program
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-PACKETS = 2_000_000
-UPDATES = 20_000
+PACKETS = scaled(2_000_000, 2000)
+UPDATES = scaled(20_000, 200)
 
 LOOKUP = """
 #include <core.p4>

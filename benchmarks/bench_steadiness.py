@@ -14,9 +14,10 @@ import sys
 import tempfile
 import time
 
+from benchmarks import scaled
 from mrc_lab import lifecycle
 
-RUNS = int(os.environ.get("MRCLAB_RUNS", "2"))
+RUNS = int(os.environ.get("MRCLAB_RUNS", scaled("2", "0")))
 LIMIT_S = 600
 #: Jain's index of an incast that counts as fair.
 FAIR = 0.95
@@ -52,7 +53,7 @@ def run() -> None:
         print(f"steadiness: not run: {problem}")
         return
     cores = os.cpu_count() or 1
-    for load in (0, cores):
+    for load in scaled((0, cores), (0,)):
         loops = [multiprocessing.Process(target=spin, daemon=True) for _ in range(load)]
         for loop in loops:
             loop.start()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks import scaled
 from mrc_lab.processes.namespaces import is_machine_root
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
 from p4lite.switch.native.build import build
@@ -29,9 +30,9 @@ from p4lite.switch.source import load_source
 
 HERE = Path(__file__).parent
 SIZES = (128, 1000)
-SECONDS = 1.0
-ROUNDS = 5
-SWITCHES = 24
+SECONDS = scaled(1.0, 0.05)
+ROUNDS = scaled(5, 1)
+SWITCHES = scaled(24, 2)
 ROUTES = 1000
 NEXT_HOP = 0x0A000002
 

@@ -18,11 +18,13 @@ import tempfile
 import time
 from typing import Any
 
+from benchmarks import scaled
+
 ROOT = pathlib.Path(__file__).parents[1]
 SIZE = 1 << 18
-MESSAGES = 160
-ROUNDS = 3
-TRIPS = 300
+MESSAGES = scaled(160, 16)
+ROUNDS = scaled(3, 1)
+TRIPS = scaled(300, 10)
 
 
 def cpu_s(pid: int) -> float:

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import scaled
 from benchmarks.child import measured
 
 EXPERIMENT = "lossy-link"
-TURNS = 2
+TURNS = scaled(2, 1)
+#: Of simulated time; None: as long as the experiment says.
+SECONDS: float | None = scaled(None, 0.01)
 
 
 class Timed:
@@ -56,6 +59,9 @@ def measure() -> dict[str, Any]:
     from mrc_runs.experiment import load_experiment
 
     experiment = load_experiment(EXPERIMENT)
+    if SECONDS is not None:
+        workload = experiment.workload.model_copy(update={"duration": SECONDS})
+        experiment = experiment.model_copy(update={"workload": workload})
     with session_for(experiment.lab, "virtual", experiment.transport) as session:
         assert isinstance(session, VirtualSession)
         driver = session.driver

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import scaled
 from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
@@ -36,11 +37,13 @@ from mrc_web.server import Server
 from mrc_web.state import State, calm, layout_of
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
-RUNS = int(os.environ.get("MRCLAB_RUNS", "3"))
-SECONDS = float(os.environ.get("MRCLAB_SECONDS", "10"))
-UPDATES = 200
+RUNS = int(os.environ.get("MRCLAB_RUNS", scaled("3", "1")))
+SECONDS = float(os.environ.get("MRCLAB_SECONDS", scaled("10", "0.5")))
+UPDATES = scaled(200, 5)
+#: Before something is measured.
+SETTLE_S = scaled(2.0, 0.1)
 #: Updates in an hour.
-HOUR = 36_000
+HOUR = scaled(36_000, 120)
 
 
 class Over(BaseException):
@@ -104,7 +107,7 @@ def looked_at(name: str) -> Iterator[list[int]]:
         reader = threading.Thread(target=read, args=(made, counted, over))
         reader.start()
         try:
-            time.sleep(2)
+            time.sleep(SETTLE_S)
             counted[0] = counted[1] = 0
             yield counted
         finally:
@@ -136,7 +139,7 @@ def answer_cost(session: RealSession, run: RunDir) -> None:
     }
     for name, (many, ask) in questions.items():
         before, began = cpu_s(run), time.monotonic()
-        time.sleep(2)
+        time.sleep(SETTLE_S)
         idle = (cpu_s(run) - before) / (time.monotonic() - began)
         before, began, own = cpu_s(run), time.monotonic(), time.thread_time()
         for _ in range(many):
