@@ -67,7 +67,7 @@ def row(
     fabric: Fabric, program: Program, count: int, attach: Callable[[Switch, int, bool], Port], link: LinkSettings
 ) -> list[Switch]:
     """`count` switches in a row; `attach` makes the first's port 1 and the last's port 2."""
-    switches = []
+    switches: list[Switch] = []
     for k in range(count):
         switch = fabric.add_switch(k + 1)
         switch.load(program)

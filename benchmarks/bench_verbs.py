@@ -127,4 +127,4 @@ def _latency(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run()

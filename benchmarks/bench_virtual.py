@@ -66,7 +66,7 @@ def measure() -> dict[str, Any]:
         assert isinstance(session, VirtualSession)
         driver = session.driver
         exchange = Timed(driver.fabric.exchange, each=37)
-        driver.fabric.exchange = exchange  # type: ignore[method-assign]
+        driver.fabric.exchange = exchange  # type: ignore[method-assign, assignment]
         run = Timed(driver.run_until)
         session.driver = Driven(driver, run)  # type: ignore[assignment]
         result = run_on(session, experiment)

@@ -109,7 +109,7 @@ def _width(columns: int) -> Iterator[None]:
     def fixed(self: argparse.HelpFormatter, prog: str, *_: Any, **__: Any) -> None:
         original(self, prog, 2, 28, columns)
 
-    argparse.HelpFormatter.__init__ = fixed  # type: ignore[method-assign,assignment]
+    argparse.HelpFormatter.__init__ = fixed  # type: ignore[method-assign]
     try:
         yield
     finally:

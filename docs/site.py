@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
-import reference  # noqa: E402 - beside this file, which mkdocs loads by its path
+import reference  # type: ignore[import-not-found]  # noqa: E402 - beside this file, which mkdocs loads by its path
 
 LOG = logging.getLogger("mkdocs.plugins.mrclab")
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")

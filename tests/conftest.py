@@ -43,7 +43,7 @@ def _slow_files_first(items: list[pytest.Item]) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _slow_files_first(items)
     marked = {name: [item for item in items if item.get_closest_marker(name)] for name in ("lab", "netns", "root")}
-    why = {"lab": None, "netns": None, "root": None}
+    why: dict[str, str | None] = {"lab": None, "netns": None, "root": None}
     if marked["lab"]:
         why["lab"] = lifecycle.problem()
     if not _may_make_interfaces():
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="checks whole exercises: MRCLAB_LONG=1 runs it, as make soak does"))
     for name, reason in why.items():
         for item in marked[name] if reason else ():
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.skip(reason=reason))  # type: ignore[arg-type]
 
 
 @pytest.fixture

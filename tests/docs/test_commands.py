@@ -184,8 +184,9 @@ def test_command_runs(command: docs.Command, scratch: pathlib.Path, monkeypatch:
 
 def in_a_shell(text: str) -> tuple[int, str, str]:
     """Exit code and what was printed."""
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 300, "check": False}
-    done = subprocess.run(["bash", "-c", text], **options)
+    done = subprocess.run(
+        ["bash", "-c", text], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -199,7 +200,7 @@ def within(text: str) -> tuple[int, str, str]:
     with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
             if words[0] in mains:
-                code = mains[words[0]]()
+                code = mains[words[0]]()  # type: ignore[operator]
             else:
                 sys.argv = words[2:]
                 code = runpy.run_module(words[2], run_name="__main__", alter_sys=True) and 0

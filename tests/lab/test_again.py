@@ -68,7 +68,7 @@ def first(tmp_path: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def document(folder: pathlib.Path, name: str = "result.json") -> dict[str, Any]:
-    return json.loads((folder / name).read_text())  # type: ignore[no-any-return]
+    return json.loads((folder / name).read_text())
 
 
 def rewrite(folder: pathlib.Path, **changes: Any) -> None:

@@ -356,7 +356,7 @@ def test_on_the_real_clock_what_must_be_true_stays_true() -> None:
         *BUSY[:8],
         {"at": 0.3, "kill": "h1"},
         {"at": 0.5, "revive": "h1"},
-        *({**row, "at": row["at"] + 1.0} for row in BUSY[8:]),
+        *({**row, "at": float(str(row["at"])) + 1.0} for row in BUSY[8:]),
         {"at": 1.6, "fail": "p1-t0.1", "kind": "reboot"},
         {"at": 1.7, "restore": "p1-t0.1"},
         {"at": 1.8, "stop": "w1"},

@@ -162,7 +162,9 @@ def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, st
         # The daemon itself: everything it holds goes with it, and clean-up takes the rest.
         daemon = next(each for each in RunDir("tiny").processes() if each.role == "labd")
         daemon.signal(signal.SIGKILL)
-        assert wait_dead(RunDir("tiny").read().first, 5)
+        first = RunDir("tiny").read().first
+        assert first is not None
+        assert wait_dead(first, 5)
         assert "has died" in mrclab(environment, "status").stderr
         assert mrclab(environment, "cleanup").returncode == 0
     finally:

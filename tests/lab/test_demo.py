@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session import fidelity
 from mrc_results.verdict import Check, Verdict
@@ -48,7 +50,7 @@ def test_a_machine_that_is_far_too_slow_is_shown_simulated_time(
 def test_a_measurement_is_of_this_machine() -> None:
     machine = demo.measure(0.1)
     assert machine.decodings > 1000
-    assert 0 < machine.cores <= 1.2 * (demo.os.cpu_count() or 1)
+    assert 0 < machine.cores <= 1.2 * (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("rate", [3, LEAST_MBPS, own_mbps(), MOST_MBPS, 200])
@@ -162,8 +164,8 @@ def test_what_must_hold_decides_and_times_count_when_the_machine_kept_up(
         if len(ups) == 2:
             raise RunError("it is gone already")
 
-    monkeypatch.setattr(demo.lifecycle, "up", up)
-    monkeypatch.setattr(demo.lifecycle, "down", down)
+    monkeypatch.setattr(lifecycle, "up", up)
+    monkeypatch.setattr(lifecycle, "down", down)
     scripted = Scripted(tmp_path, ROCE | endings)
     assert scripted.go("real", 10) is good
     assert [name for name in scripted.ran if not name.startswith("link")] == ran
@@ -173,8 +175,8 @@ def test_an_interrupted_demonstration_runs_nothing_more_and_takes_its_lab_down(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     downs: list[str] = []
-    monkeypatch.setattr(demo.lifecycle, "up", lambda *_: None)
-    monkeypatch.setattr(demo.lifecycle, "down", downs.append)
+    monkeypatch.setattr(lifecycle, "up", lambda *_: None)
+    monkeypatch.setattr(lifecycle, "down", downs.append)
     runs: list[str] = []
 
     def execute(experiment: Experiment, *_: object, **__: object) -> Any:

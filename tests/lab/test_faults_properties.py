@@ -42,7 +42,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
         fake.calls_left = data.draw(st.none() | st.integers(1, 12), label="calls that get through")
         fake.late = data.draw(st.booleans(), label="late")
         action = data.draw(failures, label="action")
-        if were and data.draw(st.booleans(), label="restore"):
+        if were and data.draw(st.booleans(), label="restore"):  # type: ignore[arg-type]
             known = data.draw(st.sampled_from(were))
             action = Action("restore", known.target, data.draw(st.sampled_from(["", known.kind])))
         broke_off = False
@@ -111,7 +111,7 @@ def test_the_ledger_knows_a_real_fabric(session: VirtualSession, data: st.DataOb
         ports = {
             (name, number): port.up
             for name, node in session.nodes.items()
-            for number, port in enumerate(node.endpoint.context.ports.ports)
+            for number, port in enumerate(node.endpoint.context.ports.ports)  # type: ignore[attr-defined]
         }
         return info, ports
 

@@ -105,7 +105,7 @@ def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathli
     line = Line()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "measure", sleeps)
-        patch.setattr(work.signal, "signal", lambda *_: None)
+        patch.setattr(signal, "signal", lambda *_: None)
         work._serve(line)  # type: ignore[arg-type]
     ((_, failure, took, busy),) = line.told
     assert failure == ""
@@ -291,7 +291,7 @@ def test_shares_of_streams_never_add_up_to_more_than_their_link_carries() -> Non
 
 def test_a_number_out_of_bounds_needs_a_reason_of_its_own() -> None:
     known, unknown = Measure("x", 0.2, 0.6, 0.9, paper=0.75, differs="queues are short"), Measure("y", 9.0, 0.0, 1.0)
-    results = {"run": {"evidence": [], "failures": [], "segments": []}}
+    results: dict[str, Any] = {"run": {"evidence": [], "failures": [], "segments": []}}
 
     def status(*measures: Measure) -> str:
         figure = dataclasses.replace(SMALL, judge=lambda _: measures, differs="")

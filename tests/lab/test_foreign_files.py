@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -121,6 +122,7 @@ def test_code_is_found_wherever_a_document_names_it() -> None:
         {"grid": {"experiment.policies.ev": ["evil.py:Evil"]}},
     ):
         assert trusted.names_code(code), code
+    data: dict[str, Any]
     for data in ({"policies": {}}, {"program": None}, {"lab": "policies"}, {"lab": {"planes": 2}}):
         assert not trusted.names_code(data), data
 

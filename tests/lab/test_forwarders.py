@@ -344,8 +344,8 @@ def test_a_process_that_waits_for_a_core_is_seen_to_wait() -> None:
         for each in both:
             each.kill()
             each.wait()
-    for each in found:
-        told = document([each.since(Thread(0.0)), Thread(0.0)], each.used + each.waited)
+    for thread in found:
+        told = document([thread.since(Thread(0.0)), Thread(0.0)], thread.used + thread.waited)
         assert told["runnable"] == pytest.approx(1.0)
         assert told["busiest_thread"] == told["cpu_share"] < 0.9
         assert told["waited_ns"] > 0

@@ -139,8 +139,8 @@ def test_exec_keeps_folder_and_exit_code_and_input(lab: RunDir, tmp_path: pathli
     assert done.stdout == "/usr\n"
     done = subprocess.run([*users.MRCLAB, "exec", "h0", "cat"], capture_output=True, text=True, input="x", check=True)
     assert done.stdout == "x"
-    done = subprocess.run([*users.MRCLAB, "exec", "h0", "--", "sh", "-c", "kill -USR1 $$"], check=False)
-    assert done.returncode == -signal.SIGUSR1
+    killed = subprocess.run([*users.MRCLAB, "exec", "h0", "--", "sh", "-c", "kill -USR1 $$"], check=False)
+    assert killed.returncode == -signal.SIGUSR1
     # Nor does it ignore a signal that we do, or that Python does.
     assert mrclab("exec", "h0", "--", "env", "--list-signal-handling", "true").stderr == ""
 

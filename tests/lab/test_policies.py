@@ -61,7 +61,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def result(tmp_path: pathlib.Path) -> dict[str, Any]:
-    return json.loads((tmp_path / "results/result.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((tmp_path / "results/result.json").read_text())
 
 
 @pytest.mark.parametrize("kind", ["congestion", "ev", "loss", "localiser"])

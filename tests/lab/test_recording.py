@@ -195,6 +195,7 @@ def test_a_run_that_begins_at_time_zero_has_its_length() -> None:
 def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[int], Any]:
     """A run; memory in use at every tenth of it, and its result."""
     held: list[int] = []
+    polls = 0
 
     def watch(result: Any) -> None:
         nonlocal polls
@@ -202,7 +203,6 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
         if polls % round(seconds) == 0:
             held.append(in_use())
 
-    polls = 0
     session: Any = CheapSession(TOPOLOGY)
     tracemalloc.start()
     try:

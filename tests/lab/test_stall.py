@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -47,7 +47,7 @@ def stalled(
     clock: str,
     schedule: list[Step],
     workload: Workload = RING,
-    transport: str = "mrc",
+    transport: Literal["mrc", "roce"] = "mrc",
     prepare: Callable[[Session], None] = lambda made: None,
 ) -> dict[str, Any]:
     """The result of a run that must not get to its end."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from mrc_results import evidence
+from mrc_results.expectation import Evidence
 from mrc_runs.execute import run_on
-from mrc_runs.experiment import Evidence, Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, Step, Workload
 from p4lite.switch.targetapi.client import TargetClient
 from support.lab.labs import lab_file, session
 
@@ -21,7 +22,7 @@ PFC = {"pfc": {"xoff": "8KiB"}}
 
 
 def run(
-    folder: pathlib.Path, transport: str, schedule: list[Step], **lossless: Any
+    folder: pathlib.Path, transport: Literal["mrc", "roce"], schedule: list[Step], **lossless: Any
 ) -> tuple[dict[str, Any], list[evidence.Finding]]:
     """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
     link = {"rate": "20Mbps", "delay": "100us"}

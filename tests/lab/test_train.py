@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import pathlib
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from mrc_cli.app import app
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.death import Death
 from mrc_runs.experiment import ExperimentError
-from mrc_studies.training import job, page, ranks, summary
+from mrc_studies.training import job, page, summary
 from mrc_studies.training.job import Job, JobResult, Plan
 from support.lab.scripted import Clock, Failures, Scripted
 
@@ -162,7 +163,7 @@ def test_the_command_tells_live_and_leaves_a_report(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(train_verb, "session_for", session_for)
     monkeypatch.setattr(train_verb, "RealSession", Clock)
     monkeypatch.setattr(train_verb, "need_namespaces", lambda: None)
-    monkeypatch.setattr(ranks.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     words = ["--backend", "mrc,roce", "--schedule", "training-failures", "--restarts", "0", "-o", str(tmp_path / "out")]
     done = train(*words)
     assert asked == [("tiny", "real", "mrc"), ("tiny", "real", "roce")]
@@ -207,12 +208,12 @@ def test_bad_input(words: list[str], told: str) -> None:
 
 
 def test_without_torch_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setattr(ranks.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else object())
     done = train("-o", str(tmp_path / "out"))
     assert isinstance(done.exception, ExperimentError)
     assert str(done.exception).startswith("torch is missing, which PyTorch jobs need: install it with `pip install")
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(ranks.importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
     assert "scikit-learn is missing" in str(train().exception)
     done = CliRunner().invoke(app, ["perf", "all_reduce", "--lab", "tiny", "--backend", "gloo", "--clock", "virtual"])
     assert "on the real clock only" in str(done.exception)

@@ -32,7 +32,7 @@ class Knot:
 
 def test_cycles_are_seldom_looked_for_while_time_goes_on_but_are_found() -> None:
     session = VirtualSession(load_lab("tiny"), "mrc")
-    seen = []
+    seen: list[Any] = []
 
     def run_until(end_ns: int) -> None:
         seen.append((gc.get_threshold()[0], gc.get_freeze_count() > 10_000))

@@ -25,6 +25,7 @@ def test_the_clock_is_as_far_ahead_as_is_said_within_what_is_said(
         assert best is not None
         assert abs(best.ahead_ns - ahead_ns) <= best.uncertainty_ns
         start_ns = received + 1
+    assert best is not None
     assert best.rtt_ns == min(sum(each) for each in delays[-KEPT:])
     assert best.uncertainty_ns == -(-best.rtt_ns // 2)
 

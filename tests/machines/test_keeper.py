@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import threading
 import time
@@ -139,11 +140,11 @@ def test_time_in_which_the_keeper_did_not_run_is_no_silence(
     post = posts(speaking(tmp_path, {"said": "here"}))
     post.answer("here", WAIT_S, NEVER)
     began = time.monotonic()
-    monkeypatch.setattr(keeper.time, "monotonic", lambda: began + 3600.0)
+    monkeypatch.setattr(time, "monotonic", lambda: began + 3600.0)
     post.check()
     assert post.lost is None
     for second in range(int(keeper.SILENCE_S) + 2):
-        monkeypatch.setattr(keeper.time, "monotonic", lambda second=second: began + 3600.0 + second)
+        monkeypatch.setattr(time, "monotonic", lambda second=second: began + 3600.0 + second)
         post.check()
     monkeypatch.undo()
     assert "no word from it for 60 s" in lost(post)
@@ -152,15 +153,15 @@ def test_time_in_which_the_keeper_did_not_run_is_no_silence(
 def test_a_crowded_machine_is_given_more_time(
     posts: Callable[[list[str]], Post], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper.os, "getloadavg", lambda: (47.0, 40.0, 30.0))
-    monkeypatch.setattr(keeper.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (47.0, 40.0, 30.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert keeper.crowd() == 23.5
     post = posts(["sleep", "60"])
     over = threading.Event()
     threading.Timer(0.6, over.set).start()
     with pytest.raises(keeper.Stopped):
         post.answer("here", 0.1, over.is_set)
-    monkeypatch.setattr(keeper.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.raises(MachineError, match="does not answer within 0 s"):
         post.answer("here", 0.1, NEVER)
 

@@ -41,9 +41,9 @@ def test_tunnels_that_work_are_not_silent_and_nothing_is_left_in_them() -> None:
         assert [work.result() for work in works] == [[], []]
         for each in ends:
             probe.drain(each)
-        for each in (a, b, c, d):
+        for end in (a, b, c, d):
             with pytest.raises(BlockingIOError):
-                each.recv(1)
+                end.recv(1)
 
 
 def test_a_tunnel_that_works_in_one_direction_is_silent_at_one_end() -> None:

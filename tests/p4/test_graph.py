@@ -175,6 +175,6 @@ def test_command_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert main(["graph", str(source), "-o", "-"]) == 1
     assert re.search(r"prog\.p4:\d+:\d+: error:", capsys.readouterr().err)
     source.write_text(PROGRAM)
-    monkeypatch.setattr(graph.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     assert main(["graph", str(source), "-o", str(tmp_path / "out.svg")]) == 1
     assert "install graphviz" in capsys.readouterr().err

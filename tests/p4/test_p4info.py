@@ -53,7 +53,7 @@ def info(ingress: str, *, outside: str = "", parser: str = PARSER, tail: str = T
 
 
 def shown(message: object) -> str:
-    return " ".join(text_format.MessageToString(message, as_one_line=True).split())
+    return " ".join(text_format.MessageToString(message, as_one_line=True).split())  # type: ignore[arg-type]
 
 
 # Jenkins's one-at-a-time hash, worked out by hand for "a": ((97 + (97 << 10)) ^ ... = 0xca2e9442.

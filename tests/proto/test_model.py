@@ -239,7 +239,7 @@ class Echoes(Around):
         found = self._endpoint.datagrams_to_send(port, now, budget)
         if now > 405_000 and not found and self._calls:
             self._calls = 0
-            return self.kept
+            return self.kept  # type: ignore[has-type]
         self.kept = [packet for packet in found if kind_of(packet) == "data"][:1] or getattr(self, "kept", [])
         return found
 

@@ -48,7 +48,7 @@ class Stream:
         self.post: Callable[[], None] = lambda: connection.source.core.post_write(
             connection.qp, bytes(size), memory.va, memory.rkey, 0
         )
-        bench.streams.setdefault(connection.source.index, []).append(self)
+        bench.streams.setdefault(connection.source.index, []).append(self)  # type: ignore[attr-defined]
         for _ in range(depth):
             self.post()
         bench.net.touch(connection.source)
@@ -56,13 +56,13 @@ class Stream:
 
 def refill(bench: Bench) -> None:
     """Completions of streams are counted by posting the next write."""
-    bench.streams = {}
+    bench.streams = {}  # type: ignore[attr-defined]
 
     def on_event(host: Host, event: Any) -> None:
         if bench.keep_events:
             bench.events.append((bench.net.now, host.index, event))
         if hasattr(event, "cq"):
-            for stream in bench.streams.get(host.index, ()):
+            for stream in bench.streams.get(host.index, ()):  # type: ignore[attr-defined]
                 for _ in host.core.poll(stream.connection.cq, 1 << 20):
                     stream.post()
 

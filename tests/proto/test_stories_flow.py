@@ -411,7 +411,7 @@ def test_completion_queue_overflow_is_fatal_and_told() -> None:
     assert len(cq.entries) == 1
 
 
-def header(s: Story, **changes: int) -> wire.Packet:
+def header(s: Story, **changes: int) -> fields.Packet:
     """A WRITE Only to the responder's queue pair, as its requestor would send it."""
     region = s.connection.target.core.register_memory(bytearray(8))
     source, target = s.requestor_host.address, s.responder_host.address

@@ -9,8 +9,7 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpState, QpStateChanged
-from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
-from mrc_host.proto.wire.packet import Packet
+from mrc_host.proto.wire.fields import NackReason, Opcode, Packet, SackMark
 from support.proto.net import Host, Net, NetConfig, drop_psns, opcode_of, psn_of
 from support.proto.story import WIDE, Story, shown
 
@@ -28,7 +27,7 @@ def story(config: NetConfig = QUIET, **changes: object) -> Story:
         else:
             settings[name] = value
     settings["reliability"] = ReliabilityConfig(**reliability)  # type: ignore[arg-type]
-    return Story(config, **settings)
+    return Story(config, **settings)  # type: ignore[arg-type]
 
 
 def test_the_sack_example_psn_5_and_8_lost() -> None:
@@ -175,7 +174,7 @@ def test_all_sacks_and_acks_lost_for_a_while() -> None:
     responder = s.connection.peer.responder.counters
     assert responder.packets_placed == 20
     assert responder.duplicates == s.counters.retransmissions > 0
-    assert dark < write.completed_at < 4 * dark
+    assert dark < write.completed_at < 4 * dark  # type: ignore[operator]
     assert write.status is CompletionStatus.SUCCESS
     s.bench.settle(2_000_000)
     assert s.qp.qpcc.cc.inflight <= 0 or s.qp.qpcc.cc.inflight < 256
@@ -333,10 +332,10 @@ def test_segmentation() -> None:
         Opcode.WRITE_MIDDLE,
         Opcode.WRITE_LAST_IMM,
     ]
-    base = packets[0].reth.va  # type: ignore[union-attr]
-    assert [p.reth.va - base for p in packets] == [0, MTU, 2 * MTU, 3 * MTU]  # type: ignore[union-attr]
-    assert {p.reth.dma_length for p in packets} == {3 * MTU + 5}  # type: ignore[union-attr]
-    assert {(p.meth.msn, p.meth.rqmsn) for p in packets} == {(1, 1)}  # type: ignore[union-attr]
+    base = packets[0].reth.va
+    assert [p.reth.va - base for p in packets] == [0, MTU, 2 * MTU, 3 * MTU]
+    assert {p.reth.dma_length for p in packets} == {3 * MTU + 5}
+    assert {(p.meth.msn, p.meth.rqmsn) for p in packets} == {(1, 1)}
     assert [len(p.payload) for p in packets] == [MTU, MTU, MTU, 5]
     assert packets[-1].bth.pad == 3
     assert packets[-1].immdt is not None

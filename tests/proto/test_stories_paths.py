@@ -545,4 +545,4 @@ def test_srv6_path_follows_the_ev(segments: int) -> None:
         assert outer.dst.to_bytes(16, "big")[6:8] == (p.ev & 0xFFFF).to_bytes(2, "big")
         assert outer.src.to_bytes(16, "big") == (s.requestor_host, s.responder_host)[p.host].address
         assert (p.packet.srh is not None) == bool(segments)
-        assert (outer.dscp, outer.ecn) == (p.dscp, p.packet.ip.ecn)  # type: ignore[union-attr]
+        assert (outer.dscp, outer.ecn) == (p.dscp, p.packet.ip.ecn)

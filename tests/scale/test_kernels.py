@@ -185,12 +185,12 @@ def test_compiled_kernels_do_what_numpy_does(seed: int) -> None:
     results = []
     for made in (kernels.reference(), kernels.compiled()):
         up, dn, out = np.zeros((t0s, t1s)), np.zeros((t0s, t1s)), np.full(count, 0.9)
-        made.spread(hop, active, src, dst, value, *prices, up, dn)
-        made.least(hop, active, src, dst, wanted, *prices, *values, out)
+        made.spread(hop, active, src, dst, value, *prices, up, dn)  # type: ignore[call-arg]
+        made.least(hop, active, src, dst, wanted, *prices, *values, out)  # type: ignore[call-arg]
         alive = np.zeros(count, np.int32)
         made.living(hop, active, src, dst, np.isinf(prices[0]), np.isinf(prices[1]), alive)
         weight = np.zeros(count)
-        made.weigh(hop, active, src, dst, *prices, *values, weight)
+        made.weigh(hop, active, src, dst, *prices, *values, weight)  # type: ignore[call-arg]
         results.append((up, dn, out, alive, weight))
     for one, other in zip(*results, strict=True):
         assert np.allclose(one, other, rtol=1e-12)

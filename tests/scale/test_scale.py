@@ -162,15 +162,15 @@ def test_jobs_use_their_nics_and_no_others(kind: str, placement: str) -> None:
 def test_roce_takes_the_uplinks_that_the_switches_hash_to() -> None:
     loaded = small()
     shape = loaded.shape
-    every = Flows(*(np.array(each, np.int32) for each in ([0, 9, 63], [62, 1, 5], [0, 0, 0])), np.ones(3))
+    every = Flows(*(np.array(each, np.int32) for each in ([0, 9, 63], [62, 1, 5], [0, 0, 0])), np.ones(3))  # type: ignore[arg-type, call-arg]
     ports = np.array([0xC000, 0xC123, 0xFFFF])
     for plane in range(2):
         found = baselines.uplinks(shape, every, plane, ports)
         for number, (src, dst) in enumerate(zip(every.src.tolist(), every.dst.tolist(), strict=True)):
             t0 = 1 + plane * (shape.t0s + shape.t1s) + src // 8
             ends = (addressing.host_address(nic // 8, nic % 8) for nic in (src, dst))
-            whole = ev.ecmp_uplink(
-                ecmp_salt(t0), *ends, 0, (int(ports[number]), addressing.UDP_PORT), 17, 1 << 32
+            whole = ev.ecmp_uplink(  # type: ignore[call-arg]
+                ecmp_salt(t0), *ends, 0, (int(ports[number]), addressing.UDP_PORT), 17, 1 << 32  # type: ignore[arg-type]
             )  # fmt: skip
             assert found[number] == whole
 

@@ -148,7 +148,7 @@ def test_a_comparison_is_swept_too() -> None:
 @given(st.integers(1, 60), st.integers(0, 1000), st.booleans())
 def test_a_latin_hypercube_meets_each_part_once(points: int, seed: int, log: bool) -> None:
     scale = "log" if log else "linear"
-    spans = {"a": Span(low=1.0, high=64.0, scale=scale), "b": Span(low=1, high=1 << 40)}
+    spans = {"a": Span(low=1.0, high=64.0, scale=scale), "b": Span(low=1, high=1 << 40)}  # type: ignore[arg-type]
     cube = Hypercube(points=points, seed=seed, keys=spans)
     rows = list(design.latin_hypercube(cube))
     assert rows == list(design.latin_hypercube(cube))

@@ -210,7 +210,7 @@ def test_a_damaged_file_of_a_run_counts_for_nothing(
 def test_a_full_disk_loses_nothing(pinned: plan.Plan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path / "whole")
-    write, left = store.write_whole, [9]
+    write, left = vars(store)["write_whole"], [9]
 
     def full(path: Any, data: Any) -> None:
         left[0] -= 1

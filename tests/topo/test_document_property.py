@@ -21,11 +21,11 @@ def labs(draw: st.DrawFn) -> dict[str, Any]:
     document: dict[str, Any] = lab.model_dump(mode="json")
     parts = {"links": LinkRates, "queues": QueueSpec, "reliability": ReliabilitySpec}
     for key in sorted(draw(st.sets(st.sampled_from(sorted(parts))))):
-        document[key] = draw(documents(parts[key], {}))
+        document[key] = draw(documents(parts[key], {}))  # type: ignore[arg-type]
     links = sorted(Topology(lab).links)
     document["overrides"] = draw(st.dictionaries(st.sampled_from(links), documents(Override, {}), max_size=2))
     # Credits are of all links or of none, and hold a full packet.
-    credits = draw(st.none() | st.builds(dict, buffer=st.integers(1 << 15, 1 << 31 - 1)))
+    credits: Any = draw(st.none() | st.builds(dict, buffer=st.integers(1 << 15, 1 << 31 - 1)))
     for queues in (document["queues"], *(each.get("queue") for each in document["overrides"].values())):
         if queues is not None:
             queues |= {"credits": credits} | ({} if credits is None else {"pfc": None})

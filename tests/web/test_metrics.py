@@ -93,7 +93,7 @@ def test_a_full_state_has_every_family_with_its_labels_and_units() -> None:
 def test_what_is_not_known_is_absent() -> None:
     empty = copy.deepcopy(STATE)
     for key in ("hosts", "switches", "links"):
-        empty[key] = [{} for _ in empty[key]]  # type: ignore[literal-required]
+        empty[key] = [{} for _ in empty[key]]  # type: ignore[typeddict-item]
     empty["job"], empty["fidelity"], empty["planes"] = None, {}, []
     found = read(metrics.render(LAYOUT, empty))
     assert not [name for name in found if name.startswith(("mrclab_host_", "mrclab_switch_", "mrclab_job"))]
@@ -138,11 +138,11 @@ KEYS = st.sampled_from(["up", "cut", "dark", "cut_up"])
 def test_any_state_is_read_by_prometheus(data: st.DataObject) -> None:
     state = copy.deepcopy(STATE)
     for key in ("hosts", "switches", "links"):
-        for number, row in enumerate(state[key]):  # type: ignore[literal-required]
+        for number, row in enumerate(state[key]):
             kept = data.draw(st.sets(st.sampled_from(sorted(row)))) if number < 2 else set(row)
-            state[key][number] = {name: row[name] for name in kept}  # type: ignore[literal-required]
+            state[key][number] = {name: row[name] for name in kept}  # type: ignore[call-overload, literal-required]
     state["links"][0]["state"] = data.draw(KEYS)
-    state["phase"] = data.draw(st.sampled_from(metrics.PHASES))  # type: ignore[typeddict-item]
+    state["phase"] = data.draw(st.sampled_from(metrics.PHASES))
     state["speed"] = data.draw(st.floats(0, 1e6))
     found = read(metrics.render(LAYOUT, state))
     assert set(found) <= set(FAMILIES)

@@ -58,7 +58,7 @@ def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
             state: Any = calm(layout, number)
             state["links"][link] |= changes.pop("link", {})
             state["switches"][switch] |= changes.pop("switch", {})
-            hub.publish({**state, **changes})
+            hub.publish({**state, **changes})  # type: ignore[typeddict-item]
 
         rate = layout["links"][link]["rate_bps"]
         for load, level in ((0.0, 0), (0.1, 1), (0.5, 3), (1.0, 5)):

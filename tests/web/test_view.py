@@ -50,8 +50,8 @@ def test_a_link_is_broken_seen_found_and_restored() -> None:
         assert f"restored: link down {LINK}" in texts(view)
         view.ask("stop")
         state = view.until(lambda state: state["job"] and not state["job"]["running"])
-        assert state["job"]["verdict"] == "passed"
-        assert state["job"]["mismatches"] == 0
+        assert state["job"]["verdict"] == "passed"  # type: ignore[index]
+        assert state["job"]["mismatches"] == 0  # type: ignore[index]
 
 
 def test_the_ways_of_evs_are_those_of_the_paths() -> None:

@@ -20,7 +20,7 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 from mrc_topo.units import parse_rate_bps, parse_time_ns
-from mrc_workshop import exercise, inject, judge, keep, learner, trace, verify
+from mrc_workshop import confine, exercise, inject, judge, keep, learner, trace, verify
 from mrc_workshop.drawn import Drawn, DrawnLink, overrides
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import Job
@@ -243,7 +243,7 @@ def test_of_a_learners_experiment_only_workload_schedule_and_expectation_count(
         jobs.append(job)
         raise WorkshopError("enough")
 
-    monkeypatch.setattr(judge.confine, "run", stopped)
+    monkeypatch.setattr(confine, "run", stopped)
     with pytest.raises(WorkshopError, match="enough"):
         judge.check(one, tmp_path / "mine")
     theirs = [each.experiment for each in jobs[0].orders if each.name.endswith("-lossy")]
@@ -304,7 +304,7 @@ def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: p
         jobs.append(job)
         raise WorkshopError("enough")
 
-    monkeypatch.setattr(judge.confine, "run", stopped)
+    monkeypatch.setattr(confine, "run", stopped)
     one = exercise.load(shipped("workshop") / "11-open")
     seeds = range(100, 108)
     with pytest.raises(WorkshopError, match="enough"):

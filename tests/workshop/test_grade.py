@@ -146,6 +146,7 @@ needs_namespaces = pytest.mark.skipif(not _can_confine(), reason="this machine g
 def test_hostile_submission_has_a_grade_and_a_reason(grades: dict[str, grade.Grade], name: str) -> None:
     found = grades[name]
     assert not found.passed
+    assert found.grade is not None
     assert found.grade < 1
     wanted = AT_IMPORT[name][1]
     assert any(each in found.reason for each in ((wanted,) if isinstance(wanted, str) else wanted)), found

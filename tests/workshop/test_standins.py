@@ -176,7 +176,8 @@ def test_evs_are_the_same_whatever_happens_to_them(name: str, tmp_path: pathlib.
         for seed in range(25):
             rng = random.Random(seed)
             config = EvConfig(mode=EvMode.AUTO, count=16, active=8, ev_min_active=3, rescan_rounds=2)
-            both, told = [], ([], [])
+            both: list[Any] = []
+            told: tuple[list[Any], list[Any]] = ([], [])
             for make, events in zip((here, there), told, strict=True):
                 universe = EvUniverse(config, 2, random.Random(7))
                 both.append(make(universe, random.Random(seed), lambda *each, events=events: events.append(each)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from mrc_lab.faults.fabric import FabricControl
 from mrc_lab.faults.ledger import Ledger
@@ -153,8 +153,11 @@ class Session(abc.ABC):
         """Lets go of the lab; a real one stays up."""
 
 
+S = TypeVar("S", bound=Session)
+
+
 @contextlib.contextmanager
-def closing(session: Session) -> Iterator[Session]:
+def closing(session: S) -> Iterator[S]:
     """Closes the session at the end."""
     try:
         yield session

@@ -283,7 +283,7 @@ def test_a_callback_may_wait_for_other_operations(hosts: Bed, tmp_path: pathlib.
 
         works = [each.receive(np.zeros(1), 1 - each.rank) for each in ranks]
         for rank, work in enumerate(works):
-            work.when_done(lambda _, rank=rank: call(rank))
+            work.when_done(lambda _, rank=rank: call(rank))  # type: ignore[misc]
         wait([each.send(np.ones(1), 1 - each.rank) for each in ranks])
         assert all(each.wait(SECONDS) for each in ended)
 
@@ -292,7 +292,7 @@ def test_the_timeout_fires_while_a_callback_runs(hosts: Bed, tmp_path: pathlib.P
     with group(hosts, tmp_path, 2, timeout=0.5) as ranks:
         running, go = threading.Event(), threading.Event()
         work = ranks[0].receive(np.zeros(1), 1)
-        work.when_done(lambda _: (running.set(), go.wait(SECONDS)))
+        work.when_done(lambda _: (running.set(), go.wait(SECONDS)))  # type: ignore[arg-type]
         ranks[1].send(np.ones(1), 0).wait(SECONDS)
         assert running.wait(SECONDS)
         try:

@@ -49,20 +49,20 @@ def groups(hosts: Bed) -> Iterator[Groups]:
         made[size] = (
             at_once(
                 size,
-                lambda rank, size=size, store=store: ProcessGroupMrc(
+                lambda rank, size=size, store=store: ProcessGroupMrc(  # type: ignore[misc]
                     dist.PrefixStore("mrc", store), rank, size, TIMEOUT, device=hosts.path(rank)
                 ),
             ),
             at_once(
                 size,
-                lambda rank, size=size, store=store: dist.ProcessGroupGloo(
+                lambda rank, size=size, store=store: dist.ProcessGroupGloo(  # type: ignore[misc]
                     dist.PrefixStore("gloo", store), rank, size, timeout=TIMEOUT
                 ),
             ),
         )
     yield made
     for ours, _ in made.values():
-        at_once(len(ours), lambda rank, ours=ours: ours[rank].shutdown())
+        at_once(len(ours), lambda rank, ours=ours: ours[rank].shutdown())  # type: ignore[misc]
 
 
 def tensors(kind: str, shape: tuple[int, ...], count: int, seed: int) -> list[Any]:

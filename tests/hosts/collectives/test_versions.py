@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import pathlib
 import re
 import sys
 import tomllib
 import types
+from typing import Any
 
 import pytest
 
@@ -61,7 +64,7 @@ def test_an_old_torch_is_imported_and_told_when_it_is_used(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
     mrc_torch.register()
     mrc_torch.register()
-    made = backend.made
+    made: list[Any] = vars(backend)["made"]
     assert callable(made)
     with pytest.raises(RuntimeError, match=r"for torch 2\.7 to 2\.13, and this is torch 2\.6\.0"):
         made(None, 0, 2, None)
@@ -77,7 +80,7 @@ def test_a_torch_without_distributed_is_left_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_jobs_do_not_begin_with_another_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(ranks.importlib.metadata, "version", lambda name: "2.5.1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.5.1")
     with pytest.raises(ExperimentError, match=r"for torch 2\.7 to 2\.13, and this is torch 2\.5\.1"):
         ranks.need("torch", "sklearn")

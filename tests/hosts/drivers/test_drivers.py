@@ -59,7 +59,7 @@ class Echo:
 def test_the_mapper_tells_what_came_back_and_what_came_late(count: int, ports: int, fates: list[int | None]) -> None:
     timeout = 25 * MS
     echo = Echo(count, ports, 10 * MS * count, timeout)
-    times = []
+    times: list[int] = []
     for fate in fates:
         assert echo.mapper.due is not None
         now = max(echo.mapper.due, times[-1] + 1 if times else 0)

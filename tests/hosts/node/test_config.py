@@ -13,6 +13,7 @@ from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.roce.endpoint import RoceConfig
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.codec import Codec
+from mrc_host.proto.wire.fields import Ipv4
 
 NO_IPV4 = "speaks IPv6 only: IPv4 is read and written by the codec alone"
 V4 = bytes((10, 1, 2, 3))
@@ -46,7 +47,7 @@ def test_ipv4_packets_are_dropped_and_counted() -> None:
     codec = Codec()
     addresses = V4 + bytes((10, 1, 2, 4))
     probe = codec.encode_endpoint_request(addresses, 0x1234, 46 << 2, 1, 1, 0, 0)
-    assert isinstance(wire.decode(probe).ip, wire.Ipv4)
+    assert isinstance(wire.decode(probe).ip, Ipv4)
     for number in range(3):
         endpoint.receive_datagram(0, probe, number)
     assert endpoint.datagrams_to_send(0, 10, 10_000) == []

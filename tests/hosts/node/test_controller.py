@@ -197,7 +197,7 @@ def test_a_job_uses_the_profiles_it_names(session: VirtualSession) -> None:
             hosts[0].request("profile_state", kind="ev", name="few", state="OFFLINE")
         hosts[0].request("profile_modify", kind="ev", name="few", settings={"ev_min_active": 1, "probes_to_revive": 9})
         (qp,) = next(iter(session.nodes["h0"].jobs.values())).qps[1]
-        seen["floor"], seen["revive"] = qp.evs.floor, qp.evs.probes_to_revive  # type: ignore[union-attr]
+        seen["floor"], seen["revive"] = qp.evs.floor, qp.evs.probes_to_revive  # type: ignore[attr-defined]
 
     during(session, {0.3: look}, ev_profile="few", cc_profile="still")
     assert seen["qps"][0]["ev_active"] == [2, 2]
@@ -437,8 +437,8 @@ def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
             nobody = {"rtt_ns": None, "port": None, "request": 0}
             assert answer["results"] == [{"ev": 0xC000, "plane": 0, **nobody}], "nobody is there to answer"
             for line in (b"no json\n", b"[]\n", b'{"words": 1}\n'):
-                client._socket.sendall(line)  # type: ignore[union-attr]
-                answer = json.loads(client._socket.recv(1 << 16))  # type: ignore[union-attr]
+                client._socket.sendall(line)
+                answer = json.loads(client._socket.recv(1 << 16))
                 assert not answer["ok"]
                 assert "one JSON object" in answer["error"]
             client.close()

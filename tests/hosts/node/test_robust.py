@@ -114,7 +114,7 @@ def test_a_fault_anywhere_leaves_the_host_alive(capsys: pytest.CaptureFixture[st
 
 def test_the_event_log_keeps_the_newest_and_counts_the_rest() -> None:
     host = node()
-    events = host.endpoint.context.events  # type: ignore[union-attr]
+    events = host.endpoint.context.events  # type: ignore[attr-defined]
     total = MAX_LOG + 500
     for number in range(total):
         events.append(EvChanged(1, number, 0, EvState.GOOD, EvState.ASSUMED_BAD, "test", 1))
@@ -136,7 +136,7 @@ def test_a_job_hears_of_a_dead_queue_pair_however_full_the_log_is(monkeypatch: p
     host = node()
     attributes = prepared(host)
     number = attributes["qps"]["1"][0]["qpn"]
-    events = host.endpoint.context.events  # type: ignore[union-attr]
+    events = host.endpoint.context.events  # type: ignore[attr-defined]
     for _ in range(MAX_LOG + 1):
         events.append(PortChanged(1, False, None))
     heard: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mrc_host import diagrams
@@ -11,7 +13,7 @@ from mrc_host.proto.wire.fields import HEADERS
 
 
 @pytest.mark.parametrize(("machine", "table"), [("qp", qp.TRANSITIONS), ("ev", ev.TRANSITIONS)])
-def test_every_change_of_state_is_an_edge(machine: str, table: dict) -> None:
+def test_every_change_of_state_is_an_edge(machine: str, table: dict[Any, Any]) -> None:
     changes = {(state.name, target.name) for (state, _), target in table.items() if state is not target}
     assert {(source, target) for source, target, _ in diagrams.edges(machine)} == changes
     for (state, item), target in table.items():

@@ -42,7 +42,7 @@ def test_device_and_ports(host: control_api.Controller) -> None:
 
 
 def test_profiles_are_busy_while_a_program_uses_them(hosts: Bed, host: control_api.Controller) -> None:
-    nscc = NsccConfig(*(each for each in (True, 4096, 5000, 9000, 1.0, 2.0, 0.5, 0.7, 0.4, 1 << 20, 2, 7000, 3000)))
+    nscc = NsccConfig(*(each for each in (True, 4096, 5000, 9000, 1.0, 2.0, 0.5, 0.7, 0.4, 1 << 20, 2, 7000, 3000)))  # type: ignore[arg-type]
     cc = control_api.CcProfile(host, "mine").create_nscc(nscc).online()
     assert len(nscc.settings()) == 13
     assert cc.query()["settings"]["max_wnd_bytes"] == 1 << 20

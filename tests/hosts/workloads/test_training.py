@@ -91,7 +91,7 @@ def test_a_wrong_byte_is_seen_in_every_part(where: str) -> None:
     shape = Training._shape(4, params)
     ends = {"gradient": (0, shape.exchange), "exchange": (shape.exchange, shape.transfers)}
     first, last = ends.get(where, (shape.transfers, shape.total))
-    struck = []
+    struck: list[Any] = []
     run, ranks = net.go, net.ranks
 
     def go(events: int) -> bool:

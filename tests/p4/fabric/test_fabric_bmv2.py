@@ -79,7 +79,7 @@ class Bmv2Lab:
         loaded = compiled("p4lite")
         assert loaded is not None
         switch = self.topology.switch(name)
-        device = Device(channel, switch.device_id, name, text_format.MessageToString(loaded.p4info))
+        device = Device(channel, switch.device_id, name, text_format.MessageToString(loaded.p4info))  # type: ignore[arg-type]
         device.become_primary()
         device.set_pipeline(json.dumps(loaded.bmv2).encode())
         push_rules(self.topology, switch, device)

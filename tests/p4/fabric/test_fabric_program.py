@@ -317,8 +317,8 @@ def test_occupancy_is_exact_and_incast_is_trimmed_not_lost(mode: RoutingMode, fa
     assert kinds[4] > 50
     lasthop = topology.host_port(3, 0)
     assert kinds[16] == bed.counter(lasthop.t0, "trimmed", lasthop.t0_port)
-    for _, frame in received:
-        seen = read(frame)
+    for _, packet in received:
+        seen = read(packet)
         original = sent[seen.psn]
         assert seen.payload_length == seen.length - 54
         if seen.dscp == 4:

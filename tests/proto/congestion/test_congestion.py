@@ -57,7 +57,7 @@ def test_a_new_one_is_one_class_and_its_configuration() -> None:
         __slots__ = ("share",)
 
         def on_loss(self, now: int, size: int) -> None:
-            self.cwnd = max(self.cwnd * self.share, self.mtu)
+            self.cwnd = max(self.cwnd * self.share, self.mtu)  # type: ignore[attr-defined]
 
     try:
 
@@ -68,7 +68,7 @@ def test_a_new_one_is_one_class_and_its_configuration() -> None:
 
             def controller(self, mtu: int) -> Halving:
                 made = Halving(mtu, self.base_rtt_ns, 100_000, 100_000)
-                made.share = self.share
+                made.share = self.share  # type: ignore[attr-defined]
                 return made
 
         node = HostNode(load({**HOST, "settings": {"cc": {"algorithm": "halving", "share": 0.25}}}), random.Random(1))

@@ -145,7 +145,7 @@ def test_nobody_else_writes_inflight() -> None:
                 targets = [node.target]
             for target in targets:
                 if isinstance(target, ast.Attribute) and target.attr == "inflight":
-                    where = f"{path.name}:{node.lineno}"
+                    where = f"{path.name}:{vars(node)['lineno']}"
                     first = path.parts[-2:] == ("congestion", "control.py") and isinstance(node, ast.Assign)
                     assert path.name == "inflight.py" or first, where
 

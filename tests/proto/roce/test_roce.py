@@ -390,7 +390,7 @@ def test_cnp_cuts_and_recovery_comes_back() -> None:
     assert control.rate == 50e9
     assert control.target == 100e9
     assert control.deadline == 1_055_000
-    rates = []
+    rates: list[float] = []
     while control.deadline is not None:
         control.on_timer(control.deadline)
         rates.append(control.rate)

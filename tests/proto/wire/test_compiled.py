@@ -127,7 +127,7 @@ def test_a_new_header_needs_a_class_a_layout_and_a_signature() -> None:
         made = Example().encode_example(bytes(32), 9, 184, 5, 6, 0xA, -2)
         assert made[60:-4] == packet.pack(Xeth.header, {"colour": 0xA, "depth": -2, "width": 7})
         assert packet.icrc(made[:40], made[40:-4]) == made[-4:]
-        decoder = compiled.decoder(layout, shown_class)
+        decoder: Any = compiled.decoder(layout, shown_class)
         assert decoder.size == len(made)
         shown = decoder.parse(made, 0, 0xD1, 5, 6, 0, 9, 0, 46, bytes(32), 0xFFFF, 28)
         assert (shown.colour, shown.width, shown.depth, shown.packet_entropy) == (0xA, 7, -2, 9)

@@ -74,7 +74,7 @@ class FakeLab:
         broken_off = self._call(f"port {device_id}:{port} {direction} {up}")
         ports = self.switches[device_id].ports
         names = {"outgoing": ["up_outgoing"], "incoming": ["up_incoming"], "both": ["up_outgoing", "up_incoming"]}
-        ports[port] = replace(ports[port], **dict.fromkeys(names[direction], up))
+        ports[port] = replace(ports[port], **dict.fromkeys(names[direction], up))  # type: ignore[arg-type]
         if broken_off:
             raise BrokenOff
 

@@ -70,12 +70,12 @@ def read_call(stream: socket.SocketIO) -> tuple[str, int, list[int]] | None:
     assert version == 0x80010001
     name = take(length).decode()
     (number,) = struct.unpack(">I", take(4))
-    arguments = []
+    arguments: list[str] = []
     while (kind := take(1)[0]) != 0:
         form = {8: ">i", 10: ">q"}[kind]
         assert struct.unpack(">H", take(2))[0] == len(arguments) + 1
         arguments.append(struct.unpack(form, take(struct.calcsize(form)))[0])
-    return name, number, arguments
+    return name, number, arguments  # type: ignore[return-value]
 
 
 def answer(name: str, number: int, result: int | str) -> bytes:

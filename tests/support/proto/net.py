@@ -131,7 +131,7 @@ class Host:
 
     index: int
     group: int
-    core: Core
+    core: Any  # a `Core`: an endpoint of either transport, whose own methods tests call
     address: bytes
     nic_busy: list[int]
     ports: list[Queue]

@@ -107,7 +107,7 @@ def _cc(rng: random.Random, line_rate_bps: int, base_rtt_ns: int, trimming: bool
     kind = rng.choice((NsccConfig, NsccConfig, FixedConfig))
     window = rng.choice((5_000, 100_000, 1_000_000))
     own = {"fixed_window_bytes": window} if kind is FixedConfig else {}
-    return kind(line_rate_bps=line_rate_bps, base_rtt_ns=base_rtt_ns, trimming=trimming, **own)
+    return kind(line_rate_bps=line_rate_bps, base_rtt_ns=base_rtt_ns, trimming=trimming, **own)  # type: ignore[arg-type]
 
 
 def scenario(seed: int, *, budget: int = 400_000) -> Scenario:

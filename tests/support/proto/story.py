@@ -11,7 +11,7 @@ from mrc_host.proto.events import EvState
 from mrc_host.proto.paths.ev import STATES
 from mrc_host.proto.reliability.scoreboard import Scoreboard
 from mrc_host.proto.wire import packet as wire
-from mrc_host.proto.wire.fields import Opcode
+from mrc_host.proto.wire.fields import Ipv4, Opcode, Packet
 from support.proto.net import Host, Net, NetConfig
 from support.proto.workload import Bench, Connection, pair
 
@@ -26,7 +26,7 @@ class Sent:
     time: int
     host: int
     port: int
-    packet: wire.Packet
+    packet: Packet
 
     @property
     def opcode(self) -> int:
@@ -50,7 +50,7 @@ class Sent:
 
     @property
     def dscp(self) -> int:
-        assert not isinstance(self.packet.ip, wire.Ipv4)
+        assert not isinstance(self.packet.ip, Ipv4)
         return self.packet.ip.dscp
 
 

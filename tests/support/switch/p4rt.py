@@ -48,7 +48,7 @@ def batch_codes(call: Any) -> list[str]:
     if failure is None:
         return []
     assert failure.code() is grpc.StatusCode.UNKNOWN, f"{failure.code()}: {failure.details()}"
-    trailers = dict(failure.trailing_metadata())
+    trailers: dict[str, Any] = dict(failure.trailing_metadata() or ())  # type: ignore[arg-type]
     status = status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
     assert (status.code, status.message) == (code_pb2.UNKNOWN, failure.details())
     names = []

@@ -71,8 +71,8 @@ def test_random_operations(case: int, seed: int) -> None:
     for number in range(3):
         switch = fabric.add_switch(number, priority_queues=2, cpu_port=7, loop_limit=8)
         switch.load(program)  # type: ignore[arg-type]
-        for port in range(6):
-            switch.add_port(port)
+        for index in range(6):
+            switch.add_port(index)
     injected = given = delivered = 0
     for _ in range(1500):
         switch = fabric.switch(rng.randrange(3))

@@ -21,7 +21,7 @@ MBPS_8 = LinkSettings(rate_bps=8 * 10**6)  # one byte per µs
 
 def one_switch(ports: int = 2, **options: int) -> tuple[Fabric, Switch]:
     fabric = Fabric("virtual", seed=3)
-    switch = fabric.add_switch(1, **options)
+    switch = fabric.add_switch(1, **options)  # type: ignore[arg-type]
     switch.load(HandProgram())  # type: ignore[arg-type]
     for number in range(1, ports + 1):
         switch.add_port(number)

@@ -8,7 +8,8 @@ import pytest
 
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Switch
 from p4lite.switch.fabric.values import QueueLimits, SwitchState
-from p4lite.switch.server import FabricServer, ServerError
+from p4lite.switch.listen import ServerError
+from p4lite.switch.server import FabricServer
 from support.pcapng import blocks
 from support.switch.hand_program import HandProgram, Op, packet
 

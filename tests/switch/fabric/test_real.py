@@ -36,7 +36,7 @@ def patched(hosts: Hosts, **options: LinkSettings) -> Iterator[tuple[Fabric, Swi
         switch = fabric.add_switch(1)
         switch.load(HandProgram())  # type: ignore[arg-type]
         for k in (1, 2):
-            switch.add_port(k, interface=hosts.port(k), **options)
+            switch.add_port(k, interface=hosts.port(k), **options)  # type: ignore[arg-type]
         fabric.start()
         yield fabric, switch
 

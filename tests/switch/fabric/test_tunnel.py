@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.port import Port, tunnel_end, tunnel_socket
 from p4lite.switch.fabric.values import FabricError, LinkSettings, QueueLimits, TunnelSettings, TunnelStats
-from p4lite.switch.server import FabricServer, ServerError
+from p4lite.switch.listen import ServerError
+from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi import codec
 
 KEY = bytes(range(16))

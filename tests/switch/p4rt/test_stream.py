@@ -105,11 +105,11 @@ def test_bytes_that_are_no_message(bench: Bench, primary: Controller, method: st
         name = f"/p4.v1.P4Runtime/{method}"
         for data in (b"\xff\xff\xff\xff", b"\x0a\x7f", b"\x22\x05ab"):
             if method == "StreamChannel":
-                code = code_of(lambda d=data, n=name: list(channel.stream_stream(n)(iter([d]))))
+                code = code_of(lambda d=data, n=name: list(channel.stream_stream(n)(iter([d]))))  # type: ignore[call-arg]
             elif method == "Read":
-                code = code_of(lambda d=data, n=name: list(channel.unary_stream(n)(d)))
+                code = code_of(lambda d=data, n=name: list(channel.unary_stream(n)(d)))  # type: ignore[call-arg]
             else:
-                code = code_of(lambda d=data, n=name: channel.unary_unary(n)(d))
+                code = code_of(lambda d=data, n=name: channel.unary_unary(n)(d))  # type: ignore[call-arg]
             assert code == "INVALID_ARGUMENT"
     primary.write((INSERT, primary_entry(primary)))
 

@@ -279,11 +279,11 @@ def test_direct_meters(bench: Bench, primary: Controller) -> None:
     entity = acl(primary, {"port": b"\1"}, 1, "police")
     entity.table_entry.meter_config.CopyFrom(config)
     primary.write((INSERT, entity))
-    query = acl(primary, {"port": b"\1"}, 1, None)
+    query = acl(primary, {"port": b"\1"}, 1, None)  # type: ignore[arg-type]
     query.table_entry.meter_config.SetInParent()
     assert primary.read(query)[0].table_entry.meter_config == config
     direct = p4runtime_pb2.Entity()
-    direct.direct_meter_entry.table_entry.CopyFrom(acl(primary, {"port": b"\1"}, 1, None).table_entry)
+    direct.direct_meter_entry.table_entry.CopyFrom(acl(primary, {"port": b"\1"}, 1, None).table_entry)  # type: ignore[arg-type]
     assert primary.read(direct)[0].direct_meter_entry.config == config
     primary.write((MODIFY, direct))  # no config: green for all
     assert not primary.read(direct)[0].direct_meter_entry.HasField("config")

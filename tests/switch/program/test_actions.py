@@ -209,8 +209,8 @@ def test_stack_assignment_and_comparison() -> None:
 def test_unions() -> None:
     doc = Doc()
     members = {"a": [("x", 8)], "b": [("y", 16)]}
-    doc.union("u", members)
-    doc.union("w", members)
+    doc.union("u", members)  # type: ignore[arg-type]
+    doc.union("w", members)  # type: ignore[arg-type]
     for h in doc.headers:  # the same types in both
         if h["name"].startswith("w."):
             h["header_type"] = h["header_type"].replace("w_", "u_")

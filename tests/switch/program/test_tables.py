@@ -154,7 +154,7 @@ def test_against_linear_search(name: str, seed: int) -> None:
                 got = int.from_bytes(runner.run(frame(**values)).data[SIZE : SIZE + 2], "big")
                 assert got == model.lookup(values), (values, model.entries)
         assert instance.table_size("t") == len(model.entries)
-        listed = {e.handle: (e.key, e.priority, e.action.args[0]) for e in instance.table_entries("t")}  # type: ignore[union-attr]
+        listed = {e.handle: (e.key, e.priority, e.action.args[0]) for e in instance.table_entries("t")}
         assert listed == model.entries
 
 

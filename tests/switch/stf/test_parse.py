@@ -109,7 +109,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def key(kind: str, width: int = 32, name: str = "h.f") -> Key:
-    return Key(name, kind, width, KeyField(0, 1, 64 - width, width), FieldRef(None, None))
+    return Key(name, kind, width, KeyField(0, 1, 64 - width, width), FieldRef(None, None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_states_and_restart(bench: Bench, primary: Controller, target: TargetCli
     target.write_register(1, "I.seen", 1, 2**32 - 1)
     assert target.read_register(1, "I.seen", 1) == [2**32 - 1]
     for state in ("frozen", SwitchState.STOPPED):
-        target.set_state(1, state)  # type: ignore[arg-type]
+        target.set_state(1, state)
         assert bench.send(1, ethernet()) == []
         assert target.info().switches[1].state is SwitchState(state)
     target.set_state(1, "running")
@@ -225,7 +225,7 @@ def test_refusals_of_state(primary: Controller, target: TargetClient) -> None:
 def test_bytes_that_are_no_request(bench: Bench, target: TargetClient, data: bytes) -> None:
     with grpc.insecure_channel(bench.address) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(f"/{SERVICE}/Info")(data)
+            channel.unary_unary(f"/{SERVICE}/Info")(data)  # type: ignore[call-arg]
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert list(target.info().switches) == [1]
 
