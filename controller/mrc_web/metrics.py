@@ -9,15 +9,18 @@ The number of series is bounded: each switch, host and link has a fixed number o
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from prometheus_client import generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from mrc_web.state import Layout, State
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 #: Above so many hosts, or links, each has no series of its own.
 DETAILED: Final = 1024
 #: Failures in force that are named.
@@ -146,30 +149,24 @@ def render(layout: Layout, state: State) -> str:
     for key in ("hosts", "switches", "links"):
         if len(layout[key]) != len(state[key]):
             raise ValueError(f"a state of another layout: {key}")
-    by_family: dict[str, list[str]] = {}
-    for name, values, value in samples(layout, state):
-        pairs = ",".join(f'{key}="{escaped(text)}"' for key, text in zip(FAMILIES[name].labels, values, strict=True))
-        by_family.setdefault(name, []).append(f"{name}{f'{{{pairs}}}' if pairs else ''} {number(value)}")
-    lines = []
-    for name, family in FAMILIES.items():
-        if name in by_family:
-            text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {family.type}", *by_family[name]]
-    return "\n".join([*lines, ""])
+    return generate_latest(_Exposition(layout, state)).decode()  # type: ignore[arg-type]
 
 
-def escaped(text: str) -> str:
-    """The value of a label, as it stands between its quotes."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+class _Exposition:
+    """What `generate_latest` asks a registry for, without a registry: a state is read once."""
 
+    def __init__(self, layout: Layout, state: State) -> None:
+        self.layout = layout
+        self.state = state
 
-def number(value: float) -> str:
-    """A value as Prometheus reads it (Go's ParseFloat)."""
-    if isinstance(value, int):
-        return str(int(value))
-    if math.isnan(value):
-        return "NaN"
-    return repr(value) if math.isfinite(value) else f"{'+' if value > 0 else '-'}Inf"
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families that have a value, in the order of `FAMILIES`."""
+        found: dict[str, Metric] = {}
+        for name, values, value in samples(self.layout, self.state):
+            family = FAMILIES[name]
+            metric = found.setdefault(name, Metric(name.removesuffix("_total"), family.help, family.type))
+            metric.add_sample(name, dict(zip(family.labels, values, strict=True)), value)
+        yield from (found[name] for name in FAMILIES if name in found)
 
 
 def samples(layout: Layout, state: State) -> Iterator[Sample]:
