@@ -149,7 +149,7 @@ def render(layout: Layout, state: State) -> str:
     for key in ("hosts", "switches", "links"):
         if len(layout[key]) != len(state[key]):
             raise ValueError(f"a state of another layout: {key}")
-    return generate_latest(_Exposition(layout, state)).decode()  # type: ignore[arg-type]
+    return generate_latest(_Exposition(layout, state)).decode()
 
 
 class _Exposition:
