@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test quick lint format lock bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -57,11 +57,17 @@ $(DOCS_STAMP): pyproject.toml $(STAMP)
 native: $(STAMP)
 	@$(BIN)/python -m mrc_host.build
 
+# Labs, and switches between interfaces, mostly wait: both kinds of tests run beside each other.
 test: setup $(DOCS_STAMP)
 	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -m "not lab and not netns and not root"
-	$(INSIDE) $(PYTEST) -m "netns and not root"
-	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-netns test-labs
 	@if [ "$$(id -u)" = 0 ]; then $(PYTEST) -m root; fi
+
+test-netns: setup
+	$(INSIDE) $(PYTEST) -p no:cacheprovider -m "netns and not root"
+
+test-labs: setup
+	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
 
 quick: setup
 	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not slow"
@@ -114,13 +120,14 @@ docs: setup $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "open build/site/index.html"
 
-# Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets, whole exercises of
-# the workshop: some four hours on two cores.
+# Hours of a small lab, the whole simulation campaign (10 000 runs), 10 million mutated packets, the long tests (whole
+# exercises of the workshop among them): some four hours on two cores.
 # SOAK_REAL=1 adds an hour of a lab on the real clock.
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.soak --runs 10000
 	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
-	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile tests/workshop
+	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
+	MRCLAB_LONG=1 $(PYTEST) -m "long and lab"
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 

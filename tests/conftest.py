@@ -9,9 +9,6 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mrc_lab import lifecycle
-from mrc_lab.processes.namespaces import is_machine_root
-
 SEED = int(os.environ.get("MRCLAB_SEED", "20260101"))
 CAP_NET_ADMIN = 12
 
@@ -29,8 +26,8 @@ def _may_make_interfaces() -> bool:
     return os.geteuid() == 0 and bool(effective >> CAP_NET_ADMIN & 1)
 
 
-#: Files of the workshop whose slow tests check whole exercises. They take six minutes on two cores: `make soak` runs
-#: them, and `MRCLAB_LONG=1`.
+#: Files of the workshop whose slow tests check whole exercises; they count as `long`. All long tests take some eight
+#: minutes on two cores.
 LONG = ("test_readmes.py", "test_wrong_answers.py", "test_grade.py", "test_leaderboard.py", "test_format.py")
 
 
@@ -44,15 +41,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _slow_files_first(items)
     marked = {name: [item for item in items if item.get_closest_marker(name)] for name in ("lab", "netns", "root")}
     why: dict[str, str | None] = {"lab": None, "netns": None, "root": None}
+    # Imported where they are needed: the lab costs as much CPU as a file of quick tests.
     if marked["lab"]:
+        from mrc_lab import lifecycle
+
         why["lab"] = lifecycle.problem()
-    if not _may_make_interfaces():
+    if marked["netns"] and not _may_make_interfaces():
         why["netns"] = "no root of a network namespace: run it by `python -m mrc_lab.processes.launch --run`"
-    if not is_machine_root():
-        why["root"] = "needs the machine's root"
-    for item in items if not os.environ.get("MRCLAB_LONG") else ():
+    if marked["root"]:
+        from mrc_lab.processes.namespaces import is_machine_root
+
+        if not is_machine_root():
+            why["root"] = "needs the machine's root"
+    for item in items:
         if item.path.parent.name == "workshop" and item.path.name in LONG and item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.skip(reason="checks whole exercises: MRCLAB_LONG=1 runs it, as make soak does"))
+            item.add_marker(pytest.mark.long)
+        if item.get_closest_marker("long") and not os.environ.get("MRCLAB_LONG"):
+            item.add_marker(pytest.mark.skip(reason="takes minutes: MRCLAB_LONG=1 runs it, as make soak does"))
     for name, reason in why.items():
         for item in marked[name] if reason else ():
             item.add_marker(pytest.mark.skip(reason=reason))  # type: ignore[arg-type]

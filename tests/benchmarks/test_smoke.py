@@ -47,8 +47,8 @@ def test_benchmark_with_real_time_priority_runs(name: str) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("name", sorted(LABS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "web" else ()) for name in sorted(LABS)]
+)
 def test_benchmark_on_labs_runs(name: str) -> None:
-    if name == "web" and not os.environ.get("MRCLAB_LONG"):
-        pytest.skip("half a minute of a browser; MRCLAB_LONG=1 runs it")
     assert run(name).strip()

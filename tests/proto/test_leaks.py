@@ -110,7 +110,7 @@ def test_nothing_is_left_of_what_was_destroyed() -> None:
     assert context.counters.faults == 0
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.long])])
 def test_lives_leave_memory_flat(count: int) -> None:
     core = endpoint()
     # A QP of its own profile once kept 11.8 KB for ever: 300 of them are 3.5 MB.

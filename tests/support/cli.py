@@ -30,7 +30,7 @@ from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 
 ROOT = pathlib.Path(__file__).parents[2]
-OTHERS = {"tshark", "vagrant", "git", "cd", "cp", "echo", "pip", "socat", "."}
+OTHERS = {"tshark", "vagrant", "git", "cd", "cp", "echo", "pip", "pre-commit", "socat", "."}
 """Programs of others: their files are looked up, their options are not."""
 
 
@@ -148,7 +148,7 @@ def _python(arguments: list[str], loosely: bool) -> str | None:
         module = arguments[1]
         if module == "benchmarks":
             known = {path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py")}
-            unknown = set(arguments[2:]) - known
+            unknown = set(arguments[2:]) - known - {"--smoke"}
             return f"no benchmark {', '.join(sorted(unknown))}" if unknown else None
         spec = importlib.util.find_spec(module)
         if spec is None or spec.origin is None:

@@ -23,6 +23,7 @@ from mrc_workshop.exercise import WorkshopError
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "answers"), [("1", ("shift-by-32-bits",)), ("6", ("never-revived",))], ids=["p4", "python"]
 )
