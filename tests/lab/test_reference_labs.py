@@ -110,6 +110,10 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             assert session.deaths() == session.frozen() == []
             # One that stands still without the lab's doing is named, and everything else still answers.
             kill(name, "p0-t0.1", signal.SIGSTOP)
+            # On a busy machine its threads stop only when each of them is scheduled next.
+            deadline = time.monotonic() + 30
+            while not session.frozen() and time.monotonic() < deadline:
+                time.sleep(0.05)
             assert [each.role for each in session.frozen()] == ["p0-t0.1"]
             status = lab_status(session)
             kill(name, "p0-t0.1", signal.SIGCONT)
