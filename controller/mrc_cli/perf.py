@@ -41,15 +41,7 @@ def verb(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Measure a collective over sizes, as nccl-tests do; exit code 1 if an operation fails or an element is wrong."""
-    if collective not in perf.COLLECTIVES:
-        raise ExperimentError(f"no collective '{collective[:40]}'; known: {', '.join(perf.COLLECTIVES)}")
-    if backend not in BACKENDS:
-        raise ExperimentError(f"--backend is one of {', '.join(BACKENDS)}, not '{backend[:40]}'")
-    if transport not in TRANSPORTS:
-        raise ExperimentError(f"--transport is {' or '.join(TRANSPORTS)}, not '{transport[:40]}'")
-    for option, value, most in (("-n", iterations, 100_000), ("--qps", qps, 64)):
-        if not 1 <= value <= most:
-            raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
+    _check_options(collective, backend, transport, iterations, qps)
     wanted = perf.sizes(perf.parse_size("-b", begin), perf.parse_size("-e", end), factor)
     up = own_lab() if lab is None and clock != "virtual" else None
     own = backend == "workload"
@@ -62,12 +54,7 @@ def verb(
         ranks.need("torch")
     name = lab or ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
-    known = [each.name for each in topology.hosts]
-    names = known if hosts is None else hosts.split(",")
-    for each in names:
-        if each not in known or names.count(each) > 1:
-            what = "is named twice" if each in known else f"is no host of {name}; it has: {', '.join(known)}"
-            raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
+    names = _participants(hosts, [each.name for each in topology.hosts], name)
     todo = perf.plan(collective, wanted, len(names))
     if clock == "real":
         need_namespaces()
@@ -94,6 +81,37 @@ def verb(
         _sums(collective, rows, len(names))
     if any(row.wrong or row.failure for row in rows):
         raise SystemExit(1)
+
+
+def _check_options(collective: str, backend: str, transport: str, iterations: int, qps: int) -> None:
+    """Refuse an option that has a wrong value.
+
+    Raises:
+        ExperimentError: with the option and the values that it may have.
+    """
+    if collective not in perf.COLLECTIVES:
+        raise ExperimentError(f"no collective '{collective[:40]}'; known: {', '.join(perf.COLLECTIVES)}")
+    if backend not in BACKENDS:
+        raise ExperimentError(f"--backend is one of {', '.join(BACKENDS)}, not '{backend[:40]}'")
+    if transport not in TRANSPORTS:
+        raise ExperimentError(f"--transport is {' or '.join(TRANSPORTS)}, not '{transport[:40]}'")
+    for option, value, most in (("-n", iterations, 100_000), ("--qps", qps, 64)):
+        if not 1 <= value <= most:
+            raise ExperimentError(f"{option} is a number from 1 to {most}, not {value}")
+
+
+def _participants(wanted: str | None, known: list[str], lab: str) -> list[str]:
+    """Return the hosts of a list separated by commas, or all.
+
+    Raises:
+        ExperimentError: one is not in the lab, or is named twice.
+    """
+    names = known if wanted is None else wanted.split(",")
+    for each in names:
+        if each not in known or names.count(each) > 1:
+            what = "is named twice" if each in known else f"is no host of {lab}; it has: {', '.join(known)}"
+            raise ExperimentError(f"--hosts: '{each[:60]}' {what}"[:600])
+    return names
 
 
 def _sums(collective: str, rows: list[perf.Row], ranks: int) -> None:

@@ -330,13 +330,14 @@ def run(
         reason = reason or _limit(code, allowed)
     facts = _read(scratch.out / FACTS)
     if facts is None:
-        facts = Facts()
-        if not reason:
-            last = next((each for each in reversed(output.splitlines()) if each.strip()), "")
-            reason = f"its process ended with code {codes[-1]} before there were results" + (
-                f": {last}" if last else ""
-            )
+        facts, reason = Facts(), reason or _without_results(codes[-1], output)
     return Outcome(facts, reason, output, spent, facts.isolation, not_graded)
+
+
+def _without_results(code: int, output: str) -> str:
+    """Say how a process ended that left no facts, with the last line that it printed."""
+    last = next((each for each in reversed(output.splitlines()) if each.strip()), "")
+    return f"its process ended with code {code} before there were results" + (f": {last}" if last else "")
 
 
 def _limit(code: int, allowed: Limits) -> str:

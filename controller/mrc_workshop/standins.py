@@ -363,7 +363,7 @@ class Detector(LossDetector):
         message = ["call", self._number, method, given, changes]
         return self._players.ask(message, f"{self._where}.{method}")[0]
 
-    def _changes(self, acked: Sequence[Transmission]) -> tuple[list[Any], Mapping[int, int]]:
+    def _changes(self, acked: Sequence[Transmission]) -> tuple[list[Any], Mapping[int, int]]:  # noqa: C901 - one pass over what the board holds
         """What `mirrors.LossMirror` takes, and the numbers of those that are acknowledged, by id."""
         board, known, states = self.board, self._known, self._states
         outstanding = board.outstanding

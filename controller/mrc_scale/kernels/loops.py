@@ -235,7 +235,7 @@ def weigh(hop: Any, active: Any, src: Any, dst: Any, price_up: Any, price_dn: An
 
 
 @_compile
-def take_out(
+def take_out(  # noqa: C901 - Numba compiles one loop; calls would copy its state
     hop: Any, state: Any, active: Any, backup: Any, src: Any, dst: Any, dead_up: Any, dead_dn: Any, used: Any,
     floor: int, to: int, hits: Any, begin: int, end: int,
 ) -> None:  # fmt: skip

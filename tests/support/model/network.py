@@ -122,7 +122,7 @@ class Network:
             self._next_change = min((time for time in self._live if time > at), default=1 << 62)
         return self._active
 
-    def send(self, src: int, plane: int, packet: bytes, at: int) -> None:
+    def send(self, src: int, plane: int, packet: bytes, at: int) -> None:  # noqa: C901 - a branch per kind of fault
         """A packet leaves a host's port; `at` is in ns of the scenario, after its transmission."""
         dst = self.addresses.get(destination(packet))
         if dst is None or (src, plane) in self.links_down or src in self.silent or dst in self.silent:

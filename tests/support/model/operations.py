@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from support.model.world import World
 
 
-def perform(world: World, op: Op) -> None:
+def perform(world: World, op: Op) -> None:  # noqa: C901 - a branch per kind of operation
     """One operation; what is not possible now is left out."""
     kind = op.kind
     if kind in ("post", "post_imm"):
@@ -168,7 +168,7 @@ def _garbage(world: World, op: Op) -> None:
             network.inject(op.where, plane, rng.randbytes(rng.randrange(1, 200)), at)
 
 
-def heal(world: World) -> None:
+def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
     """The network is well from here on, hosts run, operators take back what they did."""
     network = world.network
     if world.setup.transport != MRC:

@@ -62,7 +62,7 @@ def check_balance(fabric: Fabric, given: int, delivered: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("case", range(8))
-def test_random_operations(case: int, seed: int) -> None:
+def test_random_operations(case: int, seed: int) -> None:  # noqa: C901 - a branch per operation
     rng = random.Random(seed * 100 + case)
     # With little memory some packets cannot be taken.
     memory = 32 << 20 if case < 6 else 345_000

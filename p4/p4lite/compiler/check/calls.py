@@ -349,7 +349,7 @@ class Calls:
 
     # -- constructors
 
-    def _constructor(self, e: ast.Call, func: ast.TypeExpr) -> ast.Expr:
+    def _constructor(self, e: ast.Call, func: ast.TypeExpr) -> ast.Expr:  # noqa: C901 - a branch per kind of argument
         t = self.types.resolve(func.node, generic_ok=True)
         func.type = ty.TypeType(t)
         e.kind = CallKind.CONSTRUCTOR

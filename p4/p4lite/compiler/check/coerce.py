@@ -235,7 +235,7 @@ class Coercion:
 
     # -- inference
 
-    def unify(self, formal: Type, actual: Type, env: dict[ty.TypeVar, Type]) -> bool:
+    def unify(self, formal: Type, actual: Type, env: dict[ty.TypeVar, Type]) -> bool:  # noqa: C901 - a branch per kind of type
         """Finds type variables (keys of `env`, UNKNOWN while open) so that `formal` takes an `actual`."""
         if isinstance(actual, ty.UnknownType | ty.DontCareType) or isinstance(formal, ty.DontCareType):
             return True

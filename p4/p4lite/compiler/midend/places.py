@@ -255,7 +255,7 @@ class Places(Emitter):
 
     # --- writing ---
 
-    def copy(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
+    def copy(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:  # noqa: C901 - a branch per kind of type
         """`target = source`. The source must not depend on what is written before it is read (`assign`)."""
         if target == source or isinstance(target, Nothing):
             return

@@ -125,7 +125,7 @@ class Builder:
             node.fail(f"expected a boolean, found a {e.kind}")
         return e
 
-    def build(self, node: Node, scope: Scope | None = None, depth: int = 0) -> Expr:
+    def build(self, node: Node, scope: Scope | None = None, depth: int = 0) -> Expr:  # noqa: C901 - a branch per operator
         scope = scope or Scope()
         if depth > MAX_DEPTH:
             node.fail(f"the expression is nested more than {MAX_DEPTH} deep")

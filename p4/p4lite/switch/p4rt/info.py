@@ -132,7 +132,7 @@ class Info:
     packet_out: tuple[ParamInfo, ...] | None = None
 
 
-def index_info(message: Any) -> Info:
+def index_info(message: Any) -> Info:  # noqa: C901 - a branch per kind of entity
     """Index a P4Info; INVALID_ARGUMENT when ids repeat or point nowhere, UNIMPLEMENTED for what we lack."""
     info = Info(message)
     seen: dict[int, str] = {}
