@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock mutants bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -87,6 +87,11 @@ lock: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.5,<1'
 	$(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-header --upgrade --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
+
+# Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
+mutants: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutants]'
+	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 bench: setup
 	$(BIN)/python -m benchmarks
