@@ -20,7 +20,7 @@ INSIDE := $(BIN)/python -m mrc_lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
-.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock mutants bench soak vm-check clean
+.PHONY: setup apt native demo docs web-assets setup-web test test-netns test-labs quick lint format lock proto mutants bench soak vm-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -92,6 +92,13 @@ lock: $(STAMP)
 mutants: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
+
+# The code of the target API's messages, by a protoc whose code every protobuf from 3.20.3 on can run. It wants a newer
+# protobuf itself than p4runtime-shell allows, so it has an environment of its own.
+proto:
+	test -x build/protoc/bin/python || { $(PYTHON) -m venv build/protoc && \
+	  build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3; }
+	cd p4 && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. p4lite/switch/targetapi/target.proto
 
 bench: setup
 	$(BIN)/python -m benchmarks

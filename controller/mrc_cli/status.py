@@ -16,7 +16,7 @@ from mrc_lab.machines.session import SpreadSession
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.records.rundir import all_runs
 from mrc_lab.session.real import RealSession
-from p4lite.switch.targetapi.client import DeviceStats, SwitchInfo
+from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
 #: Of the lab's processes those whom nothing asks.
 INDIFFERENT = ("lab", "labd")

@@ -10,7 +10,6 @@ the PID namespace, ends with it, and the kernel then ends all others.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -46,6 +45,7 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from p4lite.files import write_whole
+from p4lite.switch import documents
 
 #: How long a process may take to answer, and again as long while it works.
 READY_S = 90.0
@@ -279,10 +279,12 @@ class Daemon:
         plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
         inherited: tuple[int, ...] = ()
         if self.part is not None:
-            plan = dataclasses.replace(plan, **self.part.wiring(self.placement, interfaces))
+            plan = self.part.wired(plan, self.placement)
             inherited = tuple(self.part.sockets.values())
         description = self.folder.path / f"{role}.fabric.json"
-        write_whole(description, json.dumps(describe.fabric_description(self.topology, plan, switches)))
+        write_whole(
+            description, json.dumps(documents.plain(describe.fabric_description(self.topology, plan, switches)))
+        )
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--fabric", str(description)]
         with self._log(role) as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, pass_fds=inherited)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mrc_lab.records.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
@@ -18,8 +18,14 @@ from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EvMode, NicSpec, QueueSpec
 from mrc_topo.topology import Host, Link, Switch, Topology
-from p4lite.switch.fabric.values import LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
-from p4lite.switch.targetapi import codec as target_codec
+from p4lite.switch.description import (
+    FabricDescription,
+    LinkDescription,
+    PortDescription,
+    SwitchDescription,
+    TunnelDescription,
+)
+from p4lite.switch.fabric.values import CreditSettings, LinkSettings, PfcSettings, QueueLimits, pfc_headroom_bytes
 
 #: On the real clock a packet also waits for processes to be scheduled; the base RTT leaves this much room for it, and
 #: `nic.rx_usecs` at either end.
@@ -41,6 +47,7 @@ BEHIND = 1000
 RELAY = 60_000
 #: Queue capacity is in bytes; the count of packets must not bind first.
 PACKETS_LIMIT = 1 << 16
+FULL_QUEUE = QueueLimits(packets=PACKETS_LIMIT)
 V = TypeVar("V")
 
 
@@ -56,12 +63,12 @@ class FabricPlan:
     """
 
     grpc_address: str
-    clock: str
-    interfaces: dict[tuple[str, int], str]
+    clock: Literal["real", "virtual"]
+    interfaces: Mapping[tuple[str, int], str]
     realtime: bool = False
     behind: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    tunnels: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
-    relays: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tunnels: Mapping[tuple[str, int], TunnelDescription] = field(default_factory=dict)
+    relays: Mapping[str, TunnelDescription] = field(default_factory=dict)
 
 
 def agent_command(folder: LabFolder, hosts: Sequence[str]) -> list[str]:
@@ -139,24 +146,23 @@ def ack_timeout_ns(topology: Topology) -> int:
     return 1024 << ack_timeout_exponent(topology)
 
 
-def _settings(link: Link, overhead: int) -> dict[str, Any]:
-    settings = LinkSettings(
+def _settings(link: Link, overhead: int) -> LinkSettings:
+    return LinkSettings(
         rate_bps=link.spec.rate,
         delay_ns=link.spec.delay,
         overhead_bytes=overhead,
         loss=link.loss,
         corrupt=link.corrupt,
     )
-    return target_codec.plain(settings)
 
 
-def _queues(spec: QueueSpec) -> dict[str, Any]:
+def _queues(spec: QueueSpec) -> dict[int, QueueLimits]:
     limits = {rules.DATA_PRIORITY: spec.limit, rules.CONTROL_PRIORITY: spec.control_limit}
     lossless = spec.lossless
     # What may wait of a lossless priority is a matter of the ports through which it came.
-    none = target_codec.plain(QueueLimits(packets=0, bytes=0))
+    none = QueueLimits(packets=0, bytes=0)
     return {
-        str(priority): none if priority in lossless else target_codec.plain(QueueLimits(PACKETS_LIMIT, limit))
+        priority: none if priority in lossless else QueueLimits(PACKETS_LIMIT, limit)
         for priority, limit in limits.items()
     }
 
@@ -171,7 +177,7 @@ def needed_headroom(topology: Topology, link: Link, clock: str) -> int:
     return needed
 
 
-def _pfc(topology: Topology, link: Link, clock: str) -> dict[str, Any]:
+def _pfc(topology: Topology, link: Link, clock: str) -> dict[int, PfcSettings]:
     spec = link.queue.pfc
     if spec is None:
         return {}
@@ -184,14 +190,14 @@ def _pfc(topology: Topology, link: Link, clock: str) -> dict[str, Any]:
         detection_ns=0 if watchdog is None else watchdog.detection,
         restoration_ns=0 if watchdog is None else watchdog.restoration,
     )
-    return {str(priority): target_codec.plain(settings) for priority in spec.priorities}
+    return dict.fromkeys(spec.priorities, settings)
 
 
-def _credits(link: Link) -> dict[str, Any]:
+def _credits(link: Link) -> dict[int, CreditSettings]:
     spec = link.queue.credits
     if spec is None:
         return {}
-    return {str(rules.DATA_PRIORITY): {"buffer_bytes": spec.buffer, "dscps": [rules.DSCP_CREDITED]}}
+    return {rules.DATA_PRIORITY: CreditSettings(spec.buffer, (rules.DSCP_CREDITED,))}
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
@@ -211,56 +217,63 @@ def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
     ]
 
 
-def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) -> dict[str, Any]:
-    lab = topology.lab
-    ports = []
-    for number, link in switch.links.items():
-        port: dict[str, Any] = {"port": number, "name": f"{switch.name}:{number}", "queues": _queues(link.queue)}
-        for key, control in (("pfc", _pfc(topology, link, plan.clock)), ("credits", _credits(link))):
-            if control:
-                mac = addressing.switch_mac(switch.plane, switch.tier, switch.index, number)
-                port |= {key: control, "mac": mac}
-        interface = plan.interfaces.get((switch.name, number))
-        tunnel = plan.tunnels.get((switch.name, number))
-        settings = _settings(link, lab.link_overhead)
-        if link.is_host_link:
-            port |= {"to_host": settings, "to_switch": settings}
-        elif interface is not None or tunnel is not None:
-            # The switch at the other end shapes the other direction.
-            port["to_host"] = settings
-        if interface is not None:
-            port["interface"] = interface
-        if tunnel is not None:
-            port["tunnel"] = dict(tunnel)
-        ports.append(port)
-    described: dict[str, Any] = {"device_id": switch.device_id, "name": switch.name}
-    described |= {"priority_queues": rules.PRIORITY_QUEUES, "ports": ports}
-    if plan.behind:
-        full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
-        for number in switch.links:
-            name = f"{switch.name}:{number} behind"
-            interface = plan.behind[switch.name, number]
-            ports.append({"port": BEHIND + number, "name": name, "interface": interface, "queue": full})
-        described["patches"] = [[number, BEHIND + number] for number in switch.links]
-    return described
+def _port_description(topology: Topology, plan: FabricPlan, switch: Switch, number: int) -> PortDescription:
+    link, place = switch.links[number], (switch.name, number)
+    pfc, credits = _pfc(topology, link, plan.clock), _credits(link)
+    interface, tunnel = plan.interfaces.get(place), plan.tunnels.get(place)
+    settings = _settings(link, topology.lab.link_overhead)
+    # Of a link between two processes, the switch at the other end shapes the other direction.
+    own = link.is_host_link or interface is not None or tunnel is not None
+    return PortDescription(
+        number,
+        name=f"{switch.name}:{number}",
+        queues=_queues(link.queue),
+        pfc=pfc,
+        credits=credits,
+        mac=addressing.switch_mac(switch.plane, switch.tier, switch.index, number) if pfc or credits else 0,
+        to_host=settings if own else None,
+        to_switch=settings if link.is_host_link else None,
+        interface=interface,
+        tunnel=tunnel,
+    )
 
 
-def _relays(plan: FabricPlan) -> list[dict[str, Any]]:
+def _switch_description(topology: Topology, plan: FabricPlan, switch: Switch) -> SwitchDescription:
+    ports = [_port_description(topology, plan, switch, number) for number in switch.links]
+    behind = switch.links if plan.behind else ()
+    ports += [
+        PortDescription(
+            BEHIND + number,
+            name=f"{switch.name}:{number} behind",
+            interface=plan.behind[switch.name, number],
+            queue=FULL_QUEUE,
+        )
+        for number in behind
+    ]
+    return SwitchDescription(
+        switch.device_id,
+        name=switch.name,
+        priority_queues=rules.PRIORITY_QUEUES,
+        ports=tuple(ports),
+        patches=tuple((number, BEHIND + number) for number in behind),
+    )
+
+
+def _relays(plan: FabricPlan) -> list[SwitchDescription]:
     """What carries frames of hosts to T0s on other machines and back; the links' rates and delays are kept there."""
     if not plan.relays:
         return []
-    full = target_codec.plain(QueueLimits(packets=PACKETS_LIMIT))
-    ports: list[dict[str, Any]] = []
+    ports: list[PortDescription] = []
     for interface, tunnel in plan.relays.items():
-        ports.append({"port": len(ports) + 1, "interface": interface, "queue": full})
-        ports.append({"port": len(ports) + 1, "tunnel": dict(tunnel), "queue": full})
-    patches = [[first, first + 1] for first in range(1, len(ports), 2)]
-    return [{"device_id": RELAY, "name": "relay", "ports": ports, "patches": patches}]
+        ports.append(PortDescription(len(ports) + 1, interface=interface, queue=FULL_QUEUE))
+        ports.append(PortDescription(len(ports) + 1, tunnel=tunnel, queue=FULL_QUEUE))
+    patches = tuple((first, first + 1) for first in range(1, len(ports), 2))
+    return [SwitchDescription(RELAY, name="relay", ports=tuple(ports), patches=patches)]
 
 
 def fabric_description(
     topology: Topology, plan: FabricPlan, switches: Sequence[Switch] | None = None
-) -> dict[str, Any]:
+) -> FabricDescription:
     """The description from which `p4lite.switch.server` builds a process; pipelines come by P4Runtime.
 
     It carries all switches, or only `switches`, with the links between them in memory; their other links are
@@ -272,20 +285,19 @@ def fabric_description(
     links = []
     for link in topology.links.values():
         if not link.is_host_link and {link.low.node, link.high.node} <= here:
-            ends = [[topology.switch(end.node).device_id, end.port] for end in (link.low, link.high)]
-            links.append({"a": ends[0], "b": ends[1], "settings": _settings(link, lab.link_overhead)})
-    # On the virtual clock the fabric is this process's own, which writes captures itself.
-    files = {"files": CAPTURES} if plan.clock == "real" else {}
-    return {
-        **files,
-        "clock": plan.clock,
-        "realtime": plan.realtime,
-        "round_us": ROUND_US,
-        "grpc_server_addr": plan.grpc_address,
-        "seed": lab.seed & 0x7FFFFFFF,
-        "switches": [*(_switch_description(topology, plan, each) for each in switches), *_relays(plan)],
-        "links": links,
-    }
+            a, b = ((topology.switch(end.node).device_id, end.port) for end in (link.low, link.high))
+            links.append(LinkDescription(a, b, _settings(link, lab.link_overhead)))
+    return FabricDescription(
+        clock=plan.clock,
+        grpc_server_addr=plan.grpc_address,
+        seed=lab.seed & 0x7FFFFFFF,
+        round_us=ROUND_US,
+        realtime=plan.realtime,
+        # On the virtual clock the fabric is this process's own, which writes captures itself.
+        files=CAPTURES if plan.clock == "real" else None,
+        switches=(*(_switch_description(topology, plan, each) for each in switches), *_relays(plan)),
+        links=tuple(links),
+    )
 
 
 def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:

@@ -7,11 +7,12 @@ import os
 import pathlib
 import select
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
-from mrc_topo.placement import Placement, TunnelEnd
+from mrc_lab.describe import FabricPlan
+from mrc_topo.placement import Placement
 from p4lite.files import write_whole
+from p4lite.switch.description import TunnelDescription
 
 PART = "part.json"
 KEY = "tunnel.key"
@@ -56,33 +57,23 @@ class Part:
         """Whether nobody is there any more who could command it."""
         return bool(select.select([self.lifeline], [], [], 0)[0])
 
-    def wiring(self, placement: Placement, interfaces: Mapping[tuple[str, int], str]) -> dict[str, Any]:
-        """What of a `FabricPlan` follows from the placement: `interfaces`, `tunnels` and `relays`. The interfaces given
-        are those of the hosts that are here, by (T0 name, port)."""
+    def wired(self, plan: FabricPlan, placement: Placement) -> FabricPlan:
+        """Return a plan of the hosts' interfaces with what follows from the placement: interfaces of the switches that
+        are here, tunnels and relays."""
         here = {switch.name for switch in placement.switches(self.machine)}
-        local = {place: name for place, name in interfaces.items() if place[0] in here}
-        tunnels: dict[tuple[str, int], Mapping[str, Any]] = {}
-        relays: dict[str, Mapping[str, Any]] = {}
+        tunnels: dict[tuple[str, int], TunnelDescription] = {}
+        relays: dict[str, TunnelDescription] = {}
         relayed_here = relayed(placement, self.machine)
         for link, end in placement.ends(self.machine).items():
             ends = placement.topology.links[link]
+            tunnel = TunnelDescription(end.local, end.peer, KEY, end.end, end.peer_end, self.sockets[link])
             if link in relayed_here:
-                relays[interfaces[ends.high.node, ends.high.port]] = self._tunnel(link, end)
+                relays[plan.interfaces[ends.high.node, ends.high.port]] = tunnel
             else:
                 place = next(each for each in (ends.low, ends.high) if each.node in here)
-                tunnels[place.node, place.port] = self._tunnel(link, end)
-        return {"interfaces": local, "tunnels": tunnels, "relays": relays}
-
-    def _tunnel(self, link: str, end: TunnelEnd) -> dict[str, Any]:
-        """As the fabric process is told."""
-        return {
-            "local": end.local,
-            "peer": end.peer,
-            "end": end.end,
-            "peer_end": end.peer_end,
-            "key_file": KEY,
-            "socket": self.sockets[link],
-        }
+                tunnels[place.node, place.port] = tunnel
+        local = {place: name for place, name in plan.interfaces.items() if place[0] in here}
+        return replace(plan, interfaces=local, tunnels=tunnels, relays=relays)
 
 
 def relayed(placement: Placement, machine: str) -> list[str]:

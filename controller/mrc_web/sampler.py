@@ -32,7 +32,7 @@ from mrc_web.state import (
 )
 from p4lite.switch.fabric.values import PortSample
 from p4lite.switch.fabric.values import SwitchState as Running
-from p4lite.switch.targetapi.client import DeviceSample
+from p4lite.switch.targetapi.values import DeviceSample
 
 #: Of a core, for all that is asked of a lab's agents and fabric; what part of it each kind of question has.
 SHARE: Final = 0.05

@@ -20,7 +20,7 @@ from mrc_studies.chaos.invariants import entries
 from mrc_studies.chaos.truth import expected
 from mrc_topo import Lab, Topology
 from mrc_topo.labfile import load_lab
-from p4lite.switch.targetapi.client import FabricInfo
+from p4lite.switch.targetapi.values import FabricInfo
 from support.lab.fake_lab import BrokenOff, FakeLab
 from support.lab.fault_cases import actions, lost
 

@@ -35,6 +35,7 @@ from mrc_runs.execute import check_usable, execute
 from mrc_runs.experiment import Experiment, ExperimentError, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab, parse_lab
+from p4lite.switch import documents
 from p4lite.switch.server import FabricServer
 from support.lab import stand_in
 
@@ -267,7 +268,7 @@ def test_wires_in_the_fabrics_description() -> None:
     behind = {
         (switch.name, port): f"w{switch.device_id}-{port}" for switch in topology.switches for port in switch.links
     }
-    description = fabric_description(topology, FabricPlan("unix:x", "real", {}, behind=behind))
+    description = documents.plain(fabric_description(topology, FabricPlan("unix:x", "real", {}, behind=behind)))
     first = description["switches"][0]
     assert first["patches"] == [[1, 1001], [2, 1002], [3, 1003], [4, 1004]]
     assert [port.get("interface") for port in first["ports"]] == [None] * 4 + ["w1-1", "w1-2", "w1-3", "w1-4"]

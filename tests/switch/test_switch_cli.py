@@ -209,7 +209,7 @@ def test_wrong_descriptions_name_the_place(tmp_path: Path) -> None:
     cases = [
         ([], "fabric: expected an object"),
         ({"swiches": []}, "fabric: no such key 'swiches'"),
-        (broken(lambda d: d["switches"][0].pop("device_id")), "switches[0].device_id: expected an integer"),
+        (broken(lambda d: d["switches"][0].pop("device_id")), "switches[0]: needs 'device_id'"),
         (broken(lambda d: d["switches"][1].update(device_id=1)), "switches[1]: s1: device_id 1 is in use"),
         (broken(lambda d: d["switches"][0].update(program="none.p4")), "switches[0]"),
         (broken(lambda d: d["switches"][0]["ports"].append({"port": 1})), "switches[0]: t0: port 1 is in use"),

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from mrc_common.errors import UsageError
 
 Direction = Literal["both", "up", "down"]
+#: What a failure takes: a rate, a probability, a time, a number, or whether something is so.
+Setting = bool | int | float
 
 
 class FailureError(UsageError):
@@ -28,7 +30,7 @@ class Action:
     target: str
     kind: str = ""
     direction: Direction = "both"
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     loss: float | None = None
 
     def describe(self) -> str:

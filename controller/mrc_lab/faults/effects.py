@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import SwitchState
+from p4lite.switch.targetapi.values import LinkChanges
 
 #: One direction of a link, by the link's name: up is away from the host.
 Way = tuple[str, Literal["up", "down"]]
@@ -28,17 +29,18 @@ class Effects:
     """
 
     cut: frozenset[Way] = frozenset()
-    settings: Mapping[Way, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[Way, LinkChanges] = field(default_factory=dict)
     carriers: frozenset[str] = frozenset()
     switches: Mapping[str, SwitchState] = field(default_factory=dict)
     emptied: frozenset[str] = frozenset()
 
     def __or__(self, other: Effects) -> Effects:
-        settings = {way: dict(values) for way, values in self.settings.items()}
+        settings = dict(self.settings)
         for way, values in other.settings.items():
-            mine = settings.setdefault(way, {})
+            mine = dict(settings.get(way, {}))
             for key, value in values.items():
                 mine[key] = _worse(key, mine[key], value) if key in mine else value
+            settings[way] = cast(LinkChanges, mine)
         switches = dict(self.switches)
         for name, state in other.switches.items():
             switches[name] = max(state, switches.get(name, state), key=_SEVERITY.index)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Protocol
 
 from mrc_lab.faults.effects import DOWN, UP, Effects
 from mrc_topo.topology import Link, Switch, Topology
+from p4lite.switch import documents
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
-from p4lite.switch.targetapi import codec
-from p4lite.switch.targetapi.client import FabricInfo
-
-End = tuple[int, int]
+from p4lite.switch.targetapi.values import End, FabricInfo, LinkChanges
 
 
 class FabricControl(Protocol):
@@ -31,9 +29,9 @@ class FabricControl(Protocol):
         device_id: int,
         port: int,
         *,
-        outgoing: LinkSettings | dict[str, Any] | None = None,
-        incoming: LinkSettings | dict[str, Any] | None = None,
-    ) -> Any:
+        outgoing: LinkSettings | LinkChanges | None = None,
+        incoming: LinkSettings | LinkChanges | None = None,
+    ) -> object:
         """Changes settings."""
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
@@ -79,8 +77,7 @@ def found_document(found: Found) -> dict[str, Any]:
     if isinstance(found, SwitchState):
         return {"state": found.value}
     return {
-        way: {"up": state.up, "settings": codec.plain(state.settings)}
-        for way, state in ((UP, found.up), (DOWN, found.down))
+        way: {"up": state.up, "settings": asdict(state.settings)} for way, state in ((UP, found.up), (DOWN, found.down))
     }
 
 
@@ -89,7 +86,9 @@ def found_from_document(document: Mapping[str, Any]) -> Found:
     if "state" in document:
         return SwitchState(document["state"])
     ways = (document[way] for way in (UP, DOWN))
-    return LinkState(*(WayState(each["up"], codec.link_settings(each["settings"], "settings")) for each in ways))
+    return LinkState(
+        *(WayState(each["up"], documents.read(LinkSettings, each["settings"], "settings")) for each in ways)
+    )
 
 
 def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, Found]:
@@ -156,6 +155,6 @@ def put_carrier(lab: Breakable, link: Link, up: bool) -> None:
 
 
 def _switch_end(topology: Topology, link: Link) -> End:
-    """(device id, port) of the end at a T0."""
+    """The end at a T0."""
     end = link.high if link.is_host_link else link.low
-    return topology.switch(end.node).device_id, end.port
+    return End(topology.switch(end.node).device_id, end.port)

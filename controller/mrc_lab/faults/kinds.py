@@ -9,13 +9,14 @@ import abc
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
-from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.action import Action, FailureError, Setting
 from mrc_lab.faults.effects import DOWN, UP, Effects, Way
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Host, Link, Switch, Topology
 from p4lite.switch.fabric.values import SwitchState
+from p4lite.switch.targetapi.values import LinkChanges
 
 LINK = "a link like p0-t0.1--p0-t1.0 or a host port like h3:2"
 PORT = "a host port like h3:2"
@@ -54,7 +55,7 @@ class Kind(abc.ABC):
     def fits(self, element: Link | Switch | Host) -> bool:
         """Whether an element can fail like this."""
 
-    def check_settings(self, settings: Mapping[str, Any], target: str) -> None:
+    def check_settings(self, settings: Mapping[str, Setting], target: str) -> None:
         """Checks names and values of the settings. Raises FailureError."""
         for key, value in settings.items():
             if key not in self.takes:
@@ -64,7 +65,7 @@ class Kind(abc.ABC):
             if not fits:
                 raise FailureError(f"{self.name} {target}: {key} must be {wanted}, not {value!r}")
 
-    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Setting]:
         """Settings of a failure at random, for `mrclab chaos`."""
         return {}
 
@@ -77,16 +78,16 @@ class Kind(abc.ABC):
         return Capacity(topology).lost(host, self.effects(topology, action).rates(topology))
 
 
-def _setting_fits(key: str, value: Any) -> tuple[bool, str]:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    whole = number and isinstance(value, int)
+def _setting_fits(key: str, value: object) -> tuple[bool, str]:
+    number = None if isinstance(value, bool) or not isinstance(value, int | float) else value
+    whole = number if isinstance(number, int) else -1
     if key in PROBABILITIES:
-        return number and 0 <= value <= 1, "a probability from 0 to 1"
+        return number is not None and 0 <= number <= 1, "a probability from 0 to 1"
     if key == "blackhole":
         return isinstance(value, bool), "true or false"
     if key == "rate_bps":
-        return whole and 1000 <= value <= LARGEST, "a rate of at least 1000 bits per second"
-    return whole and 0 <= value <= LARGEST, "a whole number of at least 0"
+        return 1000 <= whole <= LARGEST, "a rate of at least 1000 bits per second"
+    return 0 <= whole <= LARGEST, "a whole number of at least 0"
 
 
 def _ways(link: Link, direction: str) -> list[Way]:
@@ -157,13 +158,13 @@ class Impair(OfLink):
     takes = frozenset(IMPAIRMENTS)
     directed = True
 
-    def check_settings(self, settings: Mapping[str, Any], target: str) -> None:
+    def check_settings(self, settings: Mapping[str, Setting], target: str) -> None:
         super().check_settings(settings, target)
         if not settings:
             raise FailureError(f"impair needs at least one of: {', '.join(sorted(IMPAIRMENTS))}")
 
-    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
-        choices: dict[str, Any] = {
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Setting]:
+        choices: dict[str, Setting] = {
             "loss": rng.choice((0.01, 0.1, 0.5, 1.0)),
             "corrupt": rng.choice((0.01, 0.1, 1.0)),
             "duplicate": rng.choice((0.01, 0.5)),
@@ -179,7 +180,7 @@ class Impair(OfLink):
 
     def effects(self, topology: Topology, action: Action) -> Effects:
         ways = _ways(topology.links[action.target], action.direction)
-        return Effects(settings={way: dict(action.settings) for way in ways})
+        return Effects(settings={way: cast(LinkChanges, dict(action.settings)) for way in ways})
 
 
 class PauseStorm(OfPort):
@@ -192,7 +193,7 @@ class PauseStorm(OfPort):
     def effects(self, topology: Topology, action: Action) -> Effects:
         link = topology.links[action.target]
         mac = topology.host(link.low.node).ports[link.low.port].mac
-        return Effects(settings={(link.name, UP): {"pause_storm_mac": mac}})
+        return Effects(settings={(link.name, UP): LinkChanges(pause_storm_mac=mac)})
 
 
 class Transceiver(OfSwitch):
@@ -209,7 +210,7 @@ class Transceiver(OfSwitch):
             ports, has = self._ports(switch, action), list(switch.links)
             raise FailureError(f"{switch.name} has no ports {ports.start} to {ports.stop - 1}; it has {has}")
 
-    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Any]:
+    def drawn(self, element: Link | Switch | Host, rng: random.Random) -> dict[str, Setting]:
         assert isinstance(element, Switch)
         return {"first": rng.choice(list(element.links)), "count": rng.randint(1, 2)}
 

@@ -15,7 +15,7 @@ from mrc_lab.session import counters
 from mrc_lab.switches.program import FabricProgram
 from mrc_topo import rules
 from mrc_topo.topology import Topology
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
+from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 
 class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):

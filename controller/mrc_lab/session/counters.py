@@ -13,7 +13,7 @@ from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CreditStats, PfcStats
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats
+from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 #: Reasons of `PortStats.drops` that full queues and slow machines do not have.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState, TunnelStats
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo, SwitchInfo, TargetClient, TargetError
-
-Direction = Literal["both", "outgoing", "incoming"]
+from p4lite.switch.targetapi.client import TargetClient, TargetError
+from p4lite.switch.targetapi.values import (
+    DeviceSample,
+    DeviceStats,
+    FabricInfo,
+    LinkChanges,
+    PortDirection,
+    SwitchInfo,
+)
 
 
 class FabricSet:
@@ -80,7 +86,7 @@ class FabricSet:
         """Cells of a counter of a switch's program."""
         return self._by_device[device_id].read_counter(device_id, counter, index)
 
-    def set_port_up(self, device_id: int, port: int, up: bool, direction: Direction = "both") -> None:
+    def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:
         """Cuts or mends the link at a port."""
         self._by_device[device_id].set_port_up(device_id, port, up, direction)
 
@@ -89,8 +95,8 @@ class FabricSet:
         device_id: int,
         port: int,
         *,
-        outgoing: LinkSettings | dict[str, Any] | None = None,
-        incoming: LinkSettings | dict[str, Any] | None = None,
+        outgoing: LinkSettings | LinkChanges | None = None,
+        incoming: LinkSettings | LinkChanges | None = None,
     ) -> None:
         """Changes the directions of a port's link."""
         self._by_device[device_id].set_port_link(device_id, port, outgoing=outgoing, incoming=incoming)

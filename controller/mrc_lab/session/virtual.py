@@ -30,7 +30,8 @@ from mrc_topo.topology import Host, Topology
 from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Port
 from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, TargetClient
+from p4lite.switch.targetapi.client import TargetClient
+from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
 #: New objects after which Python looks for cycles among them while simulated time goes on, instead of 700: a packet is
 #: none, and looking takes some percent of such a run.

@@ -20,7 +20,7 @@ from mrc_lab.session.fabricset import FabricSet
 from mrc_lab.switches.p4rt import Device, P4RuntimeError
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
-from p4lite.switch.targetapi.client import DeviceSample, DeviceStats, FabricInfo
+from p4lite.switch.targetapi.values import DeviceSample, DeviceStats, FabricInfo, LinkChanges
 
 #: Switches whose counters are read at a time.
 COUNTED: Final = 4
@@ -139,8 +139,8 @@ class WiredFabric(FabricSet):
         device_id: int,
         port: int,
         *,
-        outgoing: LinkSettings | dict[str, Any] | None = None,
-        incoming: LinkSettings | dict[str, Any] | None = None,
+        outgoing: LinkSettings | LinkChanges | None = None,
+        incoming: LinkSettings | LinkChanges | None = None,
     ) -> None:
         super().set_port_link(device_id, port, outgoing=outgoing, incoming=incoming)
         switch = self.topology.switches[device_id - 1]

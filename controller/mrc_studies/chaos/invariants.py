@@ -17,7 +17,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import Device
 from mrc_studies.chaos import truth
 from p4lite.switch.fabric.values import SwitchState
-from p4lite.switch.targetapi.client import FabricInfo, PortInfo
+from p4lite.switch.targetapi.values import FabricInfo, PortInfo
 
 #: On the real clock kernels and agents see a carrier a little later.
 SETTLE_S = 5.0

@@ -12,7 +12,7 @@ from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Topology
 from p4lite.switch.fabric.values import SwitchState
-from p4lite.switch.targetapi.client import FabricInfo
+from p4lite.switch.targetapi.values import FabricInfo
 
 Carriers = dict[tuple[str, int], bool]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from p4lite import progress
 from p4lite.switch import listen
+from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.errors import BuildError, GrantError, ProgramError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import FabricError
@@ -16,7 +17,7 @@ from p4lite.switch.listen import ServerError
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
 from p4lite.switch.source import load_source
-from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.targetapi.grants import Grants
 
 _IGNORED = ("thrift-port", "nanolog", "notifications-addr", "max-mc-groups", "max-l1-entries", "max-l2-entries")
 #: BMv2's names of log levels.

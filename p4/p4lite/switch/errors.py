@@ -11,6 +11,10 @@ class BuildError(Exception):
     """The C compiler is missing or failed; the message says what to do."""
 
 
+class DocumentError(ValueError):
+    """A document of the wrong form; the text names the place."""
+
+
 class GrantError(Exception):
     """The target API may not touch this file or interface (PERMISSION_DENIED)."""
 

@@ -2,7 +2,7 @@
 
     python -m p4lite.switch.server --fabric DESC.json
 
-The description is a JSON object (`DESCRIPTION` lists the keys). Once everything runs, one line `ready ADDRESS` is
+The description is a JSON object (`p4lite.switch.description`). Once everything runs, one line `ready ADDRESS` is
 written to standard output. SIGINT and SIGTERM end the process cleanly.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import gc
 import json
 import logging
@@ -18,17 +19,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 
-from p4lite.switch import listen
-from p4lite.switch.errors import BuildError, GrantError, ProgramError
-from p4lite.switch.fabric.fabric import Fabric, Port, Switch
-from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES, FabricError, TunnelSettings
+from p4lite.switch import documents, listen
+from p4lite.switch.description import (
+    FabricDescription,
+    LinkDescription,
+    PortDescription,
+    SwitchDescription,
+    TunnelDescription,
+)
+from p4lite.switch.errors import BuildError, DocumentError, GrantError, ProgramError
+from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES, FabricError, LinkSettings, TunnelSettings
 from p4lite.switch.listen import ServerError, Tls
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
@@ -36,65 +44,13 @@ from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
 from p4lite.switch.runtime.loader import Program
 from p4lite.switch.source import Loaded, load_source
-from p4lite.switch.targetapi import codec
-from p4lite.switch.targetapi.codec import CodecError, boolean, integer, text
-from p4lite.switch.targetapi.grants import DEFAULT_LIMIT_BYTES, Grants
+from p4lite.switch.targetapi.grants import Grants
 from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
 SIGNAL_POLL_S = 0.1
 #: How long calls that go on may take to end.
 STOP_S = 10.0
-
-#: Keys of a fabric description, by object.
-DESCRIPTION = {
-    "fabric": (
-        "clock",
-        "grpc_server_addr",
-        "seed",
-        "busy_poll_us",
-        "round_us",
-        "realtime",
-        "pcap_dir",
-        "trace",
-        "files",
-        "files_limit",
-        "interfaces",
-        "switches",
-        "links",
-    ),
-    "switch": (
-        "device_id",
-        "name",
-        "program",
-        "p4info",
-        "include_dirs",
-        "defines",
-        "priority_queues",
-        "drop_port",
-        "cpu_port",
-        "loop_limit",
-        "ports",
-        "patches",
-    ),
-    "port": (
-        "port",
-        "interface",
-        "tunnel",
-        "name",
-        "to_host",
-        "to_switch",
-        "pcap",
-        "queue",
-        "queues",
-        "buffer",
-        "pfc",
-        "credits",
-        "mac",
-    ),
-    "tunnel": ("local", "peer", "key_file", "end", "peer_end", "socket"),
-    "link": ("a", "b", "settings", "back"),
-}
 
 
 class FabricServer:
@@ -127,9 +83,22 @@ class FabricServer:
 
     @classmethod
     def from_description(
-        cls, description: Mapping[str, Any], base: Path = Path(), *, tls: Tls | None = None, patient: bool = False
+        cls,
+        description: FabricDescription | object,
+        base: Path = Path(),
+        *,
+        tls: Tls | None = None,
+        patient: bool = False,
     ) -> FabricServer:
-        """Build what a description asks for; relative paths start at `base`. Raises ServerError."""
+        """Build what a description, or a JSON document of one, asks for; relative paths start at `base`.
+
+        Raises ServerError.
+        """
+        if not isinstance(description, FabricDescription):
+            try:
+                description = documents.read(FabricDescription, description, "")
+            except DocumentError as error:
+                raise ServerError(str(error)) from None
         return _Builder(description, base, tls, patient).server()
 
     def add_switch(self, device_id: int, **options: Any) -> Switch:
@@ -215,45 +184,43 @@ def _end(pools: Iterable[ThreadPoolExecutor], timeout_s: float) -> bool:
 
 
 class _Builder:
-    """Reads a description; every error names the place in it."""
+    """Builds what a description asks for; every error names the place in it."""
 
-    def __init__(self, description: Mapping[str, Any], base: Path, tls: Tls | None, patient: bool) -> None:
+    def __init__(self, description: FabricDescription, base: Path, tls: Tls | None, patient: bool) -> None:
         self.patient = patient
         self.description = description
         self.base = base
         self.tls = tls
-        self.programs: dict[str, Loaded] = {}
+        self.programs: dict[tuple[object, ...], Loaded] = {}
 
     def server(self) -> FabricServer:
-        place = "fabric"
+        place, given = "fabric", self.description
         try:
-            given = codec.check_keys(self.description, "fabric", DESCRIPTION["fabric"])
-            clock = given.get("clock", "real")
-            if clock not in ("real", "virtual"):
-                raise CodecError(f"clock: expected real or virtual, got {clock!r}")
             fabric = Fabric(
-                clock,
-                integer(given.get("seed", 0), "seed"),
-                busy_poll_us=integer(given.get("busy_poll_us", 0), "busy_poll_us"),
-                round_us=integer(given.get("round_us", 0), "round_us", 0, 100_000),
-                realtime=boolean(given.get("realtime", False), "realtime"),
+                given.clock,
+                given.seed,
+                busy_poll_us=given.busy_poll_us,
+                round_us=given.round_us,
+                realtime=given.realtime,
             )
-            address = text(given.get("grpc_server_addr", listen.PRIVATE), "grpc_server_addr")
-            server = FabricServer(fabric, address, tls=self.tls, grants=self.grants(given), patient=self.patient)
-        except (CodecError, FabricError, BuildError, GrantError) as error:
+            files = None if given.files is None else self.base / given.files
+            grants = Grants(files, given.files_limit, given.interfaces)
+            address = given.grpc_server_addr or listen.PRIVATE
+            server = FabricServer(fabric, address, tls=self.tls, grants=grants, patient=self.patient)
+        except (FabricError, BuildError, GrantError) as error:
             raise ServerError(f"{place}: {error}" if isinstance(error, FabricError) else str(error)) from None
         try:
-            for index, item in enumerate(_list(given.get("switches", []), "switches")):
+            for index, switch in enumerate(given.switches):
                 place = f"switches[{index}]"
-                self.switch(server, codec.check_keys(item, place, DESCRIPTION["switch"]), place)
-            for index, item in enumerate(_list(given.get("links", []), "links")):
+                self.switch(server, switch, place)
+            for index, link in enumerate(given.links):
                 place = f"links[{index}]"
-                self.link(server, codec.check_keys(item, place, DESCRIPTION["link"]), place)
-            if given.get("trace") is not None:
-                fabric.trace(self.base / text(given["trace"], "trace"))
-            if given.get("pcap_dir") is not None:
-                capture_all(fabric, self.base / text(given["pcap_dir"], "pcap_dir"))
-        except CodecError as error:
+                self.link(server, link)
+            if given.trace is not None:
+                fabric.trace(self.base / given.trace)
+            if given.pcap_dir is not None:
+                capture_all(fabric, self.base / given.pcap_dir)
+        except DocumentError as error:
             server.stop()
             raise ServerError(str(error)) from None
         except (FabricError, ProgramError, BuildError, P4RtError) as error:
@@ -261,110 +228,58 @@ class _Builder:
             raise ServerError(f"{place}: {error}") from None
         return server
 
-    def grants(self, given: dict[str, Any]) -> Grants:
-        files = given.get("files")
-        interfaces = _list(given.get("interfaces", []), "interfaces")
-        return Grants(
-            None if files is None else self.base / text(files, "files"),
-            integer(given.get("files_limit", DEFAULT_LIMIT_BYTES), "files_limit"),
-            [text(name, "interfaces") for name in interfaces],
-        )
+    def switch(self, server: FabricServer, item: SwitchDescription, place: str) -> None:
+        options = {"priority_queues": item.priority_queues, "drop_port": item.drop_port, "loop_limit": item.loop_limit}
+        given = {key: value for key, value in options.items() if value is not None}
+        switch = server.add_switch(item.device_id, name=item.name, cpu_port=item.cpu_port, **given)
+        for index, port in enumerate(item.ports):
+            self.port(server, switch, port, f"{place}.ports[{index}]")
+        for one, other in item.patches:
+            switch.patch(one, other)
+        if item.program is not None:
+            server.load(switch, self.program(item, self.base / item.program))
 
-    def switch(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
-        options: dict[str, Any] = {
-            key: integer(item[key], f"{place}.{key}", 0, 65535)
-            for key in ("priority_queues", "drop_port", "cpu_port", "loop_limit")
-            if item.get(key) is not None
-        }
-        if item.get("name") is not None:
-            options["name"] = text(item["name"], f"{place}.name")
-        switch = server.add_switch(integer(item.get("device_id"), f"{place}.device_id"), **options)
-        for index, port in enumerate(_list(item.get("ports", []), f"{place}.ports")):
-            where = f"{place}.ports[{index}]"
-            self.port(server, switch, codec.check_keys(port, where, DESCRIPTION["port"]), where)
-        for index, pair in enumerate(_list(item.get("patches", []), f"{place}.patches")):
-            where = f"{place}.patches[{index}]"
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise CodecError(f"{where}: expected [port, port], got {pair!r}")
-            switch.patch(*(integer(number, where, 0, 65535) for number in pair))
-        if item.get("program") is not None:
-            server.load(switch, self.program(item, place))
-
-    def program(self, item: dict[str, Any], place: str) -> Loaded:
-        key = json.dumps([item.get(name) for name in ("program", "p4info", "include_dirs", "defines")])
+    def program(self, item: SwitchDescription, path: Path) -> Loaded:
+        key = (path, item.p4info, item.include_dirs, tuple(item.defines.items()))
         if key not in self.programs:
-            p4info = item.get("p4info")
-            defines = item.get("defines") or {}
             self.programs[key] = load_source(
-                self.base / text(item["program"], f"{place}.program"),
-                p4info=None if p4info is None else self.base / text(p4info, f"{place}.p4info"),
-                include_dirs=[
-                    self.base / text(path, f"{place}.include_dirs")
-                    for path in _list(item.get("include_dirs") or [], f"{place}.include_dirs")
-                ],
-                defines={
-                    name: text(value, f"{place}.defines.{name}")
-                    for name, value in codec.check_keys(defines, f"{place}.defines", defines).items()
-                },
+                path,
+                p4info=None if item.p4info is None else self.base / item.p4info,
+                include_dirs=[self.base / each for each in item.include_dirs],
+                defines=item.defines,
             )
         return self.programs[key]
 
-    def port(self, server: FabricServer, switch: Switch, item: dict[str, Any], place: str) -> None:
-        options: dict[str, Any] = {
-            key: text(item[key], f"{place}.{key}") for key in ("interface", "name") if item.get(key) is not None
-        }
-        if "interface" in options:
-            server.grants.interfaces.add(options["interface"])
-        if item.get("tunnel") is not None:
-            options["tunnel"] = self.tunnel(item["tunnel"], f"{place}.tunnel")
-        if item.get("pcap") is not None:
-            options["pcap"] = self.base / text(item["pcap"], f"{place}.pcap")
-        for key in ("to_host", "to_switch"):
-            if item.get(key) is not None:
-                options[key] = codec.link_settings(item[key], f"{place}.{key}")
-        port = switch.add_port(integer(item.get("port"), f"{place}.port", 0, 65535), **options)
-        if item.get("queue") is not None:
-            port.set_queue(codec.queue_limits(item["queue"], f"{place}.queue"))
-        for priority, limits in self.priorities(item, "queues", place):
-            port.set_queue(codec.queue_limits(limits, f"{place}.queues.{priority}"), priority)
-        mac = integer(item.get("mac", 0), f"{place}.mac", 0, (1 << 48) - 1)
-        for priority, settings in self.priorities(item, "pfc", place):
-            port.set_pfc(priority, codec.pfc_settings(settings, f"{place}.pfc.{priority}"), mac)
-        for priority, settings in self.priorities(item, "credits", place):
-            port.set_credits(priority, codec.credit_settings(settings, f"{place}.credits.{priority}"), mac)
-        if item.get("buffer") is not None:
-            port.set_buffer(codec.queue_limits(item["buffer"], f"{place}.buffer"))
-
-    def tunnel(self, item: Any, place: str) -> TunnelSettings:
-        given = codec.check_keys(item, place, DESCRIPTION["tunnel"])
-        return TunnelSettings(
-            local=text(given.get("local"), f"{place}.local"),
-            peer=text(given.get("peer"), f"{place}.peer"),
-            key=read_key(self.base / text(given.get("key_file"), f"{place}.key_file"), f"{place}.key_file"),
-            end=integer(given.get("end"), f"{place}.end", 0, (1 << 32) - 1),
-            peer_end=integer(given.get("peer_end"), f"{place}.peer_end", 0, (1 << 32) - 1),
-            descriptor=None if given.get("socket") is None else integer(given["socket"], f"{place}.socket", 3),
+    def port(self, server: FabricServer, switch: Switch, item: PortDescription, place: str) -> None:
+        if item.interface is not None:
+            server.grants.interfaces.add(item.interface)
+        port = switch.add_port(
+            item.port,
+            interface=item.interface,
+            name=item.name,
+            to_host=item.to_host or LinkSettings(),
+            to_switch=item.to_switch or LinkSettings(),
+            pcap=None if item.pcap is None else self.base / item.pcap,
+            tunnel=None if item.tunnel is None else self.tunnel(item.tunnel, f"{place}.tunnel"),
         )
+        if item.queue is not None:
+            port.set_queue(item.queue)
+        for priority, limits in item.queues.items():
+            port.set_queue(limits, priority)
+        for priority, pfc in item.pfc.items():
+            port.set_pfc(priority, pfc, item.mac)
+        for priority, credits in item.credits.items():
+            port.set_credits(priority, credits, item.mac)
+        if item.buffer is not None:
+            port.set_buffer(item.buffer)
 
-    @staticmethod
-    def priorities(item: dict[str, Any], key: str, place: str) -> Iterator[tuple[int, Any]]:
-        """What a port's description says of each priority."""
-        values = item.get(key) or {}
-        for priority, value in codec.check_keys(values, f"{place}.{key}", values).items():
-            if not priority.isdigit():
-                raise CodecError(f"{place}.{key}: '{priority}' is no priority")
-            yield int(priority), value
+    def tunnel(self, item: TunnelDescription, place: str) -> TunnelSettings:
+        key = read_key(self.base / item.key_file, f"{place}.key_file")
+        return TunnelSettings(item.local, item.peer, key, item.end, item.peer_end, item.socket)
 
-    def link(self, server: FabricServer, item: dict[str, Any], place: str) -> None:
-        a, b = (self.end(server, item.get(key), f"{place}.{key}") for key in ("a", "b"))
-        settings = codec.link_settings(item.get("settings") or {}, f"{place}.settings")
-        back = item.get("back")
-        server.fabric.link(a, b, settings, None if back is None else codec.link_settings(back, f"{place}.back"))
-
-    def end(self, server: FabricServer, value: Any, place: str) -> Port:
-        if not isinstance(value, list) or len(value) != 2:
-            raise CodecError(f"{place}: expected [device_id, port], got {value!r}")
-        return server.fabric.switch(integer(value[0], place)).port(integer(value[1], place))
+    def link(self, server: FabricServer, item: LinkDescription) -> None:
+        a, b = (server.fabric.switch(device_id).port(number) for device_id, number in (item.a, item.b))
+        server.fabric.link(a, b, item.settings or LinkSettings(), item.back)
 
 
 def _tune_gc() -> None:
@@ -417,30 +332,24 @@ def read_key(path: Path, place: str) -> bytes:
     """The secret of a lab's tunnels: a file of hexadecimal digits that only its owner can read.
 
     Raises:
-        CodecError: it is not there, or not that.
+        DocumentError: it is not there, or not that.
     """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             given = file.read(1024)
     except OSError as error:
-        raise CodecError(f"{place}: {path}: {error.strerror}") from None
+        raise DocumentError(f"{place}: {path}: {error.strerror}") from None
     if mode & 0o077:
-        raise CodecError(f"{place}: {path}: others can open it; chmod 600 {path}")
+        raise DocumentError(f"{place}: {path}: others can open it; chmod 600 {path}")
     try:
         key = bytes.fromhex(given.decode("ascii"))
     except ValueError:
         key = b""
     if len(key) != TUNNEL_KEY_BYTES:
         wanted = f"{2 * TUNNEL_KEY_BYTES} hexadecimal digits"
-        raise CodecError(f"{place}: {path}: expected {wanted}, as `openssl rand -hex {TUNNEL_KEY_BYTES}` makes them")
+        raise DocumentError(f"{place}: {path}: expected {wanted}, as `openssl rand -hex {TUNNEL_KEY_BYTES}` makes them")
     return key
-
-
-def _list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise CodecError(f"{where}: expected a list, got {value!r}")
-    return value
 
 
 def run(argv: list[str]) -> int:
@@ -454,24 +363,24 @@ def run(argv: list[str]) -> int:
     path = Path(arguments.fabric)
     try:
         data = sys.stdin.read() if arguments.fabric == "-" else path.read_text(encoding="utf-8")
-        description = json.loads(data)
+        document = json.loads(data)
+        tls = listen.tls_of(arguments)
     except OSError as error:
         return _fail(2, f"{path}: cannot read: {error.strerror}")
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         return _fail(2, f"{path}: no JSON: {error}")
-    try:
-        tls = listen.tls_of(arguments)
     except ValueError as error:
         return _fail(2, str(error))
-    if isinstance(description, dict) and description.get("clock", "real") != "real":
-        return _fail(2, f"{path}: clock: a process of its own runs on the real clock only")
     try:
-        if isinstance(description, dict):
-            if arguments.grpc_server_addr is not None:
-                description["grpc_server_addr"] = arguments.grpc_server_addr
-            elif "grpc_server_addr" not in description:
-                description["grpc_server_addr"] = listen.default_address("fabric")
+        description = documents.read(FabricDescription, document, "")
+    except DocumentError as error:
+        return _fail(1, f"{path}: {error}")
+    if description.clock != "real":
+        return _fail(2, f"{path}: clock: a process of its own runs on the real clock only")
+    address = arguments.grpc_server_addr or description.grpc_server_addr or listen.default_address("fabric")
+    try:
         base = Path() if arguments.fabric == "-" else path.parent
+        description = dataclasses.replace(description, grpc_server_addr=address)
         return serve_until_signal(FabricServer.from_description(description, base, tls=tls), "p4lite.switch.server")
     except (ServerError, FabricError) as error:
         return _fail(1, f"{path}: {error}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
-from p4lite.switch.targetapi.client import FabricInfo, PortInfo, SwitchInfo
+from p4lite.switch.targetapi.values import FabricInfo, PortInfo, SwitchInfo
 
 
 class BrokenOff(Exception):

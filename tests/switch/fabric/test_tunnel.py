@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.port import Port, tunnel_end, tunnel_socket
-from p4lite.switch.fabric.values import FabricError, LinkSettings, QueueLimits, TunnelSettings, TunnelStats
+from p4lite.switch.fabric.values import FabricError, LinkSettings, PortStats, QueueLimits, TunnelSettings, TunnelStats
 from p4lite.switch.listen import ServerError
 from p4lite.switch.server import FabricServer
-from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi import codec, target_pb2
 
 KEY = bytes(range(16))
 MASK = (1 << 64) - 1
@@ -151,7 +151,7 @@ def test_frames_come_out_as_they_went_in_numbered_and_sealed() -> None:
         assert made.stats() == TunnelStats(0, len(frames), 0, 0, 0, 0)
         other = made.second.stats()
         assert other.tunnel == TunnelStats(len(frames), 0, 0, 0, 0, 0)
-        assert codec.port_stats(codec.plain(other)) == other
+        assert codec.value(PortStats, codec.message(target_pb2.PortStats, other)) == other
         made.two.socket.send(sealed(b"back" * 20, 4, 0))
         assert made.one.socket.recv(65536)[32:] == b"back" * 20
 

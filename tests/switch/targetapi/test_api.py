@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +11,27 @@ from typing import Any
 import grpc
 import pytest
 
-from p4lite.switch.fabric.values import BurstLoss, LinkSettings, QueueLimits, SwitchState
+from p4lite.switch.fabric.values import (
+    BurstLoss,
+    CreditStats,
+    Lag,
+    LinkSettings,
+    PfcStats,
+    PortSample,
+    PortStats,
+    QueueLimits,
+    QueueStats,
+    SwitchState,
+    TunnelStats,
+)
+from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.client import TargetClient, TargetError
 from p4lite.switch.targetapi.codec import SERVICE
+from p4lite.switch.targetapi.values import DeviceSample, End, PortInfo
 from support.switch.p4rt import INSERT, Bench, Controller, ethernet
+
+ROOT = pathlib.Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -171,61 +190,107 @@ def test_lateness(target: TargetClient) -> None:
     assert target.lateness(reset=True).loop.count == 0
 
 
+def refused(bench: Bench, method: str, request: Any) -> tuple[str, str]:
+    """Code and text with which a method refuses a message."""
+    with grpc.insecure_channel(bench.address) as channel:
+        call = channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=lambda each: each.SerializeToString())
+        with pytest.raises(grpc.RpcError) as caught:
+            call(request)
+        return caught.value.code().name, caught.value.details()
+
+
 def test_refusals(bench: Bench, target: TargetClient) -> None:
-    cases: list[tuple[str, str, dict[str, Any]]] = [
-        ("NOT_FOUND", "SetState", {"device_id": 5, "state": "frozen"}),
-        ("NOT_FOUND", "SetPortUp", {"device_id": 1, "port": 77, "up": True}),
-        ("NOT_FOUND", "SetLinkUp", {"a": [1, 1], "up": True}),
-        ("INVALID_ARGUMENT", "SetState", {"device_id": 1, "state": "dead"}),
-        ("INVALID_ARGUMENT", "SetState", {"device_id": "1", "state": "frozen"}),
-        ("INVALID_ARGUMENT", "SetState", {"device_id": True, "state": "frozen"}),
-        ("INVALID_ARGUMENT", "SetPortUp", {"device_id": 1, "port": 1, "up": 1}),
-        ("INVALID_ARGUMENT", "SetPortUp", {"device_id": 1, "port": 1, "up": True, "direction": "up"}),
-        ("INVALID_ARGUMENT", "SetPortLink", {"device_id": 1, "port": 1, "outgoing": {"rate": 5}}),
-        ("INVALID_ARGUMENT", "SetPortLink", {"device_id": 1, "port": 1, "outgoing": {"loss": 1.5}}),
-        ("INVALID_ARGUMENT", "SetPortLink", {"device_id": 1, "port": 1, "outgoing": {"burst_loss": {"to_bad": 1}}}),
-        ("INVALID_ARGUMENT", "SetQueue", {"device_id": 1, "port": 1, "limits": {"packets": -1}}),
-        ("INVALID_ARGUMENT", "Stats", {"device_ids": 5}),
-        ("INVALID_ARGUMENT", "Samples", {}),
-        ("INVALID_ARGUMENT", "Samples", {"priority": 8}),
-        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": "loss"}),
-        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "reasons": [5]}),
-        ("INVALID_ARGUMENT", "Samples", {"priority": 0, "counters": {}}),
-        ("FAILED_PRECONDITION", "Samples", {"priority": 0, "reasons": ["weather"]}),
-        ("INVALID_ARGUMENT", "Info", {"what": 5}),
-        ("FAILED_PRECONDITION", "AddSwitch", {"device_id": 1}),
-        ("FAILED_PRECONDITION", "AddPort", {"device_id": 1, "port": 1}),
-        ("PERMISSION_DENIED", "AddPort", {"device_id": 1, "port": 9, "interface": "nope-if0"}),
-        ("FAILED_PRECONDITION", "AddLink", {"a": [1, 1], "b": [1, 1]}),
-        ("FAILED_PRECONDITION", "ReadRegister", {"device_id": 1, "register": "I.seen"}),
-        ("UNIMPLEMENTED", "NoSuchMethod", {}),
+    port, none = pb.End(device_id=1, port=1), pb.End(device_id=1, port=77)
+    burst = pb.LinkSettings(burst_loss=pb.BurstLoss(to_bad=1))
+    cases: list[tuple[str, str, Any, str]] = [
+        ("NOT_FOUND", "SetState", pb.SetStateRequest(device_id=5, state="SWITCH_STATE_FROZEN"), "5"),
+        ("NOT_FOUND", "SetPortUp", pb.SetPortUpRequest(at=none, up=True), "switch 1 has no port 77; known: 1, 2, 3, 4"),
+        ("NOT_FOUND", "SetLinkUp", pb.SetLinkUpRequest(at=port, up=True), "port 1 of switch 1 has no link"),
+        ("INVALID_ARGUMENT", "SetState", pb.SetStateRequest(device_id=1), "state: expected one of"),
+        ("INVALID_ARGUMENT", "SetState", pb.SetStateRequest(device_id=1, state=9), "state: expected one of"),
+        ("INVALID_ARGUMENT", "SetPortUp", pb.SetPortUpRequest(at=port), "up: expected true or false"),
+        (
+            "INVALID_ARGUMENT",
+            "SetPortUp",
+            pb.SetPortUpRequest(at=port, up=True, direction=7),
+            "both, outgoing, incoming",
+        ),
+        ("INVALID_ARGUMENT", "SetPortLink", pb.SetPortLinkRequest(at=port, outgoing=pb.LinkSettings(loss=1.5)), "loss"),
+        ("INVALID_ARGUMENT", "SetPortLink", pb.SetPortLinkRequest(at=port, outgoing=burst), "needs 'to_good'"),
+        ("INVALID_ARGUMENT", "SetPfc", pb.SetPfcRequest(at=port, settings=pb.PfcSettings(xoff_bytes=1)), "xon_bytes"),
+        ("INVALID_ARGUMENT", "SetPfc", pb.SetPfcRequest(at=port, source_mac=1 << 48), "source_mac"),
+        ("INVALID_ARGUMENT", "SetCredits", pb.SetCreditsRequest(at=port, settings=pb.CreditSettings()), "buffer_bytes"),
+        ("INVALID_ARGUMENT", "Samples", pb.SamplesRequest(priority=8), "priority: expected an integer from 0 to 7"),
+        ("FAILED_PRECONDITION", "Samples", pb.SamplesRequest(reasons=["weather"]), "weather"),
+        ("FAILED_PRECONDITION", "AddSwitch", pb.AddSwitchRequest(device_id=1), "in use"),
+        ("FAILED_PRECONDITION", "AddSwitch", pb.AddSwitchRequest(device_id=7, drop_port=65536), "drop_port"),
+        ("FAILED_PRECONDITION", "AddPort", pb.AddPortRequest(device_id=1, port=1), "in use"),
+        ("FAILED_PRECONDITION", "AddPort", pb.AddPortRequest(device_id=1, port=65536), "not a port number"),
+        ("PERMISSION_DENIED", "AddPort", pb.AddPortRequest(device_id=1, port=9, interface="nope-if0"), "nope-if0"),
+        ("FAILED_PRECONDITION", "AddLink", pb.AddLinkRequest(a=port, b=port), ""),
+        ("FAILED_PRECONDITION", "ReadRegister", pb.ReadRequest(device_id=1, name="I.seen"), ""),
+        ("UNIMPLEMENTED", "NoSuchMethod", pb.InfoRequest(), ""),
+    ]
+    for code, method, request, reason in cases:
+        found, text = refused(bench, method, request)
+        assert (found, method) == (code, method), text
+        assert reason in text
+    with pytest.raises(TargetError) as caught:
+        target.set_state(5, "frozen")
+    assert caught.value.code == "NOT_FOUND"
+    assert bench.address in str(caught.value)
+
+
+def test_a_client_of_the_json_messages_before_is_refused(bench: Bench) -> None:
+    with grpc.insecure_channel(bench.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/mrclab.target.v1.Target/Info")(b"{}")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_refusals_of_state(bench: Bench, primary: Controller) -> None:
+    cases = [
+        ("NOT_FOUND", "ReadRegister", pb.ReadRequest(device_id=1, name="I.none", index=0)),
+        ("NOT_FOUND", "ReadRegister", pb.ReadRequest(device_id=1, name="I.seen", index=8)),
+        ("INVALID_ARGUMENT", "WriteRegister", pb.WriteRegisterRequest(device_id=1, name="I.seen", value=b"\1\0\0\0\0")),
+        ("NOT_FOUND", "ReadCounter", pb.ReadRequest(device_id=1, name="I.none")),
     ]
     for code, method, request in cases:
-        with pytest.raises(TargetError) as caught:
-            target.call(method, **request)
-        assert (caught.value.code, method) == (code, method)
-        assert bench.address in str(caught.value)
+        assert refused(bench, method, request)[0] in (code, "INVALID_ARGUMENT")
 
 
-def test_refusals_of_state(primary: Controller, target: TargetClient) -> None:
-    cases: list[tuple[str, str, dict[str, Any]]] = [
-        ("NOT_FOUND", "ReadRegister", {"register": "I.none", "index": 0}),
-        ("NOT_FOUND", "ReadRegister", {"register": "I.seen", "index": 8}),
-        ("INVALID_ARGUMENT", "WriteRegister", {"register": "I.seen", "index": 0, "value": 2**32}),
-        ("INVALID_ARGUMENT", "WriteRegister", {"register": "I.seen", "index": 0, "value": -1}),
-        ("NOT_FOUND", "ReadCounter", {"counter": "I.none"}),
-    ]
-    for code, method, request in cases:
-        with pytest.raises(TargetError) as caught:
-            target.call(method, device_id=1, **request)
-        assert caught.value.code in (code, "INVALID_ARGUMENT")
+def test_value_types_travel_as_they_are() -> None:
+    lag = Lag(7, 1, 2, 3, 4)
+    queues = (QueueStats(0, 1, 0, 2, 0, 3, 0, 0, 9), QueueStats(3, 0, 0, 0, 0, 0, 0, 0, 0))
+    pfc = (PfcStats(3, *range(1, 12), True, False, True, False),)
+    credits = (CreditStats(2, 640, -64, -128, 1, 2, 3, 4, 5, 6, True),)
+    drops = {"queue_full": 0, "link_down": 2**63}
+    tunnel = TunnelStats(1, 2, 3, 4, 5, 6)
+    port = PortStats(1, 2, 3, 4, drops, 5, 6, 7, queues, lag, 8, pfc, credits, tunnel)
+    empty = PortStats(0, 0, 0, 0, {}, 0, 0, 0, (), Lag())
+    for stats in (port, empty):
+        assert codec.value(PortStats, codec.message(pb.PortStats, stats)) == stats
+    sample = DeviceSample(5, SwitchState.FROZEN, {9: PortSample(*range(9)), 2: PortSample(*[0] * 9)}, {"I.c": 4})
+    assert codec.value(DeviceSample, codec.message(pb.DeviceSample, sample)) == sample
+    info = PortInfo(3, "", "if0", End(0, 1), True, False, LinkSettings(1, burst_loss=BurstLoss(0, 0.5)), LinkSettings())
+    assert codec.value(PortInfo, codec.message(pb.PortInfo, info)) == info
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xff", b"[]", b'{"a":', b"[" * 10000])
+def test_the_committed_code_is_what_protoc_makes(tmp_path: pathlib.Path) -> None:
+    python = ROOT / "build/protoc/bin/python"
+    if not python.exists():
+        pytest.skip("no protoc; `make proto` installs it")
+    place = "p4lite/switch/targetapi"
+    command = [python, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    subprocess.run([*command, f"{place}/target.proto"], cwd=ROOT / "p4", check=True, timeout=60)
+    for name in ("target_pb2.py", "target_pb2.pyi"):
+        assert (ROOT / "p4" / place / name).read_text() == (tmp_path / place / name).read_text(), "run `make proto`"
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff", b"\x0a\x05x", b"\x08", b"\x0b" * 10000])
 def test_bytes_that_are_no_request(bench: Bench, target: TargetClient, data: bytes) -> None:
     with grpc.insecure_channel(bench.address) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(f"/{SERVICE}/Info")(data)  # type: ignore[call-arg]
+            channel.unary_unary(f"/{SERVICE}/Stats")(data)  # type: ignore[call-arg]
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert list(target.info().switches) == [1]
 

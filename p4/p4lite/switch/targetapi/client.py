@@ -11,27 +11,37 @@ It talks to the address at which the server also speaks P4Runtime. A link is nam
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from p4lite.switch.fabric.values import (
     CreditSettings,
     Lateness,
     LinkSettings,
     PfcSettings,
-    PortSample,
-    PortStats,
     QueueLimits,
     SwitchState,
-    SwitchStats,
 )
+from p4lite.switch.p4rt import bytestrings
 from p4lite.switch.targetapi import codec
+from p4lite.switch.targetapi import target_pb2 as pb
+from p4lite.switch.targetapi.values import (
+    AllSamples,
+    AllStats,
+    DeviceSample,
+    DeviceStats,
+    FabricInfo,
+    LinkChanges,
+    LinkDirection,
+    PortDirection,
+    PortInfo,
+    SwitchInfo,
+)
 
 End = tuple[int, int]
-PortDirection = Literal["both", "outgoing", "incoming"]
-LinkDirection = Literal["both", "a_to_b", "b_to_a"]
+M = TypeVar("M", bound=Message)
 
 
 class TargetError(Exception):
@@ -40,65 +50,6 @@ class TargetError(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class PortInfo:
-    """A port: where it leads (`interface`, or `peer` = (device_id, port)), its state and settings."""
-
-    port: int
-    name: str
-    interface: str | None
-    peer: End | None
-    up_outgoing: bool
-    up_incoming: bool
-    outgoing: LinkSettings
-    incoming: LinkSettings
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchInfo:
-    """A switch: `stream_drops` counts messages that a slow controller did not take."""
-
-    device_id: int
-    name: str
-    state: SwitchState
-    program: str | None
-    cpu_port: int | None
-    drop_port: int
-    priority_queues: int
-    stream_drops: int
-    ports: dict[int, PortInfo]
-
-
-@dataclass(frozen=True, slots=True)
-class FabricInfo:
-    """The fabric's clock, how many events it executed, and its switches by device_id."""
-
-    now_ns: int
-    events: int
-    notifications_lost: int
-    switches: dict[int, SwitchInfo]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceStats:
-    """Statistics of a switch and of its ports by number, read at `now_ns` of the fabric's clock."""
-
-    now_ns: int
-    switch: SwitchStats
-    ports: dict[int, PortStats]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """State of a switch, samples of its ports by number, and packets that counters of its program counted, by their
-    names; read at `now_ns` of the fabric's clock."""
-
-    now_ns: int
-    state: SwitchState
-    ports: dict[int, PortSample]
-    counters: dict[str, int]
 
 
 class TargetClient:
@@ -134,31 +85,26 @@ class TargetClient:
         except grpc.FutureTimeoutError:
             raise TargetError("UNAVAILABLE", f"{self.address}: no server answers") from None
 
-    def call(self, method: str, **request: Any) -> Any:
-        """One operation by its name; arguments that are None are left out."""
-        given = {key: value for key, value in request.items() if value is not None}
+    def _call(self, method: str, request: Message, kind: type[M]) -> M:
         stub = self._channel.unary_unary(
-            f"/{codec.SERVICE}/{method}", request_serializer=bytes, response_deserializer=bytes
+            f"/{codec.SERVICE}/{method}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=kind.FromString,
         )
         try:
-            data = stub(codec.dump(given), timeout=self.timeout_s, wait_for_ready=self.timeout_s is None)
+            answer: M = stub(request, timeout=self.timeout_s, wait_for_ready=self.timeout_s is None)
         except grpc.RpcError as error:
-            code = error.code()
-            raise TargetError(code.name, f"{self.address}: {method}: {error.details()}") from None
-        return codec.load(data)
+            raise TargetError(error.code().name, f"{self.address}: {method}: {error.details()}") from None
+        return answer
+
+    def _do(self, method: str, request: Message) -> None:
+        self._call(method, request, pb.Done)
 
     # -- switches ----------------------------------------------------------------------------------------
 
     def info(self) -> FabricInfo:
         """What there is."""
-        found = self.call("Info")
-        switches = [_switch_info(item) for item in found["switches"]]
-        return FabricInfo(
-            found["now_ns"],
-            found["events"],
-            found["notifications_lost"],
-            {switch.device_id: switch for switch in switches},
-        )
+        return codec.value(FabricInfo, self._call("Info", pb.InfoRequest(), pb.FabricInfo))
 
     def add_switch(
         self,
@@ -171,29 +117,27 @@ class TargetClient:
         loop_limit: int | None = None,
     ) -> SwitchInfo:
         """A new switch without program and ports; P4Runtime serves it from now on."""
-        return _switch_info(
-            self.call(
-                "AddSwitch",
-                device_id=device_id,
-                name=name,
-                priority_queues=priority_queues,
-                drop_port=drop_port,
-                cpu_port=cpu_port,
-                loop_limit=loop_limit,
-            )
+        request = pb.AddSwitchRequest(
+            device_id=device_id,
+            name=name,
+            priority_queues=priority_queues,
+            drop_port=drop_port,
+            cpu_port=cpu_port,
+            loop_limit=loop_limit,
         )
+        return codec.value(SwitchInfo, self._call("AddSwitch", request, pb.SwitchInfo))
 
     def remove_switch(self, device_id: int) -> None:
         """Take a switch away with its ports and links; its controllers' streams end."""
-        self.call("RemoveSwitch", device_id=device_id)
+        self._do("RemoveSwitch", pb.SwitchRequest(device_id=device_id))
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
         """Run, freeze (accepts, forwards nothing) or stop a switch; tables stay."""
-        self.call("SetState", device_id=device_id, state=SwitchState(state).value)
+        self._do("SetState", pb.SetStateRequest(device_id=device_id, state=codec.state_number(SwitchState(state))))
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
         """As after a reboot: tables, registers, groups empty. `disconnect` ends its controllers' streams too."""
-        self.call("Restart", device_id=device_id, disconnect=disconnect)
+        self._do("Restart", pb.RestartRequest(device_id=device_id, disconnect=disconnect))
 
     # -- ports -------------------------------------------------------------------------------------------
 
@@ -209,108 +153,99 @@ class TargetClient:
         pcap: str | None = None,
     ) -> PortInfo:
         """A port on an interface that the server was told of at start, or one to be linked; `pcap` as in `capture`."""
-        return _port_info(
-            self.call(
-                "AddPort",
-                device_id=device_id,
-                port=port,
-                interface=interface,
-                name=name,
-                to_host=None if to_host is None else codec.plain(to_host),
-                to_switch=None if to_switch is None else codec.plain(to_switch),
-                pcap=pcap,
-            )
+        request = pb.AddPortRequest(
+            device_id=device_id,
+            port=port,
+            interface=interface,
+            name=name,
+            to_host=codec.changes(to_host),
+            to_switch=codec.changes(to_switch),
+            pcap=pcap,
         )
+        return codec.value(PortInfo, self._call("AddPort", request, pb.PortInfo))
 
     def remove_port(self, device_id: int, port: int) -> None:
         """Take a port away; its link becomes free, its queues are flushed."""
-        self.call("RemovePort", device_id=device_id, port=port)
+        self._do("RemovePort", pb.End(device_id=device_id, port=port))
 
     def set_port_link(
         self,
         device_id: int,
         port: int,
         *,
-        outgoing: LinkSettings | dict[str, Any] | None = None,
-        incoming: LinkSettings | dict[str, Any] | None = None,
+        outgoing: LinkSettings | LinkChanges | None = None,
+        incoming: LinkSettings | LinkChanges | None = None,
     ) -> PortInfo:
         """Change the directions of a port's link; a dict changes only the settings it names."""
-        return _port_info(
-            self.call(
-                "SetPortLink",
-                device_id=device_id,
-                port=port,
-                outgoing=_settings(outgoing),
-                incoming=_settings(incoming),
-            )
+        request = pb.SetPortLinkRequest(
+            at=_end((device_id, port)), outgoing=codec.changes(outgoing), incoming=codec.changes(incoming)
         )
+        return codec.value(PortInfo, self._call("SetPortLink", request, pb.PortInfo))
 
     def set_port_up(self, device_id: int, port: int, up: bool, direction: PortDirection = "both") -> None:
         """Cut or mend the link at a port."""
-        self.call("SetPortUp", device_id=device_id, port=port, up=up, direction=direction)
+        number = codec.port_direction_number(direction)
+        self._do("SetPortUp", pb.SetPortUpRequest(at=_end((device_id, port)), up=up, direction=number))
 
     def set_queue(self, device_id: int, port: int, limits: QueueLimits, priority: int | None = None) -> None:
         """Capacity of one priority's queue, or of each (None)."""
-        self.call("SetQueue", device_id=device_id, port=port, limits=codec.plain(limits), priority=priority)
+        given = codec.settings(pb.QueueLimits, limits)
+        self._do("SetQueue", pb.SetQueueRequest(at=_end((device_id, port)), limits=given, priority=priority))
 
     def set_credits(
         self, device_id: int, port: int, priority: int, settings: CreditSettings | None, source_mac: int = 0
     ) -> None:
         """Credits of a priority at a port, None: off (see `CreditSettings`)."""
-        wanted = None if settings is None else codec.plain(settings)
-        self.call(
-            "SetCredits", device_id=device_id, port=port, priority=priority, settings=wanted, source_mac=source_mac
-        )
+        given = None if settings is None else codec.settings(pb.CreditSettings, settings)
+        at = _end((device_id, port))
+        self._do("SetCredits", pb.SetCreditsRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
 
     def set_pfc(
         self, device_id: int, port: int, priority: int, settings: PfcSettings | None, source_mac: int = 0
     ) -> None:
         """Flow control of a priority at a port, None: off (see `PfcSettings`)."""
-        wanted = None if settings is None else codec.plain(settings)
-        self.call("SetPfc", device_id=device_id, port=port, priority=priority, settings=wanted, source_mac=source_mac)
+        given = None if settings is None else codec.settings(pb.PfcSettings, settings)
+        at = _end((device_id, port))
+        self._do("SetPfc", pb.SetPfcRequest(at=at, priority=priority, settings=given, source_mac=source_mac))
 
     def set_buffer(self, device_id: int, port: int, limits: QueueLimits) -> None:
         """Capacity of the whole port over all priorities."""
-        self.call("SetBuffer", device_id=device_id, port=port, limits=codec.plain(limits))
+        given = codec.settings(pb.QueueLimits, limits)
+        self._do("SetBuffer", pb.SetQueueRequest(at=_end((device_id, port)), limits=given))
 
     def capture(self, device_id: int, port: int, file: str | None, snaplen: int = 0) -> None:
         """Write both directions of a port to a pcap-ng file; None ends it.
 
         `file` is a name in the folder for captures and traces that the server was started with.
         """
-        self.call("Capture", device_id=device_id, port=port, file=file, snaplen=snaplen)
+        self._do("Capture", pb.CaptureRequest(at=_end((device_id, port)), file=file, snaplen=snaplen))
 
     # -- links -------------------------------------------------------------------------------------------
 
     def add_link(self, a: End, b: End, settings: LinkSettings | None = None, back: LinkSettings | None = None) -> None:
         """Join two ports; `back` (b to a) is like `settings` (a to b) unless given."""
-        self.call("AddLink", a=list(a), b=list(b), settings=_settings(settings), back=_settings(back))
+        there, then = codec.changes(settings), codec.changes(back)
+        self._do("AddLink", pb.AddLinkRequest(a=_end(a), b=_end(b), settings=there, back=then))
 
     def remove_link(self, end: End) -> None:
         """Take a cable away; what is on it is lost, its ports are free."""
-        self.call("RemoveLink", a=list(end))
+        self._do("RemoveLink", _end(end))
 
-    def set_link(self, end: End, settings: LinkSettings | dict[str, Any], direction: LinkDirection = "both") -> None:
+    def set_link(self, end: End, settings: LinkSettings | LinkChanges, direction: LinkDirection = "both") -> None:
         """Change a link; a dict changes only the settings it names."""
-        self.call("SetLink", a=list(end), settings=_settings(settings), direction=direction)
+        number = codec.link_direction_number(direction)
+        self._do("SetLink", pb.SetLinkRequest(at=_end(end), settings=codec.changes(settings), direction=number))
 
     def set_link_up(self, end: End, up: bool, direction: LinkDirection = "both") -> None:
         """Cut or mend a link; what is on the wire is lost."""
-        self.call("SetLinkUp", a=list(end), up=up, direction=direction)
+        number = codec.link_direction_number(direction)
+        self._do("SetLinkUp", pb.SetLinkUpRequest(at=_end(end), up=up, direction=number))
 
     # -- observation -------------------------------------------------------------------------------------
 
     def stats(self, device_ids: Iterable[int] | None = None) -> dict[int, DeviceStats]:
         """Statistics of the switches (all when None) by device_id."""
-        found = self.call("Stats", device_ids=None if device_ids is None else list(device_ids))
-        return {
-            int(ident): DeviceStats(
-                found["now_ns"],
-                codec.switch_stats(item["switch"]),
-                {int(number): codec.port_stats(port) for number, port in item["ports"].items()},
-            )
-            for ident, item in found["switches"].items()
-        }
+        return codec.value(AllStats, self._call("Stats", _chosen(device_ids), pb.StatsResponse)).switches
 
     def samples(
         self, priority: int, reasons: Iterable[str] = (), counters: Iterable[str] = ()
@@ -318,86 +253,57 @@ class TargetClient:
         """A part of the statistics of all switches, in little time: see `PortSample`.
 
         Args:
-            priority: of the queues whose depth is told.
+            priority: of the queues whose depth is given.
             reasons: of the drops that are counted apart, as in `PortStats.drops`.
             counters: of the programs; of those that a program has, all cells are added up.
         """
-        found = self.call("Samples", priority=priority, reasons=list(reasons), counters=list(counters))
-        return {
-            int(ident): DeviceSample(
-                found["now_ns"],
-                SwitchState(item["state"]),
-                {int(number): PortSample._make(port) for number, port in item["ports"].items()},
-                item["counters"],
-            )
-            for ident, item in found["switches"].items()
-        }
+        request = pb.SamplesRequest(priority=priority, reasons=list(reasons), counters=list(counters))
+        return codec.value(AllSamples, self._call("Samples", request, pb.SamplesResponse)).switches
 
     def reset_stats(self, device_ids: Iterable[int] | None = None) -> None:
         """Zero counters and high-water marks."""
-        self.call("ResetStats", device_ids=None if device_ids is None else list(device_ids))
+        self._do("ResetStats", _chosen(device_ids))
 
     def lateness(self, *, reset: bool = False) -> Lateness:
         """How far the real clock's loop lags behind."""
-        return codec.lateness(self.call("Lateness", reset=reset))
+        return codec.value(Lateness, self._call("Lateness", pb.LatenessRequest(reset=reset), pb.LatenessResponse))
 
     def trace(self, file: str | None) -> None:
         """Write one line per packet event to a file, named as for `capture`; None ends it."""
-        self.call("Trace", file=file)
+        self._do("Trace", pb.TraceRequest(file=file))
 
     def faults(self, device_id: int) -> dict[str, int]:
         """What the program did that BMv2 leaves undefined, counted by kind."""
-        return {str(name): int(count) for name, count in self.call("Faults", device_id=device_id).items()}
+        found = self._call("Faults", pb.SwitchRequest(device_id=device_id), pb.FaultsResponse)
+        return codec.named(found.faults)
 
     # -- state of the program ----------------------------------------------------------------------------
 
     def read_register(self, device_id: int, register: str, index: int | None = None) -> list[int]:
         """One cell of a register array, or all (None)."""
-        found = self.call("ReadRegister", device_id=device_id, register=register, index=index)
-        return [int(value) for value in found["values"]]
+        request = pb.ReadRequest(device_id=device_id, name=register, index=index)
+        found = self._call("ReadRegister", request, pb.RegisterResponse)
+        return [int.from_bytes(value, "big") for value in found.values]
 
     def write_register(self, device_id: int, register: str, index: int, value: int) -> None:
         """Set one cell of a register array."""
-        self.call("WriteRegister", device_id=device_id, register=register, index=index, value=value)
+        given = bytestrings.encode(value)
+        self._do("WriteRegister", pb.WriteRegisterRequest(device_id=device_id, name=register, index=index, value=given))
 
     def reset_register(self, device_id: int, register: str) -> None:
         """Zero a register array."""
-        self.call("ResetRegister", device_id=device_id, register=register)
+        self._do("ResetRegister", pb.ReadRequest(device_id=device_id, name=register))
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
         """(packets, bytes) of one cell of an indirect counter, or of all (None)."""
-        found = self.call("ReadCounter", device_id=device_id, counter=counter, index=index)
-        return [(packets, octets) for packets, octets in found["values"]]
+        request = pb.ReadRequest(device_id=device_id, name=counter, index=index)
+        found = self._call("ReadCounter", request, pb.CounterResponse)
+        return [(cell.packets, cell.bytes) for cell in found.values]
 
 
-def _settings(value: LinkSettings | dict[str, Any] | None) -> dict[str, Any] | None:
-    return codec.plain(value) if isinstance(value, LinkSettings) else value
+def _end(end: End) -> pb.End:
+    return pb.End(device_id=end[0], port=end[1])
 
 
-def _port_info(item: dict[str, Any]) -> PortInfo:
-    peer = item["peer"]
-    return PortInfo(
-        item["port"],
-        item["name"],
-        item["interface"],
-        None if peer is None else (peer[0], peer[1]),
-        item["up"]["outgoing"],
-        item["up"]["incoming"],
-        codec.link_settings(item["outgoing"], "outgoing"),
-        codec.link_settings(item["incoming"], "incoming"),
-    )
-
-
-def _switch_info(item: dict[str, Any]) -> SwitchInfo:
-    ports = [_port_info(port) for port in item["ports"]]
-    return SwitchInfo(
-        item["device_id"],
-        item["name"],
-        SwitchState(item["state"]),
-        item["program"],
-        item["cpu_port"],
-        item["drop_port"],
-        item["priority_queues"],
-        item["stream_drops"],
-        {port.port: port for port in ports},
-    )
+def _chosen(device_ids: Iterable[int] | None) -> pb.StatsRequest:
+    return pb.StatsRequest(switches=None if device_ids is None else pb.DeviceIds(device_ids=list(device_ids)))

@@ -1,177 +1,316 @@
-"""The target API's wire form: JSON objects, and the fabric's value types as parts of them.
+"""Value types as messages of target.proto, and back.
 
-JSON, because counters and registers must stay exact integers and statistics of a whole fabric must be cheap to
-encode; a protobuf Struct knows only doubles.
+A message has the fields of its value type, by name: nested value types are nested messages, tuples are repeated fields,
+and a dict is a repeated message whose first field is the key. Counts by name, samples of ports and queues are columns.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Any
+import dataclasses
+import types
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from google.protobuf.message import Message
 
 from p4lite.switch.fabric.values import (
     BurstLoss,
     CreditSettings,
-    CreditStats,
-    Lag,
-    Lateness,
+    FabricError,
     LinkSettings,
     PfcSettings,
-    PfcStats,
-    PortStats,
+    PortSample,
     QueueLimits,
     QueueStats,
-    SwitchStats,
-    TunnelStats,
+    SwitchState,
 )
+from p4lite.switch.targetapi import target_pb2 as pb
+from p4lite.switch.targetapi.values import LinkChanges, LinkDirection, PortDirection
 
-SERVICE = "mrclab.target.v1.Target"
+SERVICE = "mrclab.target.v2.Target"
+_STATE, _PORT_WAY, _LINK_WAY = "SWITCH_STATE_", "PORT_DIRECTION_", "LINK_DIRECTION_"
+V = TypeVar("V")
+M = TypeVar("M", bound=Message)
+C = TypeVar("C", LinkSettings, PfcSettings, CreditSettings)
 
 
 class CodecError(ValueError):
     """A value of the wrong form; the text names the place."""
 
 
-def dump(value: Any) -> bytes:
-    """One message."""
-    return json.dumps(value, separators=(",", ":")).encode()
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """How a type travels: `put` sets the field `name` of a message to a value, `get` reads it."""
+
+    put: Callable[[Any, str, Any], None]
+    get: Callable[[Any, str], Any]
 
 
-def load(data: bytes) -> dict[str, Any]:
-    """One message; CodecError when it is no JSON object."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CodecError(f"the request is no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise CodecError("the request is no JSON object")
-    return value
+def message(kind: type[M], value: object) -> M:
+    """Return a value as a message of this kind."""
+    made = kind()
+    _fill(made, value)
+    return made
 
 
-def check_keys(value: Any, where: str, known: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Any]:
-    """`value` if it is an object with no other keys than `known`."""
-    if not isinstance(value, dict):
-        raise CodecError(f"{where}: expected an object, got {value!r}")
-    for key in value:
-        if key not in known:
-            raise CodecError(f"{where}: no such key '{key}'; known: {', '.join(known)}")
-    return value
+def value(kind: type[V], given: Message) -> V:
+    """Return a value type from its message."""
+    return kind(*[form.get(given, name) for name, form in _forms(cast(Hashable, kind))])
 
 
-def integer(value: Any, where: str, low: int = 0, high: int = (1 << 63) - 1) -> int:
-    """`value` if it is an integer in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise CodecError(f"{where}: expected an integer from {low} to {high}, got {value!r}")
-    return value
+def _fill(made: Any, given: object) -> None:
+    for name, form in _forms(cast(Hashable, type(given))):
+        form.put(made, name, getattr(given, name))
 
 
-def boolean(value: Any, where: str) -> bool:
-    """`value` if it is true or false."""
-    if not isinstance(value, bool):
-        raise CodecError(f"{where}: expected true or false, got {value!r}")
-    return value
+@cache
+def _forms(kind: Any) -> list[tuple[str, _Form]]:
+    return [(name, _form(hint)) for name, hint in get_type_hints(kind).items()]
 
 
-def number(value: Any, where: str) -> float:
-    """`value` if it is a probability."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise CodecError(f"{where}: expected a number from 0 to 1, got {value!r}")
-    return float(value)
+def _is_record(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")
 
 
-def text(value: Any, where: str) -> str:
-    """`value` if it is a string."""
-    if not isinstance(value, str):
-        raise CodecError(f"{where}: expected a string, got {value!r}")
-    return value
+def _form(hint: Any) -> _Form:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _optional(_form(next(part for part in parts if part is not types.NoneType)))
+    if origin is dict and parts[1] is int:
+        return _Form(_put_counts, _get_counts)
+    if origin is dict:
+        return _Form(_put_samples, _get_samples) if parts[1] is PortSample else _dict(parts[1])
+    if origin is tuple:
+        return _Form(_put_queues, _get_queues) if parts[0] is QueueStats else _tuple(parts[0])
+    if hint is SwitchState:
+        return _Form(
+            lambda made, name, item: setattr(made, name, state_number(item)),
+            lambda given, name: state(getattr(given, name)),
+        )
+    if _is_record(hint):
+        return _Form(
+            lambda made, name, item: _fill(_present(getattr(made, name)), item),
+            lambda given, name: value(hint, getattr(given, name)),
+        )
+    return _Form(_put_scalar, getattr)
 
 
-_BURST_FIELDS = tuple(field.name for field in fields(BurstLoss))
-_LINK_FIELDS = tuple(field.name for field in fields(LinkSettings))
-_PFC_FIELDS = tuple(field.name for field in fields(PfcSettings))
-_DEFAULTS = LinkSettings()
+def _put_scalar(made: Any, name: str, item: Any) -> None:
+    if item:
+        setattr(made, name, item)
 
 
-def link_settings(value: Any, where: str, base: LinkSettings | None = None) -> LinkSettings:
-    """LinkSettings from an object; keys left out keep `base`'s values (or the defaults)."""
-    given = check_keys(value, where, _LINK_FIELDS)
-    result = {field.name: getattr(base or LinkSettings(), field.name) for field in fields(LinkSettings)}
-    for key, item in given.items():
-        place = f"{where}.{key}"
-        default = getattr(_DEFAULTS, key)
-        if key == "burst_loss":
-            result[key] = None if item is None else _burst_loss(item, place)
-        elif isinstance(default, bool):
-            if not isinstance(item, bool):
-                raise CodecError(f"{place}: expected true or false, got {item!r}")
-            result[key] = item
-        elif isinstance(default, int):
-            result[key] = integer(item, place)
-        else:
-            result[key] = number(item, place)
-    return LinkSettings(**result)
+def _present(part: Message) -> Message:
+    part.SetInParent()
+    return part
 
 
-def _burst_loss(value: Any, where: str) -> BurstLoss:
-    given = check_keys(value, where, _BURST_FIELDS)
-    for key in ("to_bad", "to_good"):
-        if key not in given:
-            raise CodecError(f"{where}: needs '{key}'")
-    return BurstLoss(**{key: number(item, f"{where}.{key}") for key, item in given.items()})
+def _optional(form: _Form) -> _Form:
+    put_given = setattr if form.put is _put_scalar else form.put
+
+    def put(made: Any, name: str, item: Any) -> None:
+        if item is not None:
+            put_given(made, name, item)
+
+    return _Form(put, lambda given, name: form.get(given, name) if given.HasField(name) else None)
 
 
-def queue_limits(value: Any, where: str) -> QueueLimits:
-    """QueueLimits from an object with `packets`, `bytes`."""
-    given = check_keys(value, where, ("packets", "bytes"))
-    return QueueLimits(**{key: integer(item, f"{where}.{key}") for key, item in given.items()})
+def _tuple(hint: Any) -> _Form:
+    if not _is_record(hint):
+        return _Form(
+            lambda made, name, items: getattr(made, name).extend(items),
+            lambda given, name: tuple(getattr(given, name)),
+        )
+
+    def put(made: Any, name: str, items: tuple[Any, ...]) -> None:
+        repeated = getattr(made, name)
+        for item in items:
+            _fill(repeated.add(), item)
+
+    return _Form(put, lambda given, name: tuple(value(hint, each) for each in getattr(given, name)))
 
 
-def pfc_settings(value: Any, where: str) -> PfcSettings:
-    """PfcSettings from an object; `xoff_bytes`, `xon_bytes` and `headroom_bytes` are needed."""
-    given = check_keys(value, where, _PFC_FIELDS)
-    for key in ("xoff_bytes", "xon_bytes", "headroom_bytes"):
-        if key not in given:
-            raise CodecError(f"{where}: needs '{key}'")
-    return PfcSettings(**{key: integer(item, f"{where}.{key}") for key, item in given.items()})
+def _dict(hint: Any) -> _Form:
+    def put(made: Any, name: str, items: Mapping[Any, Any]) -> None:
+        repeated = getattr(made, name)
+        for key, item in items.items():
+            part = repeated.add()
+            setattr(part, part.DESCRIPTOR.fields[0].name, key)
+            _fill(part, item)
+
+    def get(given: Any, name: str) -> dict[Any, Any]:
+        return {getattr(part, part.DESCRIPTOR.fields[0].name): value(hint, part) for part in getattr(given, name)}
+
+    return _Form(put, get)
 
 
-def credit_settings(value: Any, where: str) -> CreditSettings:
-    """CreditSettings from an object; `buffer_bytes` is needed."""
-    given = check_keys(value, where, ("buffer_bytes", "dscps"))
-    if "buffer_bytes" not in given:
+# -- columns: protobuf in pure Python takes some 20 us for each message ------------------------------------
+
+
+def counts(given: Mapping[str, int]) -> pb.Counts:
+    """Return counts by names without spaces."""
+    return pb.Counts(names=" ".join(given), counts=given.values())
+
+
+def named(given: pb.Counts) -> dict[str, int]:
+    """Return counts by name."""
+    return dict(zip(given.names.split(), given.counts, strict=True))
+
+
+def _put_counts(made: Any, name: str, items: Mapping[str, int]) -> None:
+    getattr(made, name).CopyFrom(counts(items))
+
+
+def _get_counts(given: Any, name: str) -> dict[str, int]:
+    return named(getattr(given, name))
+
+
+def _put_columns(part: Any, names: Sequence[str], rows: Iterable[Sequence[int]]) -> None:
+    for name, column in zip(names, zip(*rows, strict=True), strict=False):
+        if any(column):
+            getattr(part, name).extend(column)
+
+
+def _get_columns(part: Any, names: Sequence[str], rows: int) -> Iterator[tuple[int, ...]]:
+    return zip(*((getattr(part, name) or (0,) * rows) for name in names), strict=True)
+
+
+def _put_samples(made: Any, name: str, items: Mapping[int, PortSample]) -> None:
+    part = getattr(made, name)
+    part.port.extend(items)
+    _put_columns(part, PortSample._fields, items.values())
+
+
+def _get_samples(given: Any, name: str) -> dict[int, PortSample]:
+    part = getattr(given, name)
+    rows = _get_columns(part, PortSample._fields, len(part.port))
+    return {number: PortSample._make(row) for number, row in zip(part.port, rows, strict=True)}
+
+
+_QUEUE_COLUMNS = tuple(field.name for field in dataclasses.fields(QueueStats))[1:]
+
+
+def _put_queues(made: Any, name: str, items: Sequence[QueueStats]) -> None:
+    part = getattr(made, name)
+    part.priority.extend([each.priority for each in items])
+    _put_columns(part, _QUEUE_COLUMNS, map(attrgetter(*_QUEUE_COLUMNS), items))
+
+
+def _get_queues(given: Any, name: str) -> tuple[QueueStats, ...]:
+    part = getattr(given, name)
+    rows = _get_columns(part, _QUEUE_COLUMNS, len(part.priority))
+    return tuple(QueueStats(priority, *row) for priority, row in zip(part.priority, rows, strict=True))
+
+
+# -- enums -------------------------------------------------------------------------------------------------
+
+
+def state_number(given: SwitchState) -> pb.SwitchState:
+    """Return the number of a state."""
+    return cast(pb.SwitchState, pb.SwitchState.Value(_STATE + given.name))
+
+
+def state(number: int) -> SwitchState:
+    """Return the state of this number. Raises CodecError."""
+    for each in SwitchState:
+        if state_number(each) == number:
+            return each
+    known = ", ".join(f"{state_number(each)} ({each.value})" for each in SwitchState)
+    raise CodecError(f"state: expected one of {known}, got {number}")
+
+
+def port_direction(number: int) -> PortDirection:
+    """Return the direction of a port that has this number. Raises CodecError."""
+    return _direction(pb.PortDirection, _PORT_WAY, number)  # type: ignore[return-value]
+
+
+def link_direction(number: int) -> LinkDirection:
+    """Return the direction of a link that has this number. Raises CodecError."""
+    return _direction(pb.LinkDirection, _LINK_WAY, number)  # type: ignore[return-value]
+
+
+def _direction(kind: Any, prefix: str, number: int) -> str:
+    if number not in kind.values():
+        known = ", ".join(name.removeprefix(prefix).lower() for name in kind.keys())  # noqa: SIM118
+        raise CodecError(f"direction: expected the number of one of {known}, got {number}")
+    return str(kind.Name(number)).removeprefix(prefix).lower()
+
+
+def port_direction_number(given: PortDirection) -> pb.PortDirection:
+    """Return the number of a direction of a port."""
+    return cast(pb.PortDirection, pb.PortDirection.Value(_PORT_WAY + given.upper()))
+
+
+def link_direction_number(given: LinkDirection) -> pb.LinkDirection:
+    """Return the number of a direction of a link."""
+    return cast(pb.LinkDirection, pb.LinkDirection.Value(_LINK_WAY + given.upper()))
+
+
+# -- settings, of which a request may leave some out -------------------------------------------------------
+
+
+def changes(given: LinkSettings | LinkChanges | None) -> pb.LinkSettings | None:
+    """Return a message with all settings, or with those that are named; `burst_loss` None takes burst loss away."""
+    if given is None:
+        return None
+    items: Mapping[str, Any] = _items(given) if isinstance(given, LinkSettings) else given
+    made = pb.LinkSettings(**{name: item for name, item in items.items() if name != "burst_loss"})
+    if "burst_loss" in items:
+        burst_loss = given.burst_loss if isinstance(given, LinkSettings) else given["burst_loss"]
+        made.burst_loss.CopyFrom(pb.BurstLoss() if burst_loss is None else settings(pb.BurstLoss, burst_loss))
+    return made
+
+
+def _items(given: object) -> dict[str, Any]:
+    return {name: getattr(given, name) for name, _ in _forms(cast(Hashable, type(given)))}
+
+
+def settings(kind: type[M], given: object) -> M:
+    """Return all fields of a value type as a message in which they are present, zeros too."""
+    return kind(**_items(given))
+
+
+def link_settings(given: pb.LinkSettings, where: str, base: LinkSettings | None = None) -> LinkSettings:
+    """Return LinkSettings; what is left out keeps the value of `base` (or the default). Raises CodecError."""
+    found = {name: getattr(given, name) for name, _ in _forms(LinkSettings) if given.HasField(name)}
+    if "burst_loss" in found:
+        empty = not given.burst_loss.ListFields()
+        found["burst_loss"] = None if empty else _given(BurstLoss, given.burst_loss, f"{where}.burst_loss")
+    return _checked(dataclasses.replace(base or LinkSettings(), **found), where)
+
+
+def queue_limits(given: pb.QueueLimits, where: str) -> QueueLimits:
+    """Return QueueLimits; what is left out has its default."""
+    return _given(QueueLimits, given, where)
+
+
+def pfc_settings(given: pb.PfcSettings, where: str) -> PfcSettings:
+    """Return PfcSettings. Raises CodecError: something needed is missing, or a value is out of range."""
+    return _checked(_given(PfcSettings, given, where), where)
+
+
+def credit_settings(given: pb.CreditSettings, where: str) -> CreditSettings:
+    """Return CreditSettings. Raises CodecError: something needed is missing, or a value is out of range."""
+    if not given.HasField("buffer_bytes"):
         raise CodecError(f"{where}: needs 'buffer_bytes'")
-    dscps = given.get("dscps", [])
-    if not isinstance(dscps, list):
-        raise CodecError(f"{where}.dscps: expected a list, got {dscps!r}")
-    return CreditSettings(
-        integer(given["buffer_bytes"], f"{where}.buffer_bytes"),
-        tuple(integer(each, f"{where}.dscps", 0, 63) for each in dscps),
-    )
+    return _checked(CreditSettings(given.buffer_bytes, tuple(given.dscps)), where)
 
 
-def plain(value: Any) -> dict[str, Any]:
-    """A value type as an object."""
-    return asdict(value)
+def _given(kind: type[V], given: Message, where: str) -> V:
+    found = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if given.HasField(field.name):
+            found[field.name] = getattr(given, field.name)
+        elif field.default is dataclasses.MISSING:
+            raise CodecError(f"{where}: needs '{field.name}'")
+    return kind(**found)
 
 
-def port_stats(value: dict[str, Any]) -> PortStats:
-    """PortStats back from an object."""
-    queues = tuple(QueueStats(**queue) for queue in value["queues"])
-    pfc = tuple(PfcStats(**priority) for priority in value.get("pfc", ()))
-    credits = tuple(CreditStats(**priority) for priority in value.get("credits", ()))
-    tunnel = value.get("tunnel")
-    lists: dict[str, Any] = {"queues": queues, "pfc": pfc, "credits": credits}
-    lists["tunnel"] = None if tunnel is None else TunnelStats(**tunnel)
-    return PortStats(**{**value, **lists, "service_lag": Lag(**value["service_lag"])})
-
-
-def switch_stats(value: dict[str, Any]) -> SwitchStats:
-    """SwitchStats back from an object."""
-    return SwitchStats(**value)
-
-
-def lateness(value: dict[str, Any]) -> Lateness:
-    """Lateness back from an object."""
-    return Lateness(**{**value, "loop": Lag(**value["loop"]), "busy": Lag(**value["busy"])})
+def _checked(settings: C, where: str) -> C:
+    try:
+        settings.check()
+    except FabricError as error:
+        raise CodecError(f"{where}: {error}") from None
+    return settings

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from p4lite.folders import FolderError, make_private
+from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.errors import GrantError
 
 #: Names that are no path, no hidden file and no option.
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
-DEFAULT_LIMIT_BYTES = 1 << 30
 #: Empty files cost, too.
 MAX_FILES = 1000
 

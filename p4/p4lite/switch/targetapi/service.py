@@ -1,24 +1,26 @@
 """The server's side of the target API: what P4Runtime has no words for.
 
-One unary method per operation; requests and responses are JSON objects (`target_codec`). `target.TargetClient` is
-its client and documents each operation. Refusals: INVALID_ARGUMENT for a request of the wrong form, NOT_FOUND for
-a switch or port that is not there, FAILED_PRECONDITION for what the fabric refuses, PERMISSION_DENIED for files and
-interfaces that were not granted at start.
+One method for each `rpc` of target.proto, of the same name in snake case; the client documents each. Refusals:
+INVALID_ARGUMENT for a request of the wrong form, NOT_FOUND for a switch or port that is not there, FAILED_PRECONDITION
+for what the fabric refuses, PERMISSION_DENIED for files and interfaces that were not granted at start.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
 from p4lite.switch import errors as program_errors
 from p4lite.switch.fabric.fabric import Link, Port, Switch
-from p4lite.switch.fabric.values import FabricError, LinkSettings, SwitchState
+from p4lite.switch.fabric.values import FabricError
+from p4lite.switch.p4rt import bytestrings
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
     INTERNAL,
@@ -32,15 +34,24 @@ from p4lite.switch.p4rt.errors import (
 from p4lite.switch.p4rt.service import P4RuntimeService
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.targetapi import codec
-from p4lite.switch.targetapi.codec import CodecError, integer, text
+from p4lite.switch.targetapi import target_pb2 as pb
+from p4lite.switch.targetapi.codec import CodecError
 from p4lite.switch.targetapi.grants import Grants
+from p4lite.switch.targetapi.values import (
+    AllSamples,
+    AllStats,
+    DeviceSample,
+    DeviceStats,
+    End,
+    FabricInfo,
+    PortInfo,
+    SwitchInfo,
+)
 
 log = logging.getLogger("p4lite.target")
-PortDirection = Literal["both", "outgoing", "incoming"]
-LinkDirection = Literal["both", "a_to_b", "b_to_a"]
-Request = dict[str, Any]
-Method = Callable[[Request], Any]
-_MAX_PORT = 65535
+Method = Callable[[Any], Message | None]
+_DONE = pb.Done()
+_MAC_LIMIT = 1 << 48
 
 
 @contextmanager
@@ -71,55 +82,25 @@ class TargetService:
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """The service's methods, to be added to a grpc.Server."""
-        methods: dict[str, tuple[Method, tuple[str, ...]]] = {
-            "Info": (self._info, ()),
-            "AddSwitch": (
-                self._add_switch,
-                ("device_id", "name", "priority_queues", "drop_port", "cpu_port", "loop_limit"),
-            ),
-            "RemoveSwitch": (self._remove_switch, ("device_id",)),
-            "AddPort": (
-                self._add_port,
-                ("device_id", "port", "interface", "name", "to_host", "to_switch", "pcap"),
-            ),
-            "RemovePort": (self._remove_port, ("device_id", "port")),
-            "SetPortLink": (self._set_port_link, ("device_id", "port", "outgoing", "incoming")),
-            "SetPortUp": (self._set_port_up, ("device_id", "port", "up", "direction")),
-            "SetQueue": (self._set_queue, ("device_id", "port", "limits", "priority")),
-            "SetBuffer": (self._set_buffer, ("device_id", "port", "limits")),
-            "SetCredits": (self._set_credits, ("device_id", "port", "priority", "settings", "source_mac")),
-            "SetPfc": (self._set_pfc, ("device_id", "port", "priority", "settings", "source_mac")),
-            "Capture": (self._capture, ("device_id", "port", "file", "snaplen")),
-            "AddLink": (self._add_link, ("a", "b", "settings", "back")),
-            "RemoveLink": (self._remove_link, ("a",)),
-            "SetLink": (self._set_link, ("a", "settings", "direction")),
-            "SetLinkUp": (self._set_link_up, ("a", "up", "direction")),
-            "SetState": (self._set_state, ("device_id", "state")),
-            "Restart": (self._restart, ("device_id", "disconnect")),
-            "Stats": (self._stats, ("device_ids",)),
-            "Samples": (self._samples, ("priority", "reasons", "counters")),
-            "ResetStats": (self._reset_stats, ("device_ids",)),
-            "Lateness": (self._lateness, ("reset",)),
-            "Trace": (self._trace, ("file",)),
-            "Faults": (self._faults, ("device_id",)),
-            "ReadRegister": (self._read_register, ("device_id", "register", "index")),
-            "WriteRegister": (self._write_register, ("device_id", "register", "index", "value")),
-            "ResetRegister": (self._reset_register, ("device_id", "register")),
-            "ReadCounter": (self._read_counter, ("device_id", "counter", "index")),
-        }
+        methods = pb.DESCRIPTOR.services_by_name["Target"].methods
         return grpc.method_handlers_generic_handler(
             codec.SERVICE,
             {
-                name: self._service.one_to_one(self._guarded(method, keys), bytes, bytes)
-                for name, (method, keys) in methods.items()
+                each.name: self._service.one_to_one(
+                    self._guarded(getattr(self, _snake(each.name)), getattr(pb, each.input_type.name).FromString),
+                    bytes,
+                    bytes,
+                )
+                for each in methods
             },
         )
 
-    def _guarded(self, method: Method, keys: tuple[str, ...]) -> Callable[[bytes, Any], bytes]:
+    def _guarded(self, method: Method, read: Callable[[bytes], Message]) -> Callable[[bytes, Any], bytes]:
         def call(data: bytes, context: Any) -> bytes:
             try:
+                request = _read(read, data)
                 with refusals(), self._lock:
-                    return codec.dump(method(codec.check_keys(codec.load(data), "request", keys)))
+                    return (method(request) or _DONE).SerializeToString()
             except P4RtError as error:
                 failure = error
             except Exception as error:
@@ -132,39 +113,30 @@ class TargetService:
 
     # -- what a request names ----------------------------------------------------------------------------
 
-    def _switch(self, request: Request) -> Switch:
-        return self._service.device(integer(request.get("device_id"), "device_id")).switch
+    def _switch(self, device_id: int) -> Switch:
+        return self._service.device(device_id).switch
 
-    def _port(self, request: Request) -> Port:
-        return self._port_of(self._switch(request), request.get("port"), "port")
-
-    def _port_of(self, switch: Switch, value: Any, where: str) -> Port:
-        number = integer(value, where, 0, _MAX_PORT)
-        port = switch.ports.get(number)
+    def _port(self, end: pb.End) -> Port:
+        switch = self._switch(end.device_id)
+        port = switch.ports.get(end.port)
         if port is None:
             known = ", ".join(map(str, switch.ports)) or "none"
-            raise P4RtError(NOT_FOUND, f"switch {switch.device_id} has no port {number}; known: {known}")
+            raise P4RtError(NOT_FOUND, f"switch {switch.device_id} has no port {end.port}; known: {known}")
         return port
 
-    def _end(self, value: Any, where: str) -> Port:
-        if not isinstance(value, list) or len(value) != 2:
-            raise CodecError(f"{where}: expected [device_id, port], got {value!r}")
-        switch = self._service.device(integer(value[0], f"{where}[0]")).switch
-        return self._port_of(switch, value[1], f"{where}[1]")
-
-    def _link(self, request: Request) -> tuple[Link, LinkDirection]:
-        port = self._end(request.get("a"), "a")
+    def _link(self, end: pb.End) -> Link:
+        port = self._port(end)
         if port.link is None:
             raise P4RtError(NOT_FOUND, f"port {port.number} of switch {port.device_id} has no link")
-        return port.link, cast(LinkDirection, _choice(request, "direction", ("both", "a_to_b", "b_to_a")))
+        return port.link
 
-    def _chosen(self, request: Request) -> list[Switch]:
-        chosen = request.get("device_ids")
-        if chosen is None:
-            return [device.switch for device in self._service.devices()]
-        if not isinstance(chosen, list):
-            raise CodecError(f"device_ids: expected a list, got {chosen!r}")
-        return [self._service.device(integer(ident, "device_ids")).switch for ident in chosen]
+    def _switches(self) -> list[Switch]:
+        return [device.switch for device in self._service.devices()]
+
+    def _chosen(self, request: pb.StatsRequest) -> list[Switch]:
+        if not request.HasField("switches"):
+            return self._switches()
+        return [self._switch(device_id) for device_id in request.switches.device_ids]
 
     def _ports_changed(self, *ports: Port) -> None:
         for port in ports:
@@ -172,166 +144,142 @@ class TargetService:
 
     # -- switches ----------------------------------------------------------------------------------------
 
-    def _info(self, request: Request) -> Any:
+    def info(self, request: pb.InfoRequest) -> pb.FabricInfo:
+        """See `TargetClient.info`."""
         del request
-        return {
-            "now_ns": self._fabric.now_ns,
-            "events": self._fabric.events(),
-            "notifications_lost": self._fabric.notifications_lost(),
-            "switches": [self._describe(switch) for switch in self._chosen({})],
-        }
+        fabric = self._fabric
+        switches = {switch.device_id: self._describe(switch) for switch in self._switches()}
+        return codec.message(
+            pb.FabricInfo, FabricInfo(fabric.now_ns, fabric.events(), fabric.notifications_lost(), switches)
+        )
 
-    def _describe(self, switch: Switch) -> dict[str, Any]:
-        return {
-            "device_id": switch.device_id,
-            "name": switch.name,
-            "state": switch.state.value,
-            "program": switch.program.name if switch.program is not None else None,
-            "cpu_port": switch.cpu_port,
-            "drop_port": switch.drop_port,
-            "priority_queues": switch.priority_queues,
-            "stream_drops": self._service.device(switch.device_id).stream_drops,
-            "ports": [self._describe_port(port) for port in switch.ports.values()],
-        }
+    def _describe(self, switch: Switch) -> SwitchInfo:
+        return SwitchInfo(
+            device_id=switch.device_id,
+            name=switch.name,
+            state=switch.state,
+            program=None if switch.program is None else switch.program.name,
+            cpu_port=switch.cpu_port,
+            drop_port=switch.drop_port,
+            priority_queues=switch.priority_queues,
+            stream_drops=self._service.device(switch.device_id).stream_drops,
+            ports={port.number: self._describe_port(port) for port in switch.ports.values()},
+        )
 
-    def _describe_port(self, port: Port) -> dict[str, Any]:
-        link = port.link
-        peer = None
-        if link is not None:
-            other = link.other(port)
-            peer = [other.device_id, other.number]
-        return {
-            "port": port.number,
-            "name": port.name,
-            "interface": port.interface,
-            "peer": peer,
-            "up": {"outgoing": port.is_up("outgoing"), "incoming": port.is_up("incoming")},
-            "outgoing": codec.plain(port.link_settings("outgoing")),
-            "incoming": codec.plain(port.link_settings("incoming")),
-        }
+    def _describe_port(self, port: Port) -> PortInfo:
+        other = None if port.link is None else port.link.other(port)
+        return PortInfo(
+            port=port.number,
+            name=port.name,
+            interface=port.interface,
+            peer=None if other is None else End(other.device_id, other.number),
+            up_outgoing=port.is_up("outgoing"),
+            up_incoming=port.is_up("incoming"),
+            outgoing=port.link_settings("outgoing"),
+            incoming=port.link_settings("incoming"),
+        )
 
-    def _add_switch(self, request: Request) -> Any:
-        device_id = integer(request.get("device_id"), "device_id")
-        options: dict[str, Any] = {
-            key: integer(request[key], key, 0, _MAX_PORT)
-            for key in ("priority_queues", "drop_port", "cpu_port", "loop_limit")
-            if request.get(key) is not None
-        }
-        if request.get("name") is not None:
-            options["name"] = text(request["name"], "name")
-        switch = self._fabric.add_switch(device_id, **options)
+    def add_switch(self, request: pb.AddSwitchRequest) -> pb.SwitchInfo:
+        """See `TargetClient.add_switch`."""
+        switch = self._fabric.add_switch(**_given(request))
         self._service.add_device(switch)
-        return self._describe(switch)
+        return codec.message(pb.SwitchInfo, self._describe(switch))
 
-    def _remove_switch(self, request: Request) -> Any:
-        switch = self._switch(request)
-        device = self._service.device(switch.device_id)
-        self._service.remove_device(switch.device_id)
+    def remove_switch(self, request: pb.SwitchRequest) -> None:
+        """See `TargetClient.remove_switch`."""
+        device = self._service.device(request.device_id)
+        self._service.remove_device(request.device_id)
         with device.lock, self._service.programs:
-            self._fabric.remove_switch(switch.device_id)
-        return {}
+            self._fabric.remove_switch(request.device_id)
 
-    def _set_state(self, request: Request) -> Any:
-        switch = self._switch(request)
-        states = tuple(state.value for state in SwitchState)
-        switch.set_state(SwitchState(_choice(request, "state", states)))
-        return {}
+    def set_state(self, request: pb.SetStateRequest) -> None:
+        """See `TargetClient.set_state`."""
+        self._switch(request.device_id).set_state(codec.state(request.state))
 
-    def _restart(self, request: Request) -> Any:
-        device = self._service.device(self._switch(request).device_id)
+    def restart(self, request: pb.RestartRequest) -> None:
+        """See `TargetClient.restart`."""
+        device = self._service.device(request.device_id)
         with device.lock:
             device.switch.restart()
             device.restarted()
-        if request.get("disconnect"):
+        if request.disconnect:
             self._service.end_streams(device, P4RtError(UNAVAILABLE, f"switch {device.device_id} was restarted"))
-        return {}
 
     # -- ports and links ---------------------------------------------------------------------------------
 
-    def _add_port(self, request: Request) -> Any:
-        switch = self._switch(request)
-        options: dict[str, Any] = {
-            key: text(request[key], key) for key in ("interface", "name") if request.get(key) is not None
-        }
-        if "interface" in options:
-            self._grants.check_interface(options["interface"])
-        pcap = None if request.get("pcap") is None else text(request["pcap"], "pcap")
-        for key in ("to_host", "to_switch"):
-            if request.get(key) is not None:
-                options[key] = codec.link_settings(request[key], key)
-        port = switch.add_port(integer(request.get("port"), "port", 0, _MAX_PORT), **options)
-        if pcap is not None:
+    def add_port(self, request: pb.AddPortRequest) -> pb.PortInfo:
+        """See `TargetClient.add_port`."""
+        switch = self._switch(request.device_id)
+        if request.HasField("interface"):
+            self._grants.check_interface(request.interface)
+        port = switch.add_port(
+            request.port,
+            interface=request.interface if request.HasField("interface") else None,
+            name=request.name if request.HasField("name") else None,
+            to_host=codec.link_settings(request.to_host, "to_host"),
+            to_switch=codec.link_settings(request.to_switch, "to_switch"),
+        )
+        if request.HasField("pcap"):
             try:
-                self._capture_into(port, pcap, 0)
+                self._capture_into(port, request.pcap, 0)
             except BaseException:
                 switch.remove_port(port.number)
                 raise
-        return self._describe_port(port)
+        return codec.message(pb.PortInfo, self._describe_port(port))
 
-    def _remove_port(self, request: Request) -> Any:
+    def remove_port(self, request: pb.End) -> None:
+        """See `TargetClient.remove_port`."""
         port = self._port(request)
-        self._fabric.switch(port.device_id).remove_port(port.number)
+        self._switch(port.device_id).remove_port(port.number)
         self._ports_changed(port)
-        return {}
 
-    def _set_port_link(self, request: Request) -> Any:
-        port = self._port(request)
-        settings: dict[str, LinkSettings] = {}
+    def set_port_link(self, request: pb.SetPortLinkRequest) -> pb.PortInfo:
+        """See `TargetClient.set_port_link`."""
+        port = self._port(request.at)
         keys: tuple[Literal["outgoing", "incoming"], ...] = ("outgoing", "incoming")
-        for key in keys:
-            if request.get(key) is not None:
-                base = port.link_settings(key)
-                settings[key] = codec.link_settings(request[key], key, base)
+        settings = {
+            key: codec.link_settings(getattr(request, key), key, port.link_settings(key))
+            for key in keys
+            if request.HasField(key)
+        }
         port.set_link(outgoing=settings.get("outgoing"), incoming=settings.get("incoming"))
-        return self._describe_port(port)
+        return codec.message(pb.PortInfo, self._describe_port(port))
 
-    def _set_port_up(self, request: Request) -> Any:
-        port = self._port(request)
-        direction = _choice(request, "direction", ("both", "outgoing", "incoming"))
-        port.set_up(_flag(request, "up"), cast(PortDirection, direction))
+    def set_port_up(self, request: pb.SetPortUpRequest) -> None:
+        """See `TargetClient.set_port_up`."""
+        port = self._port(request.at)
+        port.set_up(_up(request), codec.port_direction(request.direction))
         self._ports_changed(*self._both_ends(port))
-        return {}
 
     def _both_ends(self, port: Port) -> list[Port]:
         return [port] if port.link is None else list(port.link.ports())
 
-    def _set_queue(self, request: Request) -> Any:
-        limits = codec.queue_limits(request.get("limits"), "limits")
-        priority = request.get("priority")
-        if priority is not None:
-            integer(priority, "priority", 0, 255)
-        self._port(request).set_queue(limits, priority)
-        return {}
+    def set_queue(self, request: pb.SetQueueRequest) -> None:
+        """See `TargetClient.set_queue`."""
+        limits = codec.queue_limits(request.limits, "limits")
+        self._port(request.at).set_queue(limits, request.priority if request.HasField("priority") else None)
 
-    def _set_buffer(self, request: Request) -> Any:
-        self._port(request).set_buffer(codec.queue_limits(request.get("limits"), "limits"))
-        return {}
+    def set_buffer(self, request: pb.SetQueueRequest) -> None:
+        """See `TargetClient.set_buffer`."""
+        self._port(request.at).set_buffer(codec.queue_limits(request.limits, "limits"))
 
-    def _set_pfc(self, request: Request) -> Any:
-        settings = request.get("settings")
-        self._port(request).set_pfc(
-            integer(request.get("priority"), "priority", 0, 255),
-            None if settings is None else codec.pfc_settings(settings, "settings"),
-            integer(request.get("source_mac", 0), "source_mac", 0, (1 << 48) - 1),
-        )
-        return {}
+    def set_pfc(self, request: pb.SetPfcRequest) -> None:
+        """See `TargetClient.set_pfc`."""
+        settings = codec.pfc_settings(request.settings, "settings") if request.HasField("settings") else None
+        self._port(request.at).set_pfc(request.priority, settings, _mac(request.source_mac))
 
-    def _set_credits(self, request: Request) -> Any:
-        settings = request.get("settings")
-        self._port(request).set_credits(
-            integer(request.get("priority"), "priority", 0, 255),
-            None if settings is None else codec.credit_settings(settings, "settings"),
-            integer(request.get("source_mac", 0), "source_mac", 0, (1 << 48) - 1),
-        )
-        return {}
+    def set_credits(self, request: pb.SetCreditsRequest) -> None:
+        """See `TargetClient.set_credits`."""
+        settings = codec.credit_settings(request.settings, "settings") if request.HasField("settings") else None
+        self._port(request.at).set_credits(request.priority, settings, _mac(request.source_mac))
 
-    def _capture(self, request: Request) -> Any:
-        port, snaplen = self._port(request), integer(request.get("snaplen", 0), "snaplen", 0, (1 << 32) - 1)
-        if request.get("file") is None:
-            port.capture(None)
+    def capture(self, request: pb.CaptureRequest) -> None:
+        """See `TargetClient.capture`."""
+        port = self._port(request.at)
+        if request.HasField("file"):
+            self._capture_into(port, request.file, request.snaplen)
         else:
-            self._capture_into(port, text(request["file"], "file"), snaplen)
-        return {}
+            port.capture(None)
 
     def _capture_into(self, port: Port, name: str, snaplen: int) -> None:
         # The old one first: its last bytes are not to be written into the new one, if that is the same file.
@@ -345,68 +293,69 @@ class TargetService:
         if self._grants.folder is not None:
             self._fabric.set_files_room(self._grants.room())
 
-    def _add_link(self, request: Request) -> Any:
-        a, b = self._end(request.get("a"), "a"), self._end(request.get("b"), "b")
-        settings = codec.link_settings(request.get("settings") or {}, "settings")
-        back = request.get("back")
-        self._fabric.link(a, b, settings, None if back is None else codec.link_settings(back, "back"))
+    def add_link(self, request: pb.AddLinkRequest) -> None:
+        """See `TargetClient.add_link`."""
+        a, b = self._port(request.a), self._port(request.b)
+        settings = codec.link_settings(request.settings, "settings")
+        self._fabric.link(
+            a, b, settings, codec.link_settings(request.back, "back") if request.HasField("back") else None
+        )
         self._ports_changed(a, b)
-        return {}
 
-    def _remove_link(self, request: Request) -> Any:
-        link, _ = self._link(request)
+    def remove_link(self, request: pb.End) -> None:
+        """See `TargetClient.remove_link`."""
+        link = self._link(request)
         self._fabric.unlink(link)
         self._ports_changed(*link.ports())
-        return {}
 
-    def _set_link(self, request: Request) -> Any:
-        link, direction = self._link(request)
+    def set_link(self, request: pb.SetLinkRequest) -> None:
+        """See `TargetClient.set_link`."""
+        link, direction = self._link(request.at), codec.link_direction(request.direction)
         directions: tuple[Literal["a_to_b", "b_to_a"], ...] = (
             ("a_to_b", "b_to_a") if direction == "both" else (direction,)
         )
         for one in directions:
-            link.set(codec.link_settings(request.get("settings"), "settings", link.settings(one)), one)
-        return {}
+            link.set(codec.link_settings(request.settings, "settings", link.settings(one)), one)
 
-    def _set_link_up(self, request: Request) -> Any:
-        link, direction = self._link(request)
-        link.set_up(_flag(request, "up"), direction)
+    def set_link_up(self, request: pb.SetLinkUpRequest) -> None:
+        """See `TargetClient.set_link_up`."""
+        link = self._link(request.at)
+        link.set_up(_up(request), codec.link_direction(request.direction))
         self._ports_changed(*link.ports())
-        return {}
 
     # -- observation -------------------------------------------------------------------------------------
 
-    def _stats(self, request: Request) -> Any:
-        return {
-            "now_ns": self._fabric.now_ns,
-            "switches": {
-                str(switch.device_id): {
-                    "switch": codec.plain(switch.stats()),
-                    "ports": {str(port.number): codec.plain(port.stats()) for port in switch.ports.values()},
-                }
-                for switch in self._chosen(request)
-            },
+    def stats(self, request: pb.StatsRequest) -> pb.StatsResponse:
+        """See `TargetClient.stats`."""
+        now_ns = self._fabric.now_ns
+        found = {
+            switch.device_id: DeviceStats(
+                now_ns, switch.stats(), {port.number: port.stats() for port in switch.ports.values()}
+            )
+            for switch in self._chosen(request)
         }
+        return codec.message(pb.StatsResponse, AllStats(found))
 
-    def _samples(self, request: Request) -> Any:
+    def samples(self, request: pb.SamplesRequest) -> pb.SamplesResponse:
         """Of all ports, in a twentieth of the time that statistics take; totals of counters, where there are such."""
-        reasons, counters = _names(request, "reasons"), _names(request, "counters")
-        switches = self._chosen({})
+        if request.priority > 7:
+            raise CodecError(f"priority: expected an integer from 0 to 7, got {request.priority}")
+        switches = self._switches()
         ports = [port for switch in switches for port in switch.ports.values()]
-        rows = iter(self._fabric.port_samples(ports, integer(request.get("priority"), "priority", 0, 7), reasons))
-        return {
-            "now_ns": self._fabric.now_ns,
-            "switches": {
-                str(switch.device_id): {
-                    "state": switch.state.value,
-                    "ports": {str(number): next(rows) for number in switch.ports},
-                    "counters": self._totals(switch, counters),
-                }
-                for switch in switches
-            },
+        rows = iter(self._fabric.port_samples(ports, request.priority, request.reasons))
+        now_ns = self._fabric.now_ns
+        found = {
+            switch.device_id: DeviceSample(
+                now_ns,
+                switch.state,
+                {number: next(rows) for number in switch.ports},
+                self._totals(switch, request.counters),
+            )
+            for switch in switches
         }
+        return codec.message(pb.SamplesResponse, AllSamples(found))
 
-    def _totals(self, switch: Switch, counters: list[str]) -> dict[str, int]:
+    def _totals(self, switch: Switch, counters: Sequence[str]) -> dict[str, int]:
         """Packets of all cells of those counters that the switch's program has."""
         if not counters or switch.program is None:
             return {}
@@ -416,81 +365,91 @@ class TargetService:
             known = instance.program.counters
             return {name: instance.counter_total(name).packets for name in counters if name in known}
 
-    def _reset_stats(self, request: Request) -> Any:
+    def reset_stats(self, request: pb.StatsRequest) -> None:
+        """See `TargetClient.reset_stats`."""
         for switch in self._chosen(request):
             switch.reset_stats()
-        return {}
 
-    def _lateness(self, request: Request) -> Any:
-        return codec.plain(self._fabric.lateness(reset=_flag(request, "reset", False)))
+    def lateness(self, request: pb.LatenessRequest) -> pb.LatenessResponse:
+        """See `TargetClient.lateness`."""
+        return codec.message(pb.LatenessResponse, self._fabric.lateness(reset=request.reset))
 
-    def _trace(self, request: Request) -> Any:
+    def trace(self, request: pb.TraceRequest) -> None:
+        """See `TargetClient.trace`."""
         self._fabric.trace(None)
-        if request.get("file") is not None:
-            with self._grants.opened(text(request["file"], "file")) as path:
+        if request.HasField("file"):
+            with self._grants.opened(request.file) as path:
                 self.measure_files()
                 self._fabric.trace(path, limited=True)
-        return {}
+
+    # -- state of the program ----------------------------------------------------------------------------
 
     @contextmanager
-    def _instance(self, request: Request) -> Iterator[ProgramInstance]:
+    def _instance(self, device_id: int) -> Iterator[ProgramInstance]:
         """The running program's state, which cannot be replaced meanwhile."""
-        device = self._service.device(self._switch(request).device_id)
+        device = self._service.device(device_id)
         with device.lock:
             yield device.switch.instance
 
-    def _faults(self, request: Request) -> Any:
-        with self._instance(request) as instance:
-            return instance.faults()
+    def faults(self, request: pb.SwitchRequest) -> pb.FaultsResponse:
+        """See `TargetClient.faults`."""
+        with self._instance(request.device_id) as instance:
+            return pb.FaultsResponse(faults=codec.counts(instance.faults()))
 
-    def _read_register(self, request: Request) -> Any:
-        name = text(request.get("register"), "register")
-        with self._instance(request) as instance:
-            if request.get("index") is None:
-                return {"values": instance.register_read_all(name)}
-            return {"values": [instance.register_read(name, integer(request["index"], "index"))]}
-
-    def _write_register(self, request: Request) -> Any:
-        value = request.get("value")
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise CodecError(f"value: expected an unsigned integer, got {value!r}")
-        name, index = text(request.get("register"), "register"), integer(request.get("index"), "index")
-        with self._instance(request) as instance:
-            instance.register_write(name, index, value)
-        return {}
-
-    def _reset_register(self, request: Request) -> Any:
-        name = text(request.get("register"), "register")
-        with self._instance(request) as instance:
-            instance.register_reset(name)
-        return {}
-
-    def _read_counter(self, request: Request) -> Any:
-        name = text(request.get("counter"), "counter")
-        with self._instance(request) as instance:
-            if request.get("index") is None:
-                values = instance.counter_read_all(name)
+    def read_register(self, request: pb.ReadRequest) -> pb.RegisterResponse:
+        """See `TargetClient.read_register`."""
+        with self._instance(request.device_id) as instance:
+            if request.HasField("index"):
+                values = [instance.register_read(request.name, request.index)]
             else:
-                values = [instance.counter_read(name, integer(request["index"], "index"))]
-        return {"values": [[value.packets, value.bytes] for value in values]}
+                values = instance.register_read_all(request.name)
+        return pb.RegisterResponse(values=[bytestrings.encode(value) for value in values])
+
+    def write_register(self, request: pb.WriteRegisterRequest) -> None:
+        """See `TargetClient.write_register`."""
+        with self._instance(request.device_id) as instance:
+            instance.register_write(request.name, request.index, int.from_bytes(request.value, "big"))
+
+    def reset_register(self, request: pb.ReadRequest) -> None:
+        """See `TargetClient.reset_register`."""
+        with self._instance(request.device_id) as instance:
+            instance.register_reset(request.name)
+
+    def read_counter(self, request: pb.ReadRequest) -> pb.CounterResponse:
+        """See `TargetClient.read_counter`."""
+        with self._instance(request.device_id) as instance:
+            if request.HasField("index"):
+                values = [instance.counter_read(request.name, request.index)]
+            else:
+                values = instance.counter_read_all(request.name)
+        return pb.CounterResponse(values=[pb.CounterCell(packets=each.packets, bytes=each.bytes) for each in values])
 
 
-def _names(request: Request, key: str) -> list[str]:
-    value = request.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise CodecError(f"{key}: expected a list of names, got {value!r}")
-    return value
+def _snake(name: str) -> str:
+    """The method of an `rpc`: SetPortUp is set_port_up."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _choice(request: Request, key: str, known: tuple[str, ...]) -> str:
-    value = request.get(key, known[0] if key == "direction" else None)
-    if value not in known:
-        raise CodecError(f"{key}: expected one of {', '.join(known)}, got {value!r}")
-    return str(value)
+def _read(read: Callable[[bytes], Message], data: bytes) -> Message:
+    try:
+        return read(data)
+    # The pure-Python runtime lets several kinds of error escape on malformed bytes.
+    except (DecodeError, ValueError, IndexError, TypeError, RecursionError) as error:
+        raise P4RtError(INVALID_ARGUMENT, f"the request is not of the form that target.proto says: {error}") from None
 
 
-def _flag(request: Request, key: str, default: bool | None = None) -> bool:
-    value = request.get(key, default)
-    if not isinstance(value, bool):
-        raise CodecError(f"{key}: expected true or false, got {value!r}")
+def _given(request: Message) -> dict[str, Any]:
+    """The fields that a request has, and its device, which may be 0."""
+    return {"device_id": 0} | {field.name: item for field, item in request.ListFields()}
+
+
+def _up(request: pb.SetPortUpRequest | pb.SetLinkUpRequest) -> bool:
+    if not request.HasField("up"):
+        raise CodecError("up: expected true or false; it is missing")
+    return request.up
+
+
+def _mac(value: int) -> int:
+    if value >= _MAC_LIMIT:
+        raise CodecError(f"source_mac: expected an integer from 0 to {_MAC_LIMIT - 1}, got {value}")
     return value
