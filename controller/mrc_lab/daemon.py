@@ -28,14 +28,14 @@ import grpc
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import HostNet, HostNetError
-from mrc_lab.part import Part
+from mrc_lab.lab_slice import LabSlice
 from mrc_lab.processes.command import CommandSocket
 from mrc_lab.processes.death import SHELL, Death, Frozen, cause, several
 from mrc_lab.processes.process import Patience, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
 from mrc_lab.records.rundir import RunError
 from mrc_lab.scheduling import AGENT_NICE, raise_session
-from mrc_lab.switches.behind import COMMANDS, Behind, Household
+from mrc_lab.switches.backend import COMMANDS, ForwardingBackend, Household
 from mrc_lab.switches.bmv2 import Bmv2Switches
 from mrc_lab.switches.forwarders import chosen
 from mrc_lab.switches.kernel import KernelSwitches
@@ -84,7 +84,7 @@ def may_be_nice() -> bool:
     return granted(lambda: os.setpriority(os.PRIO_PROCESS, 0, AGENT_NICE))
 
 
-def behind_of(house: Household, bmv2: str) -> Behind | None:
+def behind_of(house: Household, bmv2: str) -> ForwardingBackend | None:
     """What forwards behind the fabric's wires; None: the fabric itself does. `bmv2`: BMv2's program."""
     switch = house.topology.lab.switch
     if switch == "bmv2":
@@ -110,7 +110,7 @@ class Daemon:
         self.topology = topology = topology.carrying(transport)
         self.transport = transport
         #: Of a lab on several machines, what is here.
-        self.part = Part.load(folder.path)
+        self.part = LabSlice.load(folder.path)
         self.placement = Placement(topology)
         self.hosts, self.switches = list(topology.hosts), list(topology.switches)
         if self.part is not None:

@@ -15,9 +15,9 @@ from typing import Any
 
 from mrc_lab import policies, scheduling
 from mrc_lab.hosts.hostnet import HostNetError, check_installed
-from mrc_lab.part import Part
+from mrc_lab.lab_slice import LabSlice
 from mrc_lab.processes.death import FEW, WORDS, several
-from mrc_lab.processes.launch import Order
+from mrc_lab.processes.launch import LaunchOrder
 from mrc_lab.processes.namespaces import NamespaceError, Owner, owner_for_root, user_name
 from mrc_lab.processes.process import KILL_AFTER_S, Patience, Process, end_process, wait_dead
 from mrc_lab.records import shells
@@ -120,7 +120,7 @@ def bring_up(
     progress: Progress = quiet,
     links: str = "memory",
     *,
-    part: Part | None = None,
+    part: LabSlice | None = None,
     key: str = "",
 ) -> tuple[str, Topology]:
     """Brings a lab up that was checked (`WantedLab.check`); see `up`. Of one that is on several machines it takes a
@@ -240,7 +240,7 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _start(
-    run: RunDir, wanted: WantedLab, links: str, owner: Owner | None, part: Part | None = None, key: str = ""
+    run: RunDir, wanted: WantedLab, links: str, owner: Owner | None, part: LabSlice | None = None, key: str = ""
 ) -> None:
     """Launches the daemon in namespaces and lets it go once it is recorded."""
     source, lab, transport = lab_path(wanted.lab).resolve(), wanted.topology.lab, wanted.transport
@@ -265,7 +265,7 @@ def _start(
     if part is not None:
         part.save(run.folder.path, key, *((owner.uid, owner.gid) if owner is not None else ()))
     run.write(state)
-    order = Order(
+    order = LaunchOrder(
         command=[
             *(sys.executable, "-P", "-m", "mrc_lab.daemon", run.name),
             *(transport, links, lab.switch, lab.compiler, *map(str, bmv2)),
@@ -341,7 +341,7 @@ def await_up(run: RunDir, progress: Progress) -> None:
     state = run.read()
     first = state.first
     assert first is not None
-    # What other machines do for it is not seen here; their keeper sees whether they do something.
+    # What other machines do for it is not seen here; their coordinator sees whether they do something.
     patience = Patience(first.pid, UP_S * (Patience.PERIODS if state.machines else 1))
     while True:
         dead = is_dead(run)
@@ -417,7 +417,7 @@ def cleanup(progress: Progress = quiet) -> dict[str, list[str]]:
         with _base_lock():
             if run.exists() and is_dead(run):
                 removed[run.name] = run.remove()
-    # Parts that are up are their keeper's to end, on whatever machine that is.
+    # Parts that are up are their coordinator's to end, on whatever machine that is.
     for part in all_parts():
         with _base_lock():
             if part.exists() and is_dead(part):

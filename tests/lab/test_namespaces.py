@@ -21,7 +21,7 @@ import pytest
 
 from mrc_lab import scheduling
 from mrc_lab.processes import namespaces
-from mrc_lab.processes.launch import Order
+from mrc_lab.processes.launch import LaunchOrder
 from mrc_lab.processes.namespaces import Owner, explain, is_machine_root, owner_for_root
 from mrc_lab.processes.process import wait_dead
 from mrc_lab.records.rundir import RunDir
@@ -287,7 +287,7 @@ def test_a_lab_whose_run_directory_is_gone_ends(tmp_path: pathlib.Path, monkeypa
 @pytest.mark.lab
 def test_nothing_starts_before_it_is_recorded(tmp_path: pathlib.Path) -> None:
     """The launcher's first process runs nothing without the word of the command that records it."""
-    order = Order(["touch", "/run/lab/started"], {"/run/lab": str(tmp_path)}, owner=None)
+    order = LaunchOrder(["touch", "/run/lab/started"], {"/run/lab": str(tmp_path)}, owner=None)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SUDO_UID", raising=False)
         process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -408,7 +408,7 @@ def test_whom_root_maps_to(monkeypatch: pytest.MonkeyPatch) -> None:
         assert owner_for_root() == found
 
 
-def launched(order: Order, tmp_path: pathlib.Path) -> str:
+def launched(order: LaunchOrder, tmp_path: pathlib.Path) -> str:
     """What a command of the launcher's writes to /run/lab/out."""
     process = subprocess.Popen([*LAUNCH, "x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
@@ -443,7 +443,7 @@ def test_code_below_a_closed_folder_can_be_read_and_nothing_else_there(tmp_path:
     place.mkdir()
     os.chown(place, owner.uid, owner.gid)
     script = f"(cat {code}/program; cat {home}/secret; ls {home}; touch {code}/x; id -u) > /run/lab/o 2>/dev/null"
-    order = Order(
+    order = LaunchOrder(
         ["sh", "-c", f"{script}; mv /run/lab/o /run/lab/out"], {"/run/lab": str(place)}, [str(home / "checkout")], owner
     )
     assert launched(order, place) == "textcheckout\n0\n"

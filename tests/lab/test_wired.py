@@ -53,7 +53,7 @@ class House:
         """Nobody reads."""
 
 
-class Behind(Bmv2Switches):
+class ForwardingBackend(Bmv2Switches):
     def _launch(self, switch: object) -> None:
         assert self.house.process == "dead"  # type: ignore[attr-defined]
         self.house.process = "running"  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ class Lab:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.house = House()
-        self.behind = Behind(self.house, "bmv2")  # type: ignore[arg-type]
+        self.behind = ForwardingBackend(self.house, "bmv2")  # type: ignore[arg-type]
         self.wires = RUNNING
         patch.setattr(FabricSet, "set_state", lambda _, device, state: self.set_wires(state))
         patch.setattr(FabricSet, "restart", lambda _, device, disconnect=False: self.set_wires(RUNNING))

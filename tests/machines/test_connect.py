@@ -28,7 +28,7 @@ def test_ssh_leads_to_a_machine_and_asks_nobody() -> None:
 
 def test_this_machine_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "false {ssh}")
-    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrc_lab.machines.part"]
+    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrc_lab.machines.remote"]
     assert words_for(spec("a")) == ["false", "a", "part"]
 
 

@@ -12,7 +12,7 @@ import yaml
 from mrc_lab import lifecycle
 from mrc_lab.hosts import inside
 from mrc_lab.machines import lifecycle as machines
-from mrc_lab.machines.keeper import MACHINES
+from mrc_lab.machines.coordinator import MACHINES
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir, RunError, all_parts, all_runs
 from mrc_lab.session.virtual import VirtualSession

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from mrc_lab.machines import probe, session
-from mrc_lab.machines.keeper import silent_tunnels
+from mrc_lab.machines.coordinator import silent_tunnels
 from mrc_lab.machines.sources import digest
 from mrc_topo.labfile import parse_lab
 from mrc_topo.placement import Placement

@@ -98,7 +98,7 @@ class World:
         for each in psutil.process_iter():
             try:
                 words, folder = each.cmdline(), each.environ().get("MRCLAB_RUN", "")
-                ours = words[-1:] == ["part"] or "mrc_lab.machines.keeper" in words
+                ours = words[-1:] == ["part"] or "mrc_lab.machines.coordinator" in words
                 if ours and folder.startswith(str(self.folder)):
                     found.append(each)
             except (psutil.Error, OSError):
@@ -307,7 +307,7 @@ def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -
 
 
 def test_the_parts_end_with_a_keeper_that_is_killed(world: World) -> None:
-    (keeper,) = [each for each in world.processes() if "mrc_lab.machines.keeper" in each.cmdline()]
+    (keeper,) = [each for each in world.processes() if "mrc_lab.machines.coordinator" in each.cmdline()]
     keeper.kill()
     assert not world.left()
     assert "lab 'two' has died" in mrclab("status", code=2).stderr

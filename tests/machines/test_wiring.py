@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mrc_lab import describe
 from mrc_lab.hosts.hostnet import switch_interfaces
-from mrc_lab.part import Part, relayed
+from mrc_lab.lab_slice import LabSlice, relayed
 from mrc_topo import Topology, parse_lab
 from mrc_topo.placement import Placement
 from p4lite.switch import documents
@@ -39,7 +39,7 @@ def placed(draw: st.DrawFn) -> Topology:
 
 def described(placement: Placement, machine: str) -> dict[str, Any]:
     topology = placement.topology
-    part = Part(machine, dict.fromkeys(placement.ends(machine), 5), 4)
+    part = LabSlice(machine, dict.fromkeys(placement.ends(machine), 5), 4)
     plan = describe.FabricPlan("unix:x", "real", switch_interfaces(topology, placement.hosts(machine)))
     described = describe.fabric_description(topology, part.wired(plan, placement), placement.switches(machine))
     made: dict[str, Any] = json.loads(json.dumps(documents.plain(described)))
@@ -93,9 +93,9 @@ def test_every_link_is_there_once_and_its_ends_agree(topology: Topology) -> None
 
 def test_the_daemon_is_told_by_a_private_file(tmp_path: pathlib.Path) -> None:
     with (tmp_path / "x").open("w") as some:
-        part = Part("a", {"p0-t0.0--p0-t1.0": some.fileno()}, some.fileno(), -5)
+        part = LabSlice("a", {"p0-t0.0--p0-t1.0": some.fileno()}, some.fileno(), -5)
         part.save(tmp_path, "00" * 16)
-        assert Part.load(tmp_path) == part
+        assert LabSlice.load(tmp_path) == part
     for name in ("part.json", "tunnel.key"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    assert Part.load(tmp_path / "nowhere") is None
+    assert LabSlice.load(tmp_path / "nowhere") is None

@@ -1,1 +1,1 @@
-"""One lab on several machines: a keeper here, a part on each, the stream between them: docs/machines.md."""
+"""One lab on several machines: a coordinator here, a part on each, the stream between them: docs/machines.md."""

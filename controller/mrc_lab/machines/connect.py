@@ -28,7 +28,7 @@ def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
         RunError: it is none, or its program is not here.
     """
     if spec.ssh is None:
-        return [sys.executable, "-P", "-m", "mrc_lab.machines.part"]
+        return [sys.executable, "-P", "-m", "mrc_lab.machines.remote"]
     source = "--connect" if given is not None else VARIABLE
     text = given if given is not None else os.environ.get(VARIABLE, DEFAULT)
     try:

@@ -1,4 +1,4 @@
-"""Bringing a lab up, wherever its parts are: on this machine, or, by a keeper, on several."""
+"""Bringing a lab up, wherever its parts are: on this machine, or, by a coordinator, on several."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from mrc_lab import describe, lifecycle
 from mrc_lab.lifecycle import Progress, quiet
 from mrc_lab.machines import connect as reach
-from mrc_lab.machines.keeper import Order, what_is_known
-from mrc_lab.machines.part import VERBS
+from mrc_lab.machines.coordinator import CoordinatorOrder, what_is_known
+from mrc_lab.machines.remote import VERBS
 from mrc_lab.processes.process import Process
 from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
@@ -64,8 +64,8 @@ def bring_up(
     commands = reach.commands(topology.lab.machines, connect)
     run = RunDir(topology.lab.name)
     with lifecycle.claimed(run, roles(Placement(topology)), progress):
-        _start(run, wanted, Order(commands, wanted.transport))
-    # The keeper goes on by itself.
+        _start(run, wanted, CoordinatorOrder(commands, wanted.transport))
+    # The coordinator goes on by itself.
     try:
         lifecycle.await_up(run, progress)
     except BaseException:
@@ -117,8 +117,8 @@ def roles(placement: Placement) -> list[str]:
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 
 
-def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
-    """Starts the keeper, and gives it its order once it is recorded."""
+def _start(run: RunDir, wanted: WantedLab, order: CoordinatorOrder) -> None:
+    """Starts the coordinator, and gives it its order once it is recorded."""
     shutil.copyfile(lab_path(wanted.lab), run.lab_file)
     lab = wanted.topology.lab
     state = State(run.name, lab_file=str(run.lab_file), transport=wanted.transport, since=time.time())
@@ -127,10 +127,10 @@ def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
     state.machines = {name: [host.name for host in placement.hosts(name)] for name in placement.machines}
     state.uid, state.gid = os.geteuid(), os.getegid()
     run.write(state)
-    keeper = [sys.executable, "-P", "-m", "mrc_lab.machines.keeper", run.name]
+    coordinator = [sys.executable, "-P", "-m", "mrc_lab.machines.coordinator", run.name]
     with run.log_file.open("wb") as log:
         starter = subprocess.Popen(
-            ["sh", "-c", LEAVE, "sh", *keeper],
+            ["sh", "-c", LEAVE, "sh", *coordinator],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -145,7 +145,7 @@ def _start(run: RunDir, wanted: WantedLab, order: Order) -> None:
         starter.stdin.write(order.line().encode())
         starter.stdin.flush()
     except (BrokenPipeError, ProcessLookupError, ValueError):
-        raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'its keeper died'}") from None
+        raise LabDied(f"lab '{run.name}' did not start: {last_line(run.log_file) or 'its coordinator died'}") from None
     finally:
         with contextlib.suppress(BrokenPipeError):
             starter.stdin.close()

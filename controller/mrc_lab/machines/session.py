@@ -9,9 +9,9 @@ from typing import Any
 
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
-from mrc_lab.machines.keeper import what_is_known
-from mrc_lab.machines.part import VERBS
-from mrc_lab.part import relayed
+from mrc_lab.lab_slice import relayed
+from mrc_lab.machines.coordinator import what_is_known
+from mrc_lab.machines.remote import VERBS
 from mrc_lab.processes.death import MACHINE, Frozen
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession

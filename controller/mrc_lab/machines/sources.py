@@ -1,4 +1,4 @@
-"""What of mrclab is installed here, so that keeper and parts can tell whether they are the same."""
+"""What of mrclab is installed here, so that coordinator and parts can tell whether they are the same."""
 
 from __future__ import annotations
 

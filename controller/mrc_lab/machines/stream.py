@@ -1,7 +1,7 @@
-"""The stream between a lab's keeper and the part of it on another machine: standard input and output of one process.
+"""The stream between a lab's coordinator and its part on another machine: standard input and output of one process.
 
 It carries messages (JSON objects) and connections to unix sockets, in frames: kind (8 bits), connection (32), length
-(32), payload. Only the keeper opens connections, and names the process of the part that is meant by its role. A
+(32), payload. Only the coordinator opens connections, and names the process of the part that is meant by its role. A
 connection is closed in both directions at once.
 """
 

@@ -21,7 +21,7 @@ LAST_WORD = "last-word.json"
 WORDS = 300
 #: So many deaths are told one by one.
 FEW = 3
-#: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
+#: ForwardingBackend a host's name: the shell that holds its namespace, beside the agent of that name.
 SHELL = ".shell"
 #: Before the name of a machine that carries a part of a lab: all of that part. Processes of a part have the machine's
 #: name before their own (`m1.fabric`), hosts and their shells have not.

@@ -4,7 +4,7 @@
     python -m mrc_lab.processes.launch --run COMMAND...
     python -m mrc_lab.processes.launch --probe
 
-The first form is how a lab is started. The order is one line of JSON on standard input (`Order`); the answers on
+The first form is how a lab is started. The order is one line of JSON on standard input (`LaunchOrder`); the answers on
 standard output are `pid N` (the PID namespace's first process, as the caller sees it) and `ready`, or `error TEXT`.
 Nothing runs before the caller has written `go`: by then it has recorded the process, and if it dies before, so does
 this. `--run` runs a command in the foreground, as root of the namespaces only, and ends with its exit code; `--probe`
@@ -29,7 +29,7 @@ SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchOrder:
     """What to start: `owner`, `trees` and `clock_ahead_ns` as in `namespaces.isolate`, `binds` below /run."""
 
     command: list[str]
@@ -43,7 +43,7 @@ class Order:
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
-    def parse(cls, line: str) -> Order:
+    def parse(cls, line: str) -> LaunchOrder:
         """The order of a line."""
         document = json.loads(line)
         owner = document.pop("owner")
@@ -92,7 +92,7 @@ def _run(command: list[str], last: Callable[[int], object] = int) -> NoReturn:
 
 
 def _launch() -> int:
-    order = Order.parse(sys.stdin.readline())
+    order = LaunchOrder.parse(sys.stdin.readline())
     os.umask(UMASK)
     os.chdir("/")
     try:

@@ -30,7 +30,7 @@ from mrc_lab.session.fabricset import FabricSet
 from mrc_lab.session.load import Load
 from mrc_lab.session.wired import WiredFabric
 from mrc_lab.switches import forwarders
-from mrc_lab.switches.behind import COMMANDS, dead_switch
+from mrc_lab.switches.backend import COMMANDS, dead_switch
 from mrc_lab.switches.program import FabricProgram, fabric_program, fill, primary, shipped_document
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab

@@ -16,7 +16,7 @@ from mrc_lab import describe
 from mrc_lab.processes.process import Patience
 from mrc_lab.records.rundir import RunError
 from mrc_lab.switches import offload
-from mrc_lab.switches.behind import FROZEN, RUNNING, STOPPED, Behind, Household
+from mrc_lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, Household
 from mrc_lab.switches.thrift import SimpleSwitch, ThriftError
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
@@ -51,7 +51,7 @@ def packets_per_second(topology: Topology, rate_bps: int) -> int:
     return max(1, rate_bps // bits) if rate_bps else 0
 
 
-class Bmv2Switches(Behind):
+class Bmv2Switches(ForwardingBackend):
     """The processes, started as `binary`."""
 
     p4runtime = True

@@ -12,7 +12,7 @@ import pathlib
 import time
 
 from mrc_lab.records.rundir import RunError
-from mrc_lab.switches.behind import Behind
+from mrc_lab.switches.backend import ForwardingBackend
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Switch, Topology
@@ -60,7 +60,7 @@ def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> li
     return lines
 
 
-class KernelSwitches(Behind):
+class KernelSwitches(ForwardingBackend):
     """The namespaces, each held by a process that sleeps."""
 
     p4runtime = False

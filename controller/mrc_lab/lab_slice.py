@@ -19,7 +19,7 @@ KEY = "tunnel.key"
 
 
 @dataclass(frozen=True)
-class Part:
+class LabSlice:
     """`sockets`: descriptors of the tunnels' sockets by the links that they carry, opened in the machine's own network
     namespace; `lifeline`: the reading end of a pipe that ends when whoever commands the part is gone;
     `clock_ahead_ns`: by how much the lab's monotonic clock goes before this machine's."""
@@ -43,7 +43,7 @@ class Part:
                 os.chown(folder / name, uid, gid)
 
     @classmethod
-    def load(cls, folder: pathlib.Path) -> Part | None:
+    def load(cls, folder: pathlib.Path) -> LabSlice | None:
         """The part that is in this folder; None: a lab that is on one machine."""
         try:
             part = cls(**json.loads((folder / PART).read_text()))

@@ -1,5 +1,5 @@
-"""The part of a lab on one machine, as its keeper commands it: `mrclab part`, by ssh, with the stream on standard input
-and output.
+"""The part of a lab on one machine, as its coordinator commands it: `mrclab part`, by ssh, with the stream on standard
+input and output.
 
 It opens the tunnels' sockets, brings its part up as a lab of its own (in the run directory `.parts/MACHINE` beside the
 user's labs), hands on connections to its processes, and takes it down when the stream ends. If it is killed itself, its
@@ -23,10 +23,10 @@ from dataclasses import asdict
 from typing import Any
 
 from mrc_lab import lifecycle
+from mrc_lab.lab_slice import LabSlice
 from mrc_lab.machines import probe
 from mrc_lab.machines.sources import sources, version
 from mrc_lab.machines.stream import Broken, Line
-from mrc_lab.part import Part
 from mrc_lab.processes.namespaces import has_time_namespaces
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
@@ -37,7 +37,7 @@ from p4lite.switch.fabric.port import tunnel_socket
 
 #: Where the verbs of this process are reached; all other roles are the lab's processes.
 VERBS = "part"
-#: Without a word of the keeper for so long the part ends.
+#: Without a word of the coordinator for so long the part ends.
 SILENCE_S = 120.0
 LOOK_S = 0.2
 #: Linux' socket option: the MTU of the way to the peer.
@@ -68,9 +68,9 @@ def path_mtu(opened: socket.socket) -> int:
     return opened.getsockopt(level, option) - IP_HEADERS[opened.family] - TUNNEL_HEADER
 
 
-class Station:
-    """A part and the keeper's wishes. Requests are done one after another by a thread of their own, so that questions
-    for the time are answered meanwhile."""
+class RemoteLabAgent:
+    """Does for a part what the coordinator asks. Requests are done one after another by a thread of their own, so that
+    questions for the time are answered meanwhile."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.line = Line(source, sink, self.heard, self.opened)
@@ -89,7 +89,7 @@ class Station:
     # --- the stream -----------------------------------------------------------------------------------
 
     def heard(self, message: Mapping[str, Any]) -> None:
-        """A message of the keeper's."""
+        """A message of the coordinator's."""
         self.heard_at = time.monotonic()
         what = message.get("do")
         if what == "ping":
@@ -99,7 +99,7 @@ class Station:
             self._job = threading.Thread(target=self._done, args=(what, work, message), daemon=True)
             self._job.start()
         elif what == "end":
-            # The stream goes on, so that the keeper hears when it is done.
+            # The stream goes on, so that the coordinator hears when it is done.
             threading.Thread(target=self._leave, daemon=True).start()
 
     def _done(self, what: str, work: Callable[[Mapping[str, Any]], dict[str, Any]], message: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ class Station:
         run = self.run = RunDir(self._wanted.topology.lab.name)
         reading, self._lifeline = os.pipe()
         sockets = {link: each.fileno() for link, each in self._sockets.items()}
-        part = Part(self._machine, sockets, reading, int(message["clock_ahead_ns"]))
+        part = LabSlice(self._machine, sockets, reading, int(message["clock_ahead_ns"]))
         try:
             lifecycle.bring_up(self._wanted, self._progress, part=part, key=str(message["key"]))
         finally:
@@ -202,7 +202,7 @@ class Station:
             return Record(phase="ending")
 
     def _watch(self) -> None:
-        """Tells the keeper what the part says of itself, and when it is dead."""
+        """Tells the coordinator what the part says of itself, and when it is dead."""
         run, session = self.run, self._session
         assert run is not None
         assert session is not None
@@ -274,7 +274,7 @@ class Station:
         self._ended.set()
 
     def serve(self) -> None:
-        """Until the keeper is gone or has said so, or SIGTERM; then nothing of the part is left."""
+        """Until the coordinator is gone or has said so, or SIGTERM; then nothing of the part is left."""
 
         def listen() -> None:
             try:
@@ -289,7 +289,7 @@ class Station:
             threading.Thread(target=listen, daemon=True).start()
             while not self._ended.wait(1.0):
                 if time.monotonic() - self.heard_at > SILENCE_S:
-                    print(f"mrclab part: no word of the lab's keeper for {SILENCE_S:.0f} s", file=sys.stderr)
+                    print(f"mrclab part: no word of the lab's coordinator for {SILENCE_S:.0f} s", file=sys.stderr)
                     break
             self._down()
 
@@ -303,7 +303,7 @@ def main() -> int:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    station = Station(source, sink)
+    station = RemoteLabAgent(source, sink)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, station.stop)
     try:

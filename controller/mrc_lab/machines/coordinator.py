@@ -1,11 +1,11 @@
 """Keeps a lab that is on several machines: reaches its parts, brings them up, and stands for them in the run directory.
 
-    python -m mrc_lab.machines.keeper NAME < ORDER
+    python -m mrc_lab.machines.coordinator NAME < ORDER
 
-The keeper is the lab's first process. It begins when it is given its order, a line of JSON (`Order`), by which time it
-is recorded. For every process of a part that has a socket it has one here, and hands on connections; what the parts say
-of themselves it writes into one record. When it ends, however it ends, the streams to the parts end, and with them the
-parts.
+The coordinator is the lab's first process. It begins when it is given its order, a line of JSON (`CoordinatorOrder`),
+by which time it is recorded. For every process of a part that has a socket it has one here, and hands on connections;
+what the parts say of themselves it writes into one record. When it ends, however it ends, the streams to the parts end,
+and with them the parts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mrc_lab.machines.clock import Clock, Reading
-from mrc_lab.machines.part import VERBS
+from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.sources import sources, version
 from mrc_lab.machines.stream import Broken, Line
 from mrc_lab.processes.death import MACHINE, SHELL, Death, cause
@@ -38,7 +38,7 @@ from mrc_topo.placement import Placement
 from p4lite.files import write_whole
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
 
-#: What the keeper knows of the machines, beside the record.
+#: What the coordinator knows of the machines, beside the record.
 MACHINES = "machines.json"
 #: Until its first word, and until an answer, of a machine with a core for each process that wants one. While other
 #: processes want them too, time counts less, by the load for each core of the machine here.
@@ -62,7 +62,7 @@ SAID = 200
 
 
 def what_is_known(run: RunDir) -> dict[str, dict[str, Any]]:
-    """Of each machine, what the keeper has written down."""
+    """Of each machine, what the coordinator has written down."""
     try:
         document: dict[str, dict[str, Any]] = json.loads(read_untrusted(run.folder.path / MACHINES))
     except (OSError, ValueError):
@@ -91,7 +91,7 @@ def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) ->
 
 
 class Stopped(Exception):
-    """The keeper was told to end while the lab was coming up."""
+    """The coordinator was told to end while the lab was coming up."""
 
 
 class MachineError(Exception):
@@ -99,7 +99,7 @@ class MachineError(Exception):
 
 
 @dataclass(frozen=True)
-class Order:
+class CoordinatorOrder:
     """`commands`: what starts the part on each machine."""
 
     commands: dict[str, list[str]]
@@ -115,8 +115,8 @@ def crowd() -> float:
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-class Post:
-    """One machine, as the keeper sees it."""
+class RemoteMachine:
+    """One machine, as the coordinator sees it."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
@@ -219,7 +219,7 @@ class Post:
 
         Raises:
             MachineError: it does not come, or is a refusal.
-            Stopped: the keeper was told to end.
+            Stopped: the coordinator was told to end.
         """
         waited, looked = 0.0, time.monotonic()
         with self._changed:
@@ -326,15 +326,15 @@ class Post:
             self.process.wait()
 
 
-class Keeper:
+class LabCoordinator:
     """The lab, from its beginning to its end."""
 
-    def __init__(self, run: RunDir, order: Order) -> None:
+    def __init__(self, run: RunDir, order: CoordinatorOrder) -> None:
         self.run = run
         self.order = order
         self.topology = load_lab(run.lab_file)
         self.placement = Placement(self.topology)
-        self.posts: list[Post] = []
+        self.posts: list[RemoteMachine] = []
         self.ended = False
         self.record = Record(roles={"labd": os.getpid()})
         self._written = ""
@@ -357,7 +357,7 @@ class Keeper:
         self.write()
         for name, command in self.order.commands.items():
             try:
-                self.posts.append(Post(name, command))
+                self.posts.append(RemoteMachine(name, command))
             except OSError as error:
                 raise RunError(f"machine {name}: {command[0]}: {error.strerror}") from error
             self.record.roles[f"{MACHINE}{name}"] = self.posts[-1].process.pid
@@ -366,7 +366,7 @@ class Keeper:
         token, own = secrets.token_hex(8), sources()
         silent: dict[str, list[str]] = {}
 
-        def reach(post: Post) -> None:
+        def reach(post: RemoteMachine) -> None:
             post.tell = self.tell
             there = post.answer("here", REACH_S, self.is_ended)
             theirs, ours = there.get("version"), version()
@@ -382,11 +382,11 @@ class Keeper:
             post.facts.pop("said", None)
             post.measure(self.is_ended)
 
-        def probe(post: Post) -> None:
+        def probe(post: RemoteMachine) -> None:
             post.line.send(do="probe", token=token)
             silent[post.name] = list(map(str, post.answer("probe", PREPARE_S, self.is_ended)["silent"]))
 
-        def begin(post: Post) -> None:
+        def begin(post: RemoteMachine) -> None:
             post.line.send(do="start", key=key, clock_ahead_ns=post.ahead_ns)
             post._take(post.answer("start", float("inf"), self.is_ended))
 
@@ -406,11 +406,11 @@ class Keeper:
         self.record.phase = "up"
         self.write()
 
-    def _all(self, step: Callable[[Post], None], *, together: bool = False) -> None:
+    def _all(self, step: Callable[[RemoteMachine], None], *, together: bool = False) -> None:
         """A step on all machines at once; `together`: with one that cannot, the others stop."""
         problems, stopped = [], False
 
-        def done(post: Post) -> str:
+        def done(post: RemoteMachine) -> str:
             try:
                 step(post)
             except (MachineError, Broken) as error:
@@ -440,7 +440,7 @@ class Keeper:
 
     # --- sockets --------------------------------------------------------------------------------------
 
-    def _listen(self, post: Post, role: str) -> None:
+    def _listen(self, post: RemoteMachine, role: str) -> None:
         """Hands on connections to the socket of a role here to the process of that role there."""
         path = self.run.socket(role)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -464,14 +464,14 @@ class Keeper:
 
         threading.Thread(target=serve, daemon=True).start()
 
-    def _hang_up(self, post: Post) -> None:
+    def _hang_up(self, post: RemoteMachine) -> None:
         """Nobody can be reached there any more."""
         for role in [each for each in self._listeners if self._owner(each) is post]:
             self.run.socket(role).unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self._listeners.pop(role).shutdown(socket.SHUT_RDWR)
 
-    def _owner(self, role: str) -> Post | None:
+    def _owner(self, role: str) -> RemoteMachine | None:
         machine = self.placement.machine_of.get(role) or role.partition(".")[0]
         return next((post for post in self.posts if post.name == machine), None)
 
@@ -502,7 +502,7 @@ class Keeper:
             self._written = text
             self.run.folder.write(record)
 
-    def _role(self, post: Post, role: str) -> str:
+    def _role(self, post: RemoteMachine, role: str) -> str:
         """What a role of a part is called in the whole lab."""
         host = role.removesuffix(SHELL)
         return role if self.placement.machine_of.get(host) == post.name else f"{post.name}.{role}"
@@ -547,22 +547,22 @@ def main(argv: list[str]) -> int:
     if not line:
         return 1
     os.umask(0o077)
-    keeper = Keeper(RunDir(argv[0]), Order(**json.loads(line)))
+    coordinator = LabCoordinator(RunDir(argv[0]), CoordinatorOrder(**json.loads(line)))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, keeper.stop)
+        signal.signal(number, coordinator.stop)
     code = 0
     try:
-        keeper.start()
-        keeper.wait()
+        coordinator.start()
+        coordinator.wait()
     except Stopped:
         pass
     except (RunError, OSError) as error:
-        keeper.record.phase, keeper.record.error = "failed", str(error)
+        coordinator.record.phase, coordinator.record.error = "failed", str(error)
         with contextlib.suppress(OSError):
-            keeper.write()
+            coordinator.write()
         code = 1
     finally:
-        keeper.end()
+        coordinator.end()
     return code
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mrc_lab.machines import keeper
+from mrc_lab.machines import coordinator
 from mrc_lab.machines.clock import Reading
-from mrc_lab.machines.keeper import Keeper, MachineError, Order, Post
+from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine
 from mrc_lab.machines.sources import version
 from mrc_lab.machines.stream import GREETING, HEAD, MESSAGE
 from mrc_lab.records.record import Record
@@ -46,11 +46,11 @@ def speaking(folder: pathlib.Path, *messages: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-def posts() -> Iterator[Callable[[list[str]], Post]]:
-    made: list[Post] = []
+def posts() -> Iterator[Callable[[list[str]], RemoteMachine]]:
+    made: list[RemoteMachine] = []
 
-    def start(command: list[str]) -> Post:
-        made.append(Post("m1", command))
+    def start(command: list[str]) -> RemoteMachine:
+        made.append(RemoteMachine("m1", command))
         return made[-1]
 
     yield start
@@ -58,7 +58,7 @@ def posts() -> Iterator[Callable[[list[str]], Post]]:
         post.end(0.0)
 
 
-def lost(post: Post) -> str:
+def lost(post: RemoteMachine) -> str:
     deadline = time.monotonic() + WAIT_S
     while post.lost is None:
         assert time.monotonic() < deadline
@@ -67,7 +67,7 @@ def lost(post: Post) -> str:
     return post.lost.text()
 
 
-def test_a_silent_machine_is_lost(posts: Callable[[list[str]], Post], tmp_path: pathlib.Path) -> None:
+def test_a_silent_machine_is_lost(posts: Callable[[list[str]], RemoteMachine], tmp_path: pathlib.Path) -> None:
     post = posts(speaking(tmp_path, {"said": "progress", "text": "x"}))
     post.check()
     assert post.lost is None
@@ -78,7 +78,7 @@ def test_a_silent_machine_is_lost(posts: Callable[[list[str]], Post], tmp_path: 
     assert post.process.wait(WAIT_S) < 0
 
 
-def test_what_leads_to_no_part_says_what_it_said(posts: Callable[[list[str]], Post]) -> None:
+def test_what_leads_to_no_part_says_what_it_said(posts: Callable[[list[str]], RemoteMachine]) -> None:
     assert "it is no part of mrclab; it says: hello" in lost(posts(["echo", "hello"]))
     died = lost(posts(["sh", "-c", "echo 'no such host' >&2; exit 255"]))
     assert "`sh ...`, which leads there, ended by itself with exit code 255" in died
@@ -90,30 +90,30 @@ RECORDS: list[Any] = [None, {"phase": 1, "roles": {"../x": 1}}, {"fabric": {"fab
 
 @pytest.mark.parametrize("record", RECORDS)
 def test_a_record_that_is_none_loses_the_machine(
-    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, record: Any
+    posts: Callable[[list[str]], RemoteMachine], tmp_path: pathlib.Path, record: Any
 ) -> None:
     post = posts(speaking(tmp_path, {"said": "record", "record": record, "alive": True}))
     assert "a message of it cannot be understood" in lost(post)
     assert post.record == Record()
 
 
-def test_a_refusal_is_the_answer(posts: Callable[[list[str]], Post], tmp_path: pathlib.Path) -> None:
+def test_a_refusal_is_the_answer(posts: Callable[[list[str]], RemoteMachine], tmp_path: pathlib.Path) -> None:
     post = posts(speaking(tmp_path, {"said": "here"}, {"said": "failed", "what": "prepare", "error": "no room"}))
     assert post.answer("here", WAIT_S, NEVER) == {"said": "here"}
     with pytest.raises(MachineError, match="no room"):
         post.answer("prepare", WAIT_S, NEVER)
 
 
-def test_who_is_told_to_end_waits_no_longer(posts: Callable[[list[str]], Post]) -> None:
+def test_who_is_told_to_end_waits_no_longer(posts: Callable[[list[str]], RemoteMachine]) -> None:
     over = threading.Event()
     threading.Timer(0.1, over.set).start()
-    with pytest.raises(keeper.Stopped):
+    with pytest.raises(coordinator.Stopped):
         posts(["sleep", "60"]).answer("here", WAIT_S, over.is_set)
 
 
-def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str]], Post]) -> None:
+def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str]], RemoteMachine]) -> None:
     post = posts(["sleep", "60"])
-    for _ in range(keeper.PINGS):
+    for _ in range(coordinator.PINGS):
         post.clock.add(Reading(7_000_000_000, 400_000, 800_000))
     with pytest.raises(MachineError, match=r"its monotonic clock is \+7.000 s from ours, .*CONFIG_TIME_NS"):
         post.measure(NEVER)
@@ -128,14 +128,14 @@ def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str
         "set_uncertainty_ns": 400_000,
     }
     near = posts(["sleep", "60"])
-    for _ in range(keeper.PINGS):
+    for _ in range(coordinator.PINGS):
         near.clock.add(Reading(900_000, 400_000, 800_000))
     near.measure(NEVER)
     assert near.ahead_ns == 0
 
 
 def test_time_in_which_the_keeper_did_not_run_is_no_silence(
-    posts: Callable[[list[str]], Post], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    posts: Callable[[list[str]], RemoteMachine], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     post = posts(speaking(tmp_path, {"said": "here"}))
     post.answer("here", WAIT_S, NEVER)
@@ -143,7 +143,7 @@ def test_time_in_which_the_keeper_did_not_run_is_no_silence(
     monkeypatch.setattr(time, "monotonic", lambda: began + 3600.0)
     post.check()
     assert post.lost is None
-    for second in range(int(keeper.SILENCE_S) + 2):
+    for second in range(int(coordinator.SILENCE_S) + 2):
         monkeypatch.setattr(time, "monotonic", lambda second=second: began + 3600.0 + second)
         post.check()
     monkeypatch.undo()
@@ -151,15 +151,15 @@ def test_time_in_which_the_keeper_did_not_run_is_no_silence(
 
 
 def test_a_crowded_machine_is_given_more_time(
-    posts: Callable[[list[str]], Post], monkeypatch: pytest.MonkeyPatch
+    posts: Callable[[list[str]], RemoteMachine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (47.0, 40.0, 30.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert keeper.crowd() == 23.5
+    assert coordinator.crowd() == 23.5
     post = posts(["sleep", "60"])
     over = threading.Event()
     threading.Timer(0.6, over.set).start()
-    with pytest.raises(keeper.Stopped):
+    with pytest.raises(coordinator.Stopped):
         post.answer("here", 0.1, over.is_set)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.raises(MachineError, match="does not answer within 0 s"):
@@ -184,8 +184,8 @@ def refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, here: dict[
     run = RunDir("two")
     run.create()
     run.lab_file.write_text(yaml.safe_dump(LAB))
-    monkeypatch.setattr(keeper, "END_S", 0.5)
-    made = Keeper(run, Order({name: speaking(tmp_path, here) for name in ("m1", "m2")}, "mrc"))
+    monkeypatch.setattr(coordinator, "END_S", 0.5)
+    made = LabCoordinator(run, CoordinatorOrder({name: speaking(tmp_path, here) for name in ("m1", "m2")}, "mrc"))
     try:
         with pytest.raises(RunError) as caught:
             made.start()

@@ -50,7 +50,7 @@ class Household(Protocol):
         """Records how things are."""
 
 
-class Behind(abc.ABC):
+class ForwardingBackend(abc.ABC):
     """The switches behind the wires."""
 
     #: Whether each is a P4Runtime server at its role's address.
