@@ -32,6 +32,7 @@ INTERPRETED: Final = frozenset(
         "proto.roce.codec",
         "proto.roce.endpoint",
         "proto.roce.qp",
+        "proto.statistics",
         "proto.trace",
         "proto.wire.compiled",
         "proto.wire.crc",

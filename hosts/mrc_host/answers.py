@@ -1,0 +1,305 @@
+"""What a host reports of itself, and what of it goes into the result of a run.
+
+Frozen documents with the keys of their fields. `to_json` gives plain JSON values; `from_json` checks what it is
+given, and takes documents of other versions: unknown keys are left out, and what is missing of progress is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from mrc_common.plain import OMIT_NONE, decode, encode
+from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
+
+__all__ = [
+    "EvEvent", "EvRow", "Event", "FaultEvent", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
+    "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics", "ProbeRow",
+    "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times", "TrainingTimes",
+    "from_json", "to_json",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+def to_json(document: object) -> Any:
+    """Return a document as plain JSON values."""
+    return encode(document)
+
+
+def from_json(kind: type[T], value: object, where: str = "") -> T:
+    """Return a document of this or another version from plain JSON values; `where` stands in front of keys in errors.
+
+    Raises:
+        DecodeError: a key is missing that has no default, or a value is of another type.
+    """
+    return decode(kind, value, where, lenient=True)
+
+
+# -- what workloads measure -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Times:
+    """A distribution of times in ns, by the names of perftest; `typical` is the median."""
+
+    count: int
+    min: int
+    typical: int
+    mean: float
+    stdev: float
+    p99: int
+    p99_9: int
+    max: int
+
+
+@dataclass(frozen=True)
+class LatencyTimes(Times):
+    """Half round trips of messages to the rank `peer`."""
+
+    message_bytes: int
+    peer: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of messages of equal size: those acknowledged, peak and average bandwidth, beginning and end."""
+
+    message_bytes: int
+    messages: int
+    bytes: int
+    peak_bps: float
+    average_bps: float
+    began_ns: int
+    ended_ns: int
+    messages_per_s: float
+
+
+@dataclass(frozen=True)
+class TrainingTimes:
+    """When the latest steps ended, how long the rank computed, and the times of its operations by name."""
+
+    ends_ns: Sequence[int]
+    computed_ns: int
+    operations: Mapping[str, Times]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a rank of a workload measured; each part is there for the workloads that measure it.
+
+    `iteration_ns`: times of iterations; `latency_ns`: of write_lat; `streams`: those that the rank sends, by the
+    rank that receives; `training`: of training.
+    """
+
+    iteration_ns: Times | None = field(default=None, metadata=OMIT_NONE)
+    latency_ns: LatencyTimes | None = field(default=None, metadata=OMIT_NONE)
+    streams: Mapping[str, Stream] | None = field(default=None, metadata=OMIT_NONE)
+    training: TrainingTimes | None = field(default=None, metadata=OMIT_NONE)
+
+
+# -- jobs -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """How far a rank is. `takes_part` is false for a rank that the workload gives nothing to do; `first_ns`: when the
+    first iteration ended; `moved`: a number that changes when anything gets on; `measured`: of a job that has ended.
+    """
+
+    takes_part: bool = True
+    iterations: int = 0
+    bytes_sent: int = 0
+    bytes_verified: int = 0
+    mismatches: int = 0
+    started_ns: int = 0
+    first_ns: int = 0
+    finished_ns: int = 0
+    failure: str = ""
+    workload: str = ""
+    rank: int = 0
+    done: bool = False
+    qps: int = 0
+    qps_in_rts: int = 0
+    requests_posted: int = 0
+    requests_ended: int = 0
+    moved: int | None = field(default=None, metadata=OMIT_NONE)
+    measured: Measured | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class QpWaiting:
+    """A queue pair with unfinished requests: what it waits for (`mrc_host.proto.waiting.Waiting`), and for how long."""
+
+    what: str
+    psn: int
+    sent: int
+    packets: int
+    planes: Sequence[int]
+    patience_ns: int | None
+    qpn: int
+    peer: str
+    for_ns: int
+
+
+@dataclass(frozen=True)
+class JobWaiting:
+    """What a rank waits for: queue pairs with unfinished requests, longest first, and what its workload needs from the
+    hosts `awaits`. `puts`: writes under way."""
+
+    qps: Sequence[QpWaiting]
+    done: bool
+    puts: int
+    what: str
+    awaits: Sequence[str]
+    failure: str
+
+
+# -- the host -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MrcHostStatistics(MrcStatistics):
+    """Statistics of an MRC endpoint; `faults` counts errors of the agent itself."""
+
+    faults: int = 0
+
+
+@dataclass(frozen=True)
+class RoceHostStatistics(RoceStatistics):
+    """Statistics of a RoCE endpoint; `faults` counts errors of the agent itself."""
+
+    faults: int = 0
+
+
+#: In this order: only the second has the key `transport`.
+HostStatistics = RoceHostStatistics | MrcHostStatistics
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A point of a host's time series at `t_ns`.
+
+    Cumulative: bytes by port, delivered payload, retransmissions, losses, trims, marks, timeouts, and spurious
+    retransmissions (packets that the host received a second time). Levels: EVs by the name of their state (`ev`),
+    and `cc`: of MRC `cwnd` and `inflight` (sums over peers) and `rtt_ns` (mean over peers), of RoCE `rate_bps`.
+    """
+
+    t_ns: int
+    tx_bytes: Sequence[int]
+    rx_bytes: Sequence[int]
+    ports_up: int
+    delivered_bytes: int
+    packets: int
+    retransmissions: int
+    losses: int
+    trims: int
+    marks: int
+    timeouts: int
+    spurious_retransmissions: int
+    ev: Mapping[str, int]
+    cc: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LagSummary:
+    """How late the loop of a process was: count and quantiles in ns."""
+
+    count: int
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Software:
+    """How the core runs: `core` is compiled or pure, `crc` is isal or zlib."""
+
+    core: str
+    crc: str
+
+
+@dataclass(frozen=True)
+class HostFidelity:
+    """How well an agent kept up: loop lag, CPU share since `wall_ns`, frames lost on the rings. `process` names all
+    hosts of the process."""
+
+    loop_lag: LagSummary
+    cpu_share: float
+    wall_ns: int
+    rx_ring_drops: int
+    tx_errors: int
+    process: Sequence[str] = ()
+    software: Software | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class ProbeRow:
+    """What a host knows of a switch that is probed: the latest answers (1, or 0 for none; newest last)."""
+
+    target: str
+    port: int
+    history: Sequence[int]
+    sent: int
+    lost: int
+    late: int
+    rtt_ns: int
+
+
+# -- the log of a host ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QpEvent:
+    """A queue pair changed its state; `peer` names the host, if the queue pair is of a job."""
+
+    t_ns: int
+    kind: Literal["qp"]
+    qpn: int
+    peer: str | None
+    old: str
+    new: str
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class EvEvent:
+    """An EV of a queue pair changed its state (names of `EvState`)."""
+
+    t_ns: int
+    kind: Literal["ev"]
+    qpn: int
+    ev: int
+    plane: int
+    old: str
+    new: str
+    cause: str
+    losses: int
+
+
+@dataclass(frozen=True)
+class FaultEvent:
+    """An error of the agent itself; `peer`: the address in hexadecimal digits."""
+
+    t_ns: int
+    kind: Literal["fault"]
+    where: str
+    error: str
+    detail: str
+    peer: str | None
+
+
+@dataclass(frozen=True)
+class PortEvent:
+    """A port changed its state, the host's own or that of a peer (address in hexadecimal digits)."""
+
+    t_ns: int
+    kind: Literal["port"]
+    port: int
+    up: bool
+    peer: str | None
+
+
+Event = QpEvent | EvEvent | FaultEvent | PortEvent

@@ -1,0 +1,128 @@
+"""What `statistics` of an endpoint reports: documents whose keys are the names of the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class PortStatistics:
+    """A port: what the administrator says of it (`enabled`), whether it has a link, and its traffic."""
+
+    port: int
+    up: bool
+    carrier: bool
+    enabled: bool
+    sent_packets: int
+    sent_bytes: int
+    received_packets: int
+    received_bytes: int
+
+
+@dataclass(frozen=True)
+class RocePortStatistics(PortStatistics):
+    """A port with priority flow control or credits: pauses received, time paused and time without credits."""
+
+    pauses_received: int
+    paused_ns: int
+    credit_stall_ns: int
+
+
+@dataclass(frozen=True)
+class CcStatistics:
+    """Congestion control towards a peer: window and bytes in flight, base and smoothed RTT."""
+
+    cwnd: int
+    inflight: int
+    base_rtt_ns: int
+    srtt_ns: int
+
+
+@dataclass(frozen=True)
+class NsccStatistics(CcStatistics):
+    """As `CcStatistics`, with the queueing delay, its target, and which case the latest acknowledgement was."""
+
+    qdelay_ns: int
+    target_qdelay_ns: int
+    case: str
+
+
+@dataclass(frozen=True)
+class PeerStatistics:
+    """A congestion context of a peer: usable planes, scheduling state, bytes by which planes are ahead."""
+
+    address: str
+    planes: Sequence[bool]
+    scheduling: str
+    balance_level_bytes: Sequence[int]
+    cc: NsccStatistics | CcStatistics
+
+
+@dataclass(frozen=True)
+class QpStatistics:
+    """A queue pair of MRC. `ev_states` counts EVs by the name of their state, `ev_active` active ones by plane;
+    `requestor` and `responder` are counters by name (`proto.stats`)."""
+
+    qpn: int
+    state: str
+    error: str | None
+    peer: str | None
+    outstanding_packets: int
+    unacked_requests: int
+    srtt_ns: int
+    ev_states: Mapping[str, int]
+    ev_active: Sequence[int]
+    requestor: Mapping[str, int]
+    responder: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class RoceQpStatistics:
+    """A queue pair of RoCE."""
+
+    qpn: int
+    state: str
+    port: int
+    entropy: int
+    rate_bps: int
+    packets_sent: int
+    retransmissions: int
+    outstanding: int
+
+
+@dataclass(frozen=True)
+class MrcStatistics:
+    """Of an MRC endpoint: counters, drops by reason, ports, congestion contexts of peers, queue pairs."""
+
+    endpoint: Mapping[str, int]
+    drops: Mapping[str, int]
+    ports: Sequence[PortStatistics]
+    peers: Sequence[PeerStatistics]
+    qps: Sequence[QpStatistics]
+
+
+@dataclass(frozen=True)
+class RoceStatistics:
+    """Of a RoCE endpoint: counters, drops by reason, ports, queue pairs."""
+
+    transport: Literal["roce"]
+    endpoint: Mapping[str, int]
+    drops: Mapping[str, int]
+    ports: Sequence[RocePortStatistics]
+    qps: Sequence[RoceQpStatistics]
+
+
+@dataclass(frozen=True)
+class EvRow:
+    """An EV of a queue pair: its value, plane, the name of its state, whether it is active, losses inferred on it."""
+
+    ev: int
+    plane: int
+    state: str
+    active: bool
+    losses: int
+
+
+Statistics = MrcStatistics | RoceStatistics
