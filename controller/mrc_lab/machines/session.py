@@ -12,7 +12,7 @@ from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
 from mrc_lab.machines.coordinator import what_is_known
 from mrc_lab.machines.remote import VERBS
-from mrc_lab.processes.death import MACHINE, Frozen
+from mrc_lab.processes.death import Frozen, Role, RoleKind
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_topo.placement import Placement
@@ -90,7 +90,8 @@ class SpreadSession(RealSession):
     def lost(self) -> dict[str, str]:
         """How machines were lost, by name, in a sentence each."""
         deaths = self.run.deaths(self.first)
-        return {each.role.removeprefix(MACHINE): each.text() for each in deaths if each.role.startswith(MACHINE)}
+        roles = {each: Role.parse(each.role) for each in deaths}
+        return {role.name: each.text() for each, role in roles.items() if role.kind is RoleKind.MACHINE}
 
     def reset_fidelity(self) -> None:
         super().reset_fidelity()

@@ -7,6 +7,7 @@ last word. Of the first process itself nobody inside can tell.
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import pathlib
 import signal
@@ -21,22 +22,57 @@ LAST_WORD = "last-word.json"
 WORDS = 300
 #: So many deaths are told one by one.
 FEW = 3
-#: ForwardingBackend a host's name: the shell that holds its namespace, beside the agent of that name.
+#: Behind a host's name: the shell that holds its namespace, beside the agent of that name.
 SHELL = ".shell"
 #: Before the name of a machine that carries a part of a lab: all of that part. Processes of a part have the machine's
 #: name before their own (`m1.fabric`), hosts and their shells have not.
 MACHINE = "machine."
 
 
-def named(role: str) -> str:
-    """What a role is called in a sentence."""
-    parts = {"lab": "the lab", "labd": "the lab's daemon", "fabric": "the fabric's process"}
-    if role.endswith(SHELL):
-        return f"the shell that holds the namespace of {role.removesuffix(SHELL)}"
-    if role.startswith(MACHINE):
-        return f"machine {role.removeprefix(MACHINE)}"
-    machine, _, part = role.rpartition(".")
-    return f"{parts[part]} on machine {machine}" if machine and part in parts else parts.get(role, role)
+class RoleKind(enum.IntEnum):
+    """What a process of a lab does."""
+
+    LAB = 1
+    DAEMON = 2
+    FABRIC = 3
+    SHELL = 4
+    MACHINE = 5
+    #: A host's agent, or a switch with a process of its own; `name` says which.
+    NODE = 6
+
+
+_PARTS = {"lab": RoleKind.LAB, "labd": RoleKind.DAEMON, "fabric": RoleKind.FABRIC}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A process of a lab: its kind, the host, switch or machine that it is of, and the machine that it is on ("": this
+    one, or whichever has the host)."""
+
+    kind: RoleKind
+    name: str = ""
+    machine: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Role:
+        """Return the role that records, sockets and logs name like this."""
+        if text.endswith(SHELL):
+            return cls(RoleKind.SHELL, text.removesuffix(SHELL))
+        if text.startswith(MACHINE):
+            return cls(RoleKind.MACHINE, text.removeprefix(MACHINE))
+        machine, _, part = text.rpartition(".")
+        return cls(_PARTS[part], machine=machine) if part in _PARTS else cls(RoleKind.NODE, text)
+
+    def sentence(self) -> str:
+        """Return what it is called in a sentence."""
+        if self.kind is RoleKind.SHELL:
+            return f"the shell that holds the namespace of {self.name}"
+        if self.kind is RoleKind.MACHINE:
+            return f"machine {self.name}"
+        if self.kind is RoleKind.NODE:
+            return self.name
+        names = {RoleKind.LAB: "the lab", RoleKind.DAEMON: "the lab's daemon", RoleKind.FABRIC: "the fabric's process"}
+        return f"{names[self.kind]} on machine {self.machine}" if self.machine else names[self.kind]
 
 
 @dataclass(frozen=True)
@@ -78,7 +114,7 @@ class Death:
         when = time.strftime("at %H:%M:%S", time.localtime(self.at))
         if started_ns and self.at_ns >= started_ns:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
-        return f"{named(self.role)} {self.how} ({when})"
+        return f"{Role.parse(self.role).sentence()} {self.how} ({when})"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
@@ -95,7 +131,7 @@ class Frozen:
     def text(self) -> str:
         """A sentence."""
         when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
-        return f"{named(self.role)} is frozen: a signal has stopped it{when}"
+        return f"{Role.parse(self.role).sentence()} is frozen: a signal has stopped it{when}"
 
 
 def several(deaths: Sequence[Death], separator: str = "; ") -> str:

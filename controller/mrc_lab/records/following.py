@@ -12,7 +12,7 @@ from types import TracebackType
 from mrc_common.document import printable
 from mrc_lab.records.record import LabFolder
 from mrc_lab.records.rundir import RunError
-from mrc_topo.topology import Topology
+from mrc_topo.topology import Host, Topology
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 CHUNK_BYTES = 1 << 20
@@ -30,11 +30,11 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
     node, _, number = port.rpartition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 6):
         raise RunError(f"'{printable(port)}' names no port; write h3:2 or p0-t0.1:3")
-    if node.startswith("h"):
-        host = topology.host(node)
-        if int(number) >= len(host.ports):
-            raise RunError(f"{node} has ports 0 to {len(host.ports) - 1}")
-        place = host.ports[int(number)]
+    element = topology.element(node)
+    if isinstance(element, Host):
+        if int(number) >= len(element.ports):
+            raise RunError(f"{node} has ports 0 to {len(element.ports) - 1}")
+        place = element.ports[int(number)]
         return topology.switch(place.t0).device_id, place.t0_port
     switch = topology.switch(node)
     if int(number) not in switch.links:
