@@ -12,14 +12,12 @@ import typer
 
 from mrc_common.errors import ExitCode, MrclabError
 from mrc_runs.interruption import Interrupted
-from p4lite.files import WriteError
+from p4lite.errors import P4liteError
 
 #: Errors of packages that do not know `mrc_common`, by module and name, with their exit codes.
 FOREIGN = (
     ("mrc_host.proto.limits", "ConfigError", ExitCode.USAGE),
     ("mrc_host.policy", "PolicyError", ExitCode.FAILED),
-    ("p4lite.switch.listen", "ServerError", ExitCode.FAILED),
-    ("p4lite.switch.targetapi.client", "TargetError", ExitCode.FAILED),
 )
 
 
@@ -46,8 +44,8 @@ def report_errors() -> Iterator[None]:
         yield
     except MrclabError as error:
         end(str(error), error.exit_code)
-    except WriteError as error:
-        end(str(error), ExitCode.FAILED)
+    except P4liteError as error:
+        end(str(error), ExitCode(error.exit_code))
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.FAILED)

@@ -9,9 +9,13 @@ import pwd
 import stat
 from pathlib import Path
 
+from p4lite.errors import P4liteError
 
-class FolderError(Exception):
+
+class FolderError(P4liteError):
     """A folder that cannot be made or that others can change; the text names it and says what to do."""
+
+    code = "unsafe_folder"
 
 
 def make_private(path: Path) -> Path:

@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 from p4lite import progress
+from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
-from p4lite.switch.errors import BuildError, GrantError, ProgramError
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.fabric.values import FabricError
-from p4lite.switch.listen import ServerError
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.server import FabricServer, capture_all, serve_until_signal
 from p4lite.switch.source import load_source
@@ -88,10 +86,10 @@ def run(argv: list[str]) -> int:
         with progress.shown("p4lite switch"):
             server = _start(arguments, ports, tls)
         return serve_until_signal(server, "p4lite switch")
-    except (FabricError, GrantError, ProgramError, BuildError, ServerError) as error:
-        return _fail(1, str(error))
     except P4RtError as error:
         return _fail(1, f"{arguments.program}: {error.message}")
+    except P4liteError as error:
+        return _fail(error.exit_code, str(error))
 
 
 def _start(arguments: argparse.Namespace, ports: dict[int, str], tls: listen.Tls | None) -> FabricServer:

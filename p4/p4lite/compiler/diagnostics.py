@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from p4lite.compiler.position import NOWHERE, Pos
+from p4lite.errors import P4liteError
 
 MAX_ERRORS = 40
 """Errors after which a run gives up."""
@@ -43,8 +44,10 @@ class Diagnostic:
         return f"{head}\n{source}\n{pad}{underline}"
 
 
-class CompileError(Exception):
+class CompileError(P4liteError):
     """The program cannot be compiled; `diagnostics` has the errors, and the warnings that came before."""
+
+    code = "bad_program"
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__(diagnostics)

@@ -18,6 +18,7 @@ from pathlib import Path
 from p4lite.compiler import ast, unparse
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.midend.names import control_plane_name
+from p4lite.errors import P4liteError
 from p4lite.files import write_whole
 
 BLOCKS = {"parser": "p", "verify": "vr", "ingress": "ig", "egress": "eg", "compute": "ck", "deparser": "dep"}
@@ -48,8 +49,10 @@ _COLOURS = {
 _KEYWORDS = {"hit": "#15803d", "true": "#15803d", "miss": "#b91c1c", "false": "#b91c1c", "exit": "#b91c1c"}
 
 
-class GraphError(Exception):
+class GraphError(P4liteError):
     """The picture cannot be made; the message says why, and what helps."""
+
+    code = "no_graph"
 
 
 def to_dot(program: TypedProgram, blocks: Collection[str] = ()) -> str:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from p4lite.errors import P4liteError
 
-class ProgramError(Exception):
+
+class ProgramError(P4liteError):
     """A BMv2 JSON that cannot be loaded; the message names file and place."""
 
+    code = "bad_program"
 
-class BuildError(Exception):
+
+class BuildError(P4liteError):
     """The C compiler is missing or failed; the message says what to do."""
 
+    code = "build_failed"
 
-class DocumentError(ValueError):
+
+class DocumentError(P4liteError, ValueError):
     """A document of the wrong form; the text names the place."""
 
+    code = "bad_document"
 
-class GrantError(Exception):
+
+class GrantError(P4liteError):
     """The target API may not touch this file or interface (PERMISSION_DENIED)."""
 
+    code = "not_granted"
 
-class ControlError(Exception):
+
+class ControlError(P4liteError):
     """A control operation refused; nothing was changed."""
+
+    code = "refused"
 
 
 class NotFound(ControlError):

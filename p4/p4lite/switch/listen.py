@@ -25,6 +25,7 @@ from typing import Any
 
 import grpc
 
+from p4lite.errors import P4liteError
 from p4lite.folders import FolderError, make_private
 
 #: Linux has room for so many bytes of a unix socket's path (and a NUL).
@@ -34,8 +35,10 @@ PRIVATE = "private"
 PRIVATE_PREFIX = "p4lite-"
 
 
-class ServerError(Exception):
+class ServerError(P4liteError):
     """The server cannot start or the description is wrong; one line with the place and the remedy."""
+
+    code = "no_server"
 
 
 @dataclass(frozen=True, slots=True)

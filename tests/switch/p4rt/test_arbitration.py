@@ -49,7 +49,7 @@ def update(election: int | None, role: str = "", device: int = DEVICE) -> Any:
 def refused(arbiter: Arbiter, client: Controller, message: Any) -> int:
     with pytest.raises(P4RtError) as caught:
         arbiter.update(client, message)
-    return caught.value.code
+    return caught.value.status
 
 
 def test_first_is_primary_second_with_lower_id_is_backup() -> None:
@@ -75,7 +75,7 @@ def test_higher_id_demotes_the_primary_who_hears_first() -> None:
     arbiter.check_primary("", 1 << 64)
     with pytest.raises(P4RtError) as caught:
         arbiter.check_primary("", 1)
-    assert caught.value.code == code_pb2.PERMISSION_DENIED
+    assert caught.value.status == code_pb2.PERMISSION_DENIED
 
 
 def test_primary_steps_down_by_itself() -> None:
@@ -100,7 +100,7 @@ def test_lost_stream_of_the_primary_is_told_to_backups() -> None:
     assert second.last() == (code_pb2.NOT_FOUND, 5)
     with pytest.raises(P4RtError) as caught:
         arbiter.check_primary("", 5)
-    assert caught.value.code == code_pb2.PERMISSION_DENIED
+    assert caught.value.status == code_pb2.PERMISSION_DENIED
     third = Controller()
     arbiter.update(third, update(5))
     assert third.last() == (code_pb2.OK, 5)
@@ -155,7 +155,7 @@ def test_roles_have_a_primary_each() -> None:
     arbiter.check_primary("qos", 1)
     with pytest.raises(P4RtError) as caught:
         arbiter.check_primary("nobody", 1)
-    assert caught.value.code == code_pb2.NOT_FOUND
+    assert caught.value.status == code_pb2.NOT_FOUND
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(-1, 4))), max_size=30))

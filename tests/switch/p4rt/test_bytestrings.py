@@ -54,7 +54,7 @@ def test_valid(kind: str, width: int, value: int, text: str, canonical: bool) ->
 def test_invalid(kind: str, width: int, text: str) -> None:
     with pytest.raises(P4RtError) as caught:
         DECODE[kind](bytes.fromhex(text), width, "field 'x'")
-    assert caught.value.code == code_pb2.OUT_OF_RANGE
+    assert caught.value.status == code_pb2.OUT_OF_RANGE
     assert "field 'x'" in caught.value.message
 
 

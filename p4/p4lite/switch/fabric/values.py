@@ -9,13 +9,17 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from p4lite.errors import P4liteError
+
 #: A pause frame, without preamble, FCS and gap, as all frames here.
 PFC_FRAME_BYTES: Final = 60
 TUNNEL_KEY_BYTES: Final = 16
 
 
-class FabricError(Exception):
+class FabricError(P4liteError):
     """A refused request: the message is one line naming the object and the remedy."""
+
+    code = "refused"
 
 
 class SwitchState(enum.Enum):

@@ -397,7 +397,7 @@ class ReadErrors(Exception):
 
 def _stream_error(which: str | None, message: Any, error: P4RtError) -> Any:
     response = p4runtime_pb2.StreamMessageResponse()
-    response.error.canonical_code = error.code
+    response.error.canonical_code = error.status
     response.error.message = error.message
     response.error.space = "p4lite"
     if which == "packet":

@@ -12,6 +12,8 @@ import grpc
 from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 
+from p4lite.errors import P4liteError
+
 OK = code_pb2.OK
 UNKNOWN = code_pb2.UNKNOWN
 INVALID_ARGUMENT = code_pb2.INVALID_ARGUMENT
@@ -31,16 +33,16 @@ MAX_STATUS_BYTES = 8000
 GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class P4RtError(Exception):
+class P4RtError(P4liteError):
     """A refusal with a canonical code (google.rpc.Code) and a message for the developer."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
-        self.code = code
+        self.status = status
         self.message = message
 
     def __str__(self) -> str:
-        return f"{code_pb2.Code.Name(self.code)}: {self.message}"
+        return f"{code_pb2.Code.Name(self.status)}: {self.message}"
 
 
 def invalid(message: str) -> P4RtError:
@@ -63,7 +65,7 @@ def batch_status(errors: Sequence[P4RtError | None], what: str) -> status_pb2.St
         for error in errors:
             detail = p4runtime_pb2.Error()
             if error is not None:
-                detail.canonical_code = error.code
+                detail.canonical_code = error.status
                 if with_text:
                     detail.message, detail.space = error.message, "p4lite"
             status.details.add().Pack(detail)
@@ -76,7 +78,7 @@ def batch_status(errors: Sequence[P4RtError | None], what: str) -> status_pb2.St
 
 def abort(context: Any, error: P4RtError) -> None:
     """End an RPC with the code of `error` (raises inside grpc)."""
-    context.abort(GRPC_CODES[error.code], error.message)
+    context.abort(GRPC_CODES[error.status], error.message)
 
 
 def abort_batch(context: Any, errors: Sequence[P4RtError | None], what: str) -> None:

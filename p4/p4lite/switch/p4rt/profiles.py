@@ -300,6 +300,6 @@ class Profiles:
             with control():
                 delete()
         except P4RtError as error:
-            if error.code == INVALID_ARGUMENT:
+            if error.status == INVALID_ARGUMENT:
                 raise P4RtError(FAILED_PRECONDITION, f"{what} is in use by a table entry") from None
             raise

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from p4lite.errors import P4liteError
+
 COMMANDS = frozenset(
     (
         "mirroring_add",
@@ -48,8 +50,10 @@ _WORD = re.compile(r"\s*([A-Za-z_]+)")
 Args = tuple[tuple[str, str], ...]
 
 
-class StfError(Exception):
+class StfError(P4liteError):
     """A statement that cannot be read or used; the text starts with `file:line:`."""
+
+    code = "bad_test"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from p4lite.errors import P4liteError
 from p4lite.switch.fabric.values import (
     CreditSettings,
     Lateness,
@@ -44,7 +45,7 @@ End = tuple[int, int]
 M = TypeVar("M", bound=Message)
 
 
-class TargetError(Exception):
+class TargetError(P4liteError):
     """A refused or failed call: `code` is the gRPC status code's name, the text the server's reason."""
 
     def __init__(self, code: str, message: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 from google.protobuf.message import Message
 
+from p4lite.errors import P4liteError
 from p4lite.switch.fabric.values import (
     BurstLoss,
     CreditSettings,
@@ -36,8 +37,10 @@ M = TypeVar("M", bound=Message)
 C = TypeVar("C", LinkSettings, PfcSettings, CreditSettings)
 
 
-class CodecError(ValueError):
+class CodecError(P4liteError, ValueError):
     """A value of the wrong form; the text names the place."""
+
+    code = "bad_request"
 
 
 @dataclasses.dataclass(frozen=True)
