@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from mrc_cli.common import need_namespaces, own_lab, seconds, the_lab
+from mrc_common.files import write_whole
 from mrc_lab import describe
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import FailureError
@@ -26,7 +27,6 @@ from mrc_studies.chaos.schedule import Schedule
 from mrc_studies.chaos.shrink import shrink
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
-from p4lite.files import write_whole
 
 DURATION_S = 60.0
 TRIES = {"virtual": 200, "real": 12}

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.interruption import interruptible
 from mrc_scale import caveat as caveats
@@ -20,7 +21,6 @@ from mrc_studies.calibration import calibrate, produce
 from mrc_studies.calibration.made import Made
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo.units import format_rate
-from p4lite.files import write_whole
 
 
 def verb(

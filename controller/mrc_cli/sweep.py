@@ -18,6 +18,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from mrc_cli.common import need_namespaces
+from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
@@ -25,7 +26,6 @@ from mrc_studies.sweeps import cluster, curves, design, measure, page, store, wo
 from mrc_studies.sweeps import plan as planning
 from mrc_studies.sweeps.plan import Plan
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
-from p4lite.files import write_whole
 
 DEFAULT = "run"
 #: Lines of progress where there is no terminal: not more often than this, s.

@@ -9,6 +9,7 @@ import typer
 
 from mrc_cli.common import need_namespaces, own_lab, seconds
 from mrc_cli.outcome import Folder
+from mrc_common.files import write_whole
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.records.rundir import RunDir
@@ -21,7 +22,6 @@ from mrc_studies.training import page, ranks, summary
 from mrc_studies.training.job import Attempt, Job, JobResult, Plan
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
-from p4lite.files import write_whole
 
 MODELS = ("digits", "mlp", "gpt-tiny")
 #: A line about the job after so many steps.

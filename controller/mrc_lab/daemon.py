@@ -25,6 +25,7 @@ from typing import IO
 
 import grpc
 
+from mrc_common.files import write_whole
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import HostNet, HostNetError
@@ -44,7 +45,6 @@ from mrc_lab.switches.program import FabricProgram, ProgramError, fabric_program
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
-from p4lite.files import write_whole
 from p4lite.switch import documents
 
 #: How long a process may take to answer, and again as long while it works.

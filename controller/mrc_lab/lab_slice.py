@@ -9,9 +9,9 @@ import select
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
+from mrc_common.files import write_whole
 from mrc_lab.describe import FabricPlan
 from mrc_topo.placement import Placement
-from p4lite.files import write_whole
 from p4lite.switch.description import TunnelDescription
 
 PART = "part.json"

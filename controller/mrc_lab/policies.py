@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from mrc_common.files import write_whole
 from mrc_host.policy import supplier
 from mrc_lab.processes.namespaces import is_machine_root
 from mrc_lab.records import trusted
@@ -17,7 +18,6 @@ from mrc_lab.records.rundir import RunError, base, check_ours
 from mrc_topo.labfile import lab_path
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
-from p4lite.files import write_whole
 from p4lite.folders import FolderError, check_private, is_private_file
 
 #: What the hosts' agents run; the localiser is the controller's.

@@ -23,8 +23,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from mrc_common.files import WriteError
 from mrc_results.series import Series, flat
-from p4lite.files import WriteError
 
 SAMPLES, EVENTS = "samples.npz", "events.jsonl.gz"
 #: Of each host, for a live view: half a second at the usual interval.

@@ -15,13 +15,13 @@ from typing import Any
 
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
+from mrc_common.files import write_whole
 from mrc_results import provenance, report
 from mrc_results.record import FORMAT
 from mrc_results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
 from mrc_results.verdict import Verdict
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
-from p4lite.files import write_whole
 
 RESULTS = pathlib.Path("results")
 RESULT = "result.json"

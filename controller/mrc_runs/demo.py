@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import psutil
 import yaml
 
+from mrc_common.files import write_whole
 from mrc_host import native
 from mrc_host.proto.wire.codec import Codec
 from mrc_lab import lifecycle
@@ -28,7 +29,6 @@ from mrc_runs.execute import Outcome, View, execute
 from mrc_runs.experiment import FOLDER, Experiment, load_experiment
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_topo.labfile import at_rate, load_lab
-from p4lite.files import write_whole
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
 PACKET_COST = 32.0 if native.COMPILED else 45.0

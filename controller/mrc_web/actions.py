@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from mrc_common.document import Model, dotted, explain
+from mrc_common.files import WriteError
 from mrc_host.proto.limits import ConfigError
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import UnsettledError
@@ -25,7 +26,6 @@ from mrc_runs.runner import Run
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from mrc_web.hub import CommandError
-from p4lite.files import WriteError
 from p4lite.switch.targetapi.client import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from mrc_common.files import write_whole
 from mrc_web import npm
-from p4lite.files import write_whole
 
 HERE: Final = pathlib.Path(__file__).parent
 LIST: Final = HERE / "assets.json"

@@ -19,10 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 
 from mrc_common.document import csv_cell, printable
+from mrc_common.files import write_whole
 from mrc_workshop import exercise as exercises
 from mrc_workshop import judge, learner
 from mrc_workshop.exercise import Exercise, NotGraded, WorkshopError
-from p4lite.files import write_whole
 
 MAX_REASON = 300
 MAX_HASHED_BYTES = 1_000_000

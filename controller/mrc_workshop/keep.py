@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mrc_common import look
+from mrc_common.files import write_whole
 from mrc_workshop import trace
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.trace import Seen
-from p4lite.files import write_whole
 
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
 #: A capture for a look; who wants all of it runs the lab.

@@ -11,11 +11,11 @@ import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 
+from mrc_common.files import write_whole
 from mrc_workshop import exercise as exercises
 from mrc_workshop import grade as grading
 from mrc_workshop.exercise import Exercise, WorkshopError
 from mrc_workshop.grade import Grade
-from p4lite.files import write_whole
 
 OPEN = "open"
 

@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from mrc_common.document import DocumentError, Model, read_text
+from mrc_common.files import write_whole
 from mrc_workshop import exercise as exercises
 from mrc_workshop.exercise import Exercise, WorkshopError
-from p4lite.files import write_whole
 
 MARKER = ".mrclab-exercise"
 #: A link that leads out of an exercise's folder.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from mrc_common.files import write_whole
 from mrc_host import policy
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
@@ -36,7 +37,6 @@ from mrc_workshop import inject, limits
 from mrc_workshop.job import FACTS, JOB, Facts, Job, Order, RunFacts
 from mrc_workshop.standins import Players
 from mrc_workshop.wire import Wire
-from p4lite.files import write_whole
 from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
 from p4lite.switch.fabric.fabric import Fabric

@@ -13,8 +13,8 @@ import textwrap
 
 import pytest
 
+from mrc_common.files import WriteError, write_whole
 from mrc_results import resultdir
-from p4lite.files import WriteError, write_whole
 
 OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
@@ -197,7 +197,7 @@ def test_a_run_directory_without_room(leave: int, tmp_path: pathlib.Path) -> Non
 
 WRITE = """
     import sys
-    from p4lite.files import write_whole
+    from mrc_common.files import write_whole
     path = sys.argv[1] + "/file"
     write_whole(path, "old" * 1000)
     fill(sys.argv[1], 8192)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mrc_cli.app import main
+from mrc_common.files import WriteError
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import measure, page, plan, store, work
 from mrc_studies.sweeps.spec import load_sweep, parse_sweep
-from p4lite.files import WriteError
 
 DATED = {"sweep.json", store.CSV, page.PAGE}
 

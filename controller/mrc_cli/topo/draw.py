@@ -9,8 +9,8 @@ import typer
 
 from mrc_cli.topo.common import LabName as Lab
 from mrc_cli.topo.common import fail, load
+from mrc_common.files import WriteError, write_whole
 from mrc_topo import draw
-from p4lite.files import WriteError, write_whole
 
 
 def verb(

@@ -26,16 +26,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mrc_common.files import write_whole
 from mrc_lab.machines.clock import Clock, Reading
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.sources import sources, version
 from mrc_lab.machines.stream import Broken, Line
-from mrc_lab.processes.death import MACHINE, SHELL, Death, cause
+from mrc_lab.processes.death import MACHINE, Death, Role, cause
 from mrc_lab.records.record import Record, read_untrusted
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_topo.labfile import load_lab
 from mrc_topo.placement import Placement
-from p4lite.files import write_whole
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
 
 #: What the coordinator knows of the machines, beside the record.
@@ -504,8 +504,7 @@ class LabCoordinator:
 
     def _role(self, post: RemoteMachine, role: str) -> str:
         """What a role of a part is called in the whole lab."""
-        host = role.removesuffix(SHELL)
-        return role if self.placement.machine_of.get(host) == post.name else f"{post.name}.{role}"
+        return role if self.placement.machine_of.get(Role.parse(role).name) == post.name else f"{post.name}.{role}"
 
     def note(self) -> None:
         """Writes down what is known of the machines beside that."""

@@ -11,9 +11,9 @@ import urllib.parse
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mrc_common.files import write_whole
 from mrc_lab.processes.death import LAST_WORD, Death
 from mrc_lab.processes.process import Process
-from p4lite.files import write_whole
 
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 #: Where a lab sees its folder.

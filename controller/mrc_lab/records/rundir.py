@@ -26,10 +26,10 @@ from typing import IO
 import psutil
 
 from mrc_common.errors import ExitCode, UsageError
+from mrc_common.files import write_whole
 from mrc_lab.processes.death import Death, Frozen
 from mrc_lab.processes.process import KILL_AFTER_S, Process, end_process, frozen
 from mrc_lab.records.record import INSIDE, PROGRAM, LabFolder, State
-from p4lite.files import write_whole
 from p4lite.folders import FolderError, check_private
 
 #: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.

@@ -24,12 +24,12 @@ import p4lite.compiler
 from mrc_common import document
 from mrc_common.document import DocumentError
 from mrc_common.errors import ExitCode, MrclabError
+from mrc_common.files import write_whole
 from mrc_lab.records import trusted
 from mrc_lab.switches import fitting, forwarders
 from mrc_lab.switches.p4rt import Device, Names, P4RuntimeError
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
-from p4lite.files import write_whole
 from p4lite.folders import FolderError
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import cache_dir

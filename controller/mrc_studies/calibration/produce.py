@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mrc_common.errors import UsageError
+from mrc_common.files import write_whole
 from mrc_scale import baselines, kernels, year
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.kernels import Kernels
@@ -20,7 +21,6 @@ from mrc_studies.calibration import report
 from mrc_studies.calibration.made import Made
 from mrc_topo.cost import Bill, bill, load_costs
 from mrc_topo.plan import Design, PlanError, plan
-from p4lite.files import write_whole
 from p4lite.folders import make_private
 from p4lite.switch.native.build import cache_dir
 

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from mrc_common.files import write_whole
 from mrc_studies.figures.model import Judged, Measure
-from p4lite.files import write_whole
 
 SIZE = (7.0, 3.4)
 GREY = "0.6"

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from typing import Any
 
 from mrc_common import look
+from mrc_common.files import write_whole
 from mrc_studies.figures.model import Judged, Size
-from p4lite.files import write_whole
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mrc_common.document import csv_cell
+from mrc_common.files import write_whole
 from mrc_studies.figures.model import Judged
-from p4lite.files import write_whole
 
 POINTS = ("figure", "run", "series", "x", "x_is", "y", "y_is")
 CHECKS = ("figure", "kind", "run", "what", "expected", "measured", "low", "high", "passed")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from mrc_common.files import write_whole
 from mrc_studies.figures import measure
 from mrc_studies.figures.model import Cell, Result
-from p4lite.files import write_whole
 
 RUNS = "runs"
 

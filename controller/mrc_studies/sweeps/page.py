@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mrc_common import look
+from mrc_common.files import write_whole
 from mrc_studies.sweeps import curves, measure, store
 from mrc_studies.sweeps.curves import Chart
 from mrc_studies.sweeps.plan import Plan
-from p4lite.files import write_whole
 
 PAGE = "index.html"
 #: Of larger sweeps the page lists those runs only that are not good, and draws means alone; sweep.csv has all.

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mrc_common.document import Document, csv_cell, printable
+from mrc_common.files import write_whole
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import measure, plan
 from mrc_studies.sweeps.plan import Plan, Run
 from mrc_studies.sweeps.spec import quantity, source_of
-from p4lite.files import write_whole
 
 PLAN, RUNS, LOGS, DATASET, CSV = "sweep.json", "runs", "logs", "dataset", "sweep.csv"
 #: Runs whose rows are in one file of the dataset.
