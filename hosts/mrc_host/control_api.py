@@ -11,15 +11,14 @@ Profiles have names here, not numbers; ports are numbered from 1, as in `ibv_que
 from __future__ import annotations
 
 import errno
-import json
 import pathlib
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple, Self
 
+from mrc_common.rpc import TIMEOUT_S, Client, RefusedError, UnreachableError
 from mrc_host.verbs.connection import VerbsError, device_path
 from mrc_host.verbs.device import Version, Versions, query_version
 
@@ -45,8 +44,6 @@ __all__ = [
     "query_version",
 ]
 
-_TIMEOUT_S: Final = 30.0
-_RECV_BYTES: Final = 1 << 16
 _ASK_S: Final = 0.002
 
 
@@ -177,36 +174,25 @@ class Controller:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self._buffer = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(_TIMEOUT_S)
+        self._client = Client(path)
         try:
-            self._socket.connect(str(path))
-        except OSError as error:
-            self._socket.close()
-            raise VerbsError(error.errno or errno.ENODEV, f"{path}: no agent answers ({error.strerror})") from None
+            self._client.connect()
+        except UnreachableError as error:
+            raise VerbsError(error.number, f"{path}: no agent answers ({error})") from None
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """A verb of the agent (`mrc_host.node.host`)."""
         try:
-            self._socket.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
-            while b"\n" not in self._buffer:
-                data = self._socket.recv(_RECV_BYTES)
-                if not data:
-                    raise ConnectionResetError(errno.ECONNRESET, "connection closed")
-                self._buffer += data
-        except OSError as error:
-            self.close()
-            raise VerbsError(errno.ENODEV, f"{self.path}: the agent is gone ({error.strerror or error})") from None
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        if not answer.pop("ok"):
-            raise VerbsError(answer["errno"], answer["error"])
+            answer: dict[str, Any] = self._client.call(verb, arguments)
+        except RefusedError as error:
+            raise VerbsError(error.number, str(error)) from None
+        except UnreachableError as error:
+            raise VerbsError(errno.ENODEV, f"{self.path}: the agent is gone ({error})") from None
         return answer
 
     def close(self) -> None:
         """Hangs up."""
-        self._socket.close()
+        self._client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -291,7 +277,7 @@ class Controller:
             answer = self.request("ev_probe", address=address, evs=evs, timeout_ns=timeout_ns, dscp=dscp)
             batches[answer["batch"]] = mine
         found: list[EpResponse] = []
-        deadline = time.monotonic() + timeout_ns / 1e9 + _TIMEOUT_S
+        deadline = time.monotonic() + timeout_ns / 1e9 + TIMEOUT_S
         while batches:
             for number, mine in list(batches.items()):
                 answer = self.request("ev_probe_result", batch=number)

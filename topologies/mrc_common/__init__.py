@@ -1,1 +1,1 @@
-"""What all packages share and none owns: the reader of YAML files, the frame of HTML pages and the base of errors."""
+"""What all packages share and none owns: YAML files, typed documents, control sockets, HTML pages and errors."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+import errno
+from enum import IntEnum, StrEnum
 from typing import ClassVar
 
 
@@ -16,13 +17,48 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+class ErrorCode(StrEnum):
+    """What kind of error it is, for programs; the text is for people."""
+
+    FAILED = "failed"
+    INVALID = "invalid"
+    NOT_FOUND = "not-found"
+    BUSY = "busy"
+    EXHAUSTED = "exhausted"
+    UNSUPPORTED = "unsupported"
+    GONE = "gone"
+    SILENT = "silent"
+    INTERNAL = "internal"
+
+
+_BY_ERRNO = {
+    errno.EINVAL: ErrorCode.INVALID,
+    errno.EPROTO: ErrorCode.INVALID,
+    errno.ENOENT: ErrorCode.NOT_FOUND,
+    errno.EBUSY: ErrorCode.BUSY,
+    errno.ENOMEM: ErrorCode.EXHAUSTED,
+    errno.EMFILE: ErrorCode.EXHAUSTED,
+    errno.EOPNOTSUPP: ErrorCode.UNSUPPORTED,
+    errno.ENODEV: ErrorCode.GONE,
+    errno.ETIMEDOUT: ErrorCode.SILENT,
+    errno.EIO: ErrorCode.INTERNAL,
+}
+
+
+def code_of(number: int) -> ErrorCode:
+    """Return the code that goes with an errno."""
+    return _BY_ERRNO.get(number, ErrorCode.FAILED)
+
+
 class MrclabError(Exception):
     """Base of all errors that are shown without a traceback. The text says what is wrong, where, and what to do."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+    code: ErrorCode = ErrorCode.FAILED
 
 
 class UsageError(MrclabError):
     """What was asked for is wrong: a command, a name or a file. Nothing was started."""
 
     exit_code = ExitCode.USAGE
+    code = ErrorCode.INVALID

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag, StrEnum
@@ -60,11 +61,13 @@ def encode(value: object) -> Any:
         return {str(encode(key)): encode(each) for key, each in value.items()}
     if isinstance(value, Enum):
         return value.value if isinstance(value, int | str) else value.name
-    if isinstance(value, frozenset | set):
-        return sorted(encode(each) for each in value)
-    if isinstance(value, int | float | str):  # of a subclass, NumPy's float64 for one
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Sequence | deque):
+        return [encode(each) for each in value]
+    if isinstance(value, int | float):  # of a subclass, NumPy's float64 for one
         return value
-    return [encode(each) for each in typing.cast("Sequence[object]", value)]
+    raise TypeError(f"no document can hold {value!r}")
 
 
 @functools.cache

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import pathlib
-import socket
-import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from mrc_common.errors import MrclabError
+from mrc_common.errors import ErrorCode, MrclabError
+from mrc_common.rpc import Client, RefusedError, Request, UnreachableError
 
-TIMEOUT_S = 30.0
-RECV_BYTES = 1 << 16
+A = TypeVar("A")
 
 
 class HostError(MrclabError):
-    """A host refused a command or is gone; the text names the host."""
+    """A host refused a command or is gone; the text names the host, `number` is the errno."""
+
+    def __init__(self, text: str, number: int = errno.EINVAL, code: ErrorCode = ErrorCode.FAILED) -> None:
+        super().__init__(text)
+        self.number = number
+        self.code = code
 
 
 class HostGone(HostError):
     """A host that does not answer any more."""
+
+    def __init__(self, text: str, code: ErrorCode = ErrorCode.GONE) -> None:
+        super().__init__(text, errno.ENODEV, code)
 
 
 class HostControl(Protocol):
@@ -28,12 +34,15 @@ class HostControl(Protocol):
 
     name: str
 
-    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """Carries out a verb (see `mrc_host.node.host`).
+    def ask(self, request: Request[A]) -> A:
+        """Carry out a request (see `mrc_host.requests`) and return its answer.
 
         Raises:
             HostError: refused, or the host is gone.
         """
+
+    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+        """Carry out a verb and return its answer as plain JSON values; see `ask`."""
 
 
 class HostClient:
@@ -41,64 +50,43 @@ class HostClient:
 
     def __init__(self, name: str, path: pathlib.Path) -> None:
         self.name = name
-        self.path = path
-        self._socket: socket.socket | None = None
-        self._buffer = b""
+        self._client = Client(path)
 
     def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:
-        """Connects, waiting for the agent to appear; `check` is called while waiting, to raise if that is in vain.
+        """Connect, and wait for the agent to appear; `check` is called while waiting, to raise if that is in vain.
 
         Raises:
             HostError: it does not.
         """
-        deadline = time.monotonic() + wait_s
-        while True:
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            made.settimeout(TIMEOUT_S)
-            try:
-                made.connect(str(self.path))
-            except OSError as error:
-                made.close()
-                if time.monotonic() >= deadline:
-                    reason = error.strerror or error
-                    raise HostGone(f"host {self.name}: its agent does not answer ({reason})") from error
-                check()
-                time.sleep(0.02)
-            else:
-                self._socket = made
-                return
+        try:
+            self._client.connect(wait_s, check)
+        except UnreachableError as error:
+            raise HostGone(f"host {self.name}: its agent does not answer ({error})") from error
+
+    def ask(self, request: Request[A]) -> A:
+        """See `HostControl`."""
+        return self._told(lambda: self._client.ask(request))
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """See `HostControl`."""
-        if self._socket is None:
-            self.connect()
-        assert self._socket is not None
-        try:
-            self._socket.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
-            while b"\n" not in self._buffer:
-                data = self._socket.recv(RECV_BYTES)
-                if not data:
-                    raise ConnectionResetError("connection closed")
-                self._buffer += data
-        except TimeoutError as error:
-            self.close()
-            raise HostGone(f"host {self.name}: its agent does not answer within {TIMEOUT_S:.0f} s") from error
-        except OSError as error:
-            self.close()
-            raise HostGone(f"host {self.name}: its agent is gone ({error})") from error
-        except BaseException:
-            # The answer that is still to come is nobody else's.
-            self.close()
-            raise
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        if not answer.pop("ok"):
-            raise HostError(answer["error"])
+        answer: dict[str, Any] = self._told(lambda: self._client.call(verb, arguments))
         return answer
 
+    def _told(self, exchange: Callable[[], A]) -> A:
+        """Carry out an exchange; its errors become those of this host."""
+        if not self._client.connected:
+            self.connect()
+        try:
+            return exchange()
+        except RefusedError as error:
+            raise HostError(str(error), error.number, error.code) from error
+        except UnreachableError as error:
+            if error.code is ErrorCode.SILENT:
+                text = f"does not answer within {self._client.timeout_s:.0f} s"
+            else:
+                text = f"is gone ({error})"
+            raise HostGone(f"host {self.name}: its agent {text}", error.code) from error
+
     def close(self) -> None:
-        """Closes the connection."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        self._buffer = b""
+        """Close the connection."""
+        self._client.close()

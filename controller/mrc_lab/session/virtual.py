@@ -9,10 +9,12 @@ import contextlib
 import gc
 import random
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 
+from mrc_common.plain import decode, encode
+from mrc_common.rpc import Request
 from mrc_host import running
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.config import load
@@ -36,6 +38,7 @@ from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 #: New objects after which Python looks for cycles among them while simulated time goes on, instead of 700: a packet is
 #: none, and looking takes some percent of such a run.
 LOOK_FOR_CYCLES_AFTER: Final = 50_000
+A = TypeVar("A")
 
 
 @contextlib.contextmanager
@@ -61,6 +64,11 @@ class VirtualHost:
         self.dead = False
         self.frozen = False
 
+    def ask(self, request: Request[A]) -> A:
+        """See `hostclient.HostControl`."""
+        answer: A = decode(request.answer, self.request(request.verb, **encode(request)))
+        return answer
+
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """See `hostclient.HostControl`."""
         if self.dead:
@@ -70,7 +78,7 @@ class VirtualHost:
         try:
             answer = self.node.command(verb, arguments, self.session.now_ns())
         except CommandError as error:
-            raise HostError(str(error)) from error
+            raise HostError(str(error), error.number, error.code) from error
         self.session.driver.touch(self.name)
         return answer
 

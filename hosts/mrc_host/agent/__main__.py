@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from mrc_common import rpc
 from mrc_host import running
-from mrc_host.agent.control import ControlServer
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
@@ -97,11 +97,11 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
     """Drives the hosts until a signal ends it."""
     driver = RawDriver(stations, min(node.config.moderation_ns for node in nodes))
     names = [node.name for node in nodes]
-    servers: list[ControlServer | VerbsServer] = []
+    servers: list[rpc.Server | VerbsServer] = []
     for node, station, path in zip(nodes, stations, sockets, strict=True):
         node.providers["fidelity"] = partial(_fidelity, driver, station, names)
         node.providers["reset_fidelity"] = partial(driver.reset_fidelity, station)
-        servers.append(ControlServer(pathlib.Path(path), driver, node.command))
+        servers.append(rpc.Server(pathlib.Path(path), driver, node.command))
         servers.append(VerbsServer(verbs_socket(pathlib.Path(path)), driver, node))
         station.posted = node.programs.posted
     for number in (signal.SIGTERM, signal.SIGINT):

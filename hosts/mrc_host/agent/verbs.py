@@ -19,7 +19,7 @@ import struct
 import sys
 from typing import Any, Final
 
-from mrc_host.agent.control import SOCKET_MODE, Watcher
+from mrc_common import rpc
 from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Program
 from mrc_host.node.quota import RefusedError
@@ -96,20 +96,12 @@ def silence(fd: int) -> None:
 class VerbsServer:
     """Serves programs of one host."""
 
-    def __init__(self, path: pathlib.Path, loop: Watcher, node: HostNode) -> None:
+    def __init__(self, path: pathlib.Path, loop: rpc.Loop, node: HostNode) -> None:
         self.path = path
         self.loop = loop
         self.node = node
         self._peers: dict[int, tuple[socket.socket, Program[Any] | None]] = {}
-        path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        before = os.umask(0o777 & ~SOCKET_MODE)
-        try:
-            self._listener.bind(str(path))
-        finally:
-            os.umask(before)
-        self._listener.listen(16)
-        self._listener.setblocking(False)
+        self._listener = rpc.listen(path, socket.SOCK_SEQPACKET)
         loop.watch(self._listener.fileno(), self._accept)
 
     def _accept(self, now: int) -> None:

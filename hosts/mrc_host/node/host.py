@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from mrc_common.rpc import RefusedError
 from mrc_host.node import stacks
 from mrc_host.node.alarms import Alarms
 from mrc_host.node.config import NodeConfig
@@ -29,7 +30,7 @@ from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.programs import Programs
 from mrc_host.node.programs.shared import Resources
-from mrc_host.node.quota import RefusedError
+from mrc_host.node.quota import RefusedError as RefusedRequestError
 from mrc_host.node.samples import Sampler, condense
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint
@@ -53,12 +54,8 @@ POLL_BATCH = 64
 CQ_DEPTH = 1 << 20
 
 
-class CommandError(Exception):
-    """A command that cannot be carried out; the text says why and what would. `number` is its errno."""
-
-    def __init__(self, text: str, number: int = errno.EINVAL) -> None:
-        super().__init__(text)
-        self.number = number
+class CommandError(RefusedError):
+    """A command that cannot be carried out; the text says why and what would."""
 
 
 def _ignore_mac_control(port: int, frame: bytes, now: int) -> None:
@@ -173,7 +170,7 @@ class HostNode:
     # -- programs -------------------------------------------------------------------------------------------
 
     def connect_program(self, resources: Resources, hang_up: Callable[[str, int], None]) -> Program[Any]:
-        """A program has come. Raises RefusedError."""
+        """A program has come. Raises RefusedRequestError."""
         program = self.programs.connect(resources, hang_up)
         self.datapath.applications = self.programs
         return program
@@ -187,15 +184,15 @@ class HostNode:
             self.datapath.applications = None
 
     def program_request(self, program: Program[Any], request: Mapping[str, Any], now: int) -> Answer:
-        """A request of a program. Raises RefusedError."""
+        """A request of a program. Raises RefusedRequestError."""
         self.datapath.handle_timer(now)
         try:
             return self.programs.request(program, request, now)
-        except RefusedError:
+        except RefusedRequestError:
             raise
         except Exception as error:
             self._fault(f"a program's request '{request.get('op')}'", error, now)
-            raise RefusedError(errno.EIO, f"internal fault: {type(error).__name__}: {error}") from error
+            raise RefusedRequestError(errno.EIO, f"internal fault: {type(error).__name__}: {error}") from error
         finally:
             self.datapath.settle(now)
 

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import socket
 import stat
 import subprocess
 import sys
@@ -436,11 +437,13 @@ def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
                 assert time.monotonic() < deadline
             nobody = {"rtt_ns": None, "port": None, "request": 0}
             assert answer["results"] == [{"ev": 0xC000, "plane": 0, **nobody}], "nobody is there to answer"
-            for line in (b"no json\n", b"[]\n", b'{"words": 1}\n'):
-                client._socket.sendall(line)
-                answer = json.loads(client._socket.recv(1 << 16))
-                assert not answer["ok"]
-                assert "one JSON object" in answer["error"]
+            with socket.socket(socket.AF_UNIX) as raw:
+                raw.connect(str(path))
+                for line in (b"no json\n", b"[]\n", b'{"words": 1}\n'):
+                    raw.sendall(line)
+                    answer = json.loads(raw.recv(1 << 16))
+                    assert not answer["ok"]
+                    assert "one JSON object" in answer["error"]
             client.close()
         finally:
             agent.terminate()

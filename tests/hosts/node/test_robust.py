@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mrc_host.agent.control import ControlServer
+from mrc_common import rpc
 from mrc_host.node.config import load
 from mrc_host.node.host import MAX_LOG, CommandError, HostNode
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, QpState, QpStateChanged
@@ -178,7 +178,7 @@ def served(tmp_path: pathlib.Path) -> Iterator[Callable[[bytes], dict[str, Any]]
     host, loop = node(), Loop()
     host.add_verb("odd", lambda now: {"answer": {1, 2}})  # no JSON
     host.add_verb("bad", boom)
-    server = ControlServer(tmp_path / "s", loop, host.command)
+    server = rpc.Server(tmp_path / "s", loop, host.command)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.connect(str(tmp_path / "s"))
     client.settimeout(5)
@@ -220,9 +220,7 @@ def test_a_client_that_reads_nothing_holds_nobody_up(tmp_path: pathlib.Path) -> 
     """Its answer waits in a thread; the loop, and with it packets and other clients, goes on at once."""
     loop = Loop()
     large = "x" * (8 << 20)
-    server = ControlServer(
-        tmp_path / "s", loop, lambda verb, given, now: {"text": large if verb == "large" else "small"}
-    )
+    server = rpc.Server(tmp_path / "s", loop, lambda verb, given, now: {"text": large if verb == "large" else "small"})
 
     def turn() -> None:
         for ready in list(loop.readers.values()):

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from mrc_common import rpc
 from mrc_host import verbs
-from mrc_host.agent.control import ControlServer
 from mrc_host.agent.verbs import VerbsServer, silence
 from mrc_host.drivers.raw import RawDriver, Station
 from mrc_host.node.config import load
@@ -125,7 +125,7 @@ class Bed:
         self.servers: list[Any] = []
         for node, station in zip(self.nodes, self.stations, strict=True):
             control = folder / f"{node.name}.sock"
-            self.servers.append(ControlServer(control, self.driver, node.command))
+            self.servers.append(rpc.Server(control, self.driver, node.command))
             self.servers.append(VerbsServer(verbs_socket(control), self.driver, node))
             station.posted = node.programs.posted
 

@@ -1,0 +1,163 @@
+"""Control sockets: verbs with typed requests and answers, errors with errno and code, and what cuts an exchange off."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pathlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from mrc_common import rpc
+from mrc_common.errors import ErrorCode
+
+
+@dataclass(frozen=True)
+class Sum:
+    total: int
+
+
+@dataclass(frozen=True)
+class Add(rpc.Request[Sum], verb="add"):
+    numbers: list[int]
+
+
+@dataclass(frozen=True)
+class Refuse(rpc.Request[rpc.Nothing], verb="refuse"):
+    number: int
+
+
+@dataclass(frozen=True)
+class Fail(rpc.Request[rpc.Nothing], verb="fail"):
+    pass
+
+
+@dataclass(frozen=True)
+class Wrong(rpc.Request[Sum], verb="wrong"):
+    pass
+
+
+def refuse(request: Refuse, now: int) -> rpc.Nothing:
+    raise rpc.RefusedError("not now", request.number)
+
+
+@pytest.fixture
+def path(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A server in a thread."""
+    verbs, loop, ended = rpc.Verbs(), rpc.SelectLoop(), threading.Event()
+    verbs.add(Add, lambda request, now: Sum(sum(request.numbers)))
+    verbs.add(Refuse, refuse)
+    verbs.add(Fail, lambda request, now: 1 / 0)
+    verbs.add(Wrong, lambda request, now: {"total": "much"})
+    server = rpc.Server(tmp_path / "s", loop, verbs, limit=1 << 16)
+
+    def serve() -> None:
+        while not ended.is_set():
+            loop.run(0.02)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield tmp_path / "s"
+    ended.set()
+    thread.join()
+    server.close()
+    loop.close()
+    assert not (tmp_path / "s").exists()
+
+
+def test_answers_are_of_the_class_that_the_request_names(path: pathlib.Path) -> None:
+    client = rpc.Client(path)
+    assert client.ask(Add([1, 2])) == Sum(3)
+    assert client.call("add", {"numbers": [4]}) == {"total": 4}
+    assert path.stat().st_mode & 0o777 == 0o600
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "text"),
+    [
+        ("subtract", {}, "no verb 'subtract'; known: add, fail, refuse, wrong"),
+        ("add", {}, "add: key 'numbers' is missing"),
+        ("add", {"numbers": [], "more": 1}, "add: unknown key 'more'; known: numbers"),
+        ("add", {"numbers": ["1"]}, r"add: numbers\[0\] is '1'; expected: an integer"),
+    ],
+)
+def test_wrong_requests_are_refused(path: pathlib.Path, verb: str, arguments: dict[str, object], text: str) -> None:
+    client = rpc.Client(path)
+    with pytest.raises(rpc.RefusedError, match=text) as caught:
+        client.call(verb, arguments)
+    assert (caught.value.number, caught.value.code) == (errno.EINVAL, ErrorCode.INVALID)
+    assert client.ask(Add([])) == Sum(0)
+    client.close()
+
+
+def test_errors_have_an_errno_and_a_code(path: pathlib.Path) -> None:
+    client = rpc.Client(path)
+    with pytest.raises(rpc.RefusedError, match="not now") as caught:
+        client.ask(Refuse(errno.EBUSY))
+    assert (caught.value.number, caught.value.code) == (errno.EBUSY, ErrorCode.BUSY)
+    with pytest.raises(rpc.RefusedError, match="internal fault: ZeroDivisionError") as caught:
+        client.ask(Fail())
+    assert caught.value.code is ErrorCode.INTERNAL
+    with pytest.raises(rpc.DecodeError, match=r"answer to wrong\.total is 'much'; expected: an integer"):
+        client.ask(Wrong())
+    client.close()
+
+
+def test_a_request_that_is_too_long_ends_its_connection_only(path: pathlib.Path) -> None:
+    client, other = rpc.Client(path), rpc.Client(path)
+    assert other.ask(Add([5])) == Sum(5)
+    with pytest.raises(rpc.UnreachableError):
+        client.ask(Add([1] * 100_000))
+    assert not client.connected
+    assert other.ask(Add([6])) == Sum(6)
+    assert client.ask(Add([7])) == Sum(7)  # by a new connection
+    for each in (client, other):
+        each.close()
+
+
+def test_no_half_answer_is_left_for_the_next_request(tmp_path: pathlib.Path) -> None:
+    listener = rpc.listen(tmp_path / "s")
+    listener.setblocking(True)
+    client = rpc.Client(tmp_path / "s", timeout_s=0.2)
+    client.connect()
+    first, _ = listener.accept()
+    first.sendall(b'{"ok": true, "total"')
+    with pytest.raises(rpc.UnreachableError, match="no answer within 0 s") as caught:
+        client.ask(Add([1]))
+    assert caught.value.code is ErrorCode.SILENT
+
+    def answer() -> None:
+        second, _ = listener.accept()
+        assert json.loads(second.recv(1 << 16))["numbers"] == [2]
+        second.sendall(b'{"ok": true, "total": 2}\n')
+        second.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert client.ask(Add([2])) == Sum(2)
+    thread.join()
+    with pytest.raises(rpc.UnreachableError) as caught:
+        client.ask(Add([3]))
+    assert caught.value.code is ErrorCode.GONE
+    listener.close()
+    first.close()
+
+
+def test_nothing_listens(tmp_path: pathlib.Path) -> None:
+    asked: list[int] = []
+    client = rpc.Client(tmp_path / "none")
+    with pytest.raises(rpc.UnreachableError, match="No such file") as caught:
+        client.connect(0.1, lambda: asked.append(1))
+    assert caught.value.number == errno.ENOENT
+    assert asked
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "none"))
+    server = rpc.Server(tmp_path / "none", rpc.SelectLoop(), rpc.Verbs())  # a file that was left is in nobody's way
+    client.connect()
+    client.close()
+    server.close()

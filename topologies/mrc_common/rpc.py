@@ -1,0 +1,423 @@
+"""Control sockets: requests and answers over a unix stream socket, each one JSON object in a line.
+
+A request is `{"verb": ..., arguments}`; its class derives from `Request`, which names the verb and the class of the
+answer. An answer is `{"ok": true, ...}` or `{"ok": false, "errno": ..., "code": ..., "error": ...}`. Both are checked
+where they are received (`mrc_common.plain`). A new verb is one class and one handler that `Verbs.add` takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import os
+import pathlib
+import queue
+import selectors
+import socket
+import threading
+import time
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+
+from mrc_common.errors import ErrorCode, MrclabError, code_of
+from mrc_common.plain import DecodeError, decode, encode
+
+MAX_LINE_BYTES: Final = 64 << 20
+TIMEOUT_S: Final = 30.0
+SOCKET_MODE: Final = 0o600
+#: A client that takes nothing of an answer for so long is dropped.
+SEND_S: Final = 5.0
+_RECV_BYTES: Final = 1 << 16
+_RETRY_S: Final = 0.02
+
+A_co = TypeVar("A_co", covariant=True)
+A = TypeVar("A")
+
+
+class RefusedError(MrclabError):
+    """A request that is not carried out: the reason as text, as errno (`number`) and as code."""
+
+    def __init__(self, text: str, number: int = errno.EINVAL, code: ErrorCode | None = None) -> None:
+        super().__init__(text)
+        self.number = number
+        self.code = code or code_of(number)
+
+
+class UnreachableError(MrclabError):
+    """There is no answer: nothing listens, the connection has ended (`GONE`), or the time is over (`SILENT`)."""
+
+    def __init__(self, text: str, number: int | None, code: ErrorCode = ErrorCode.GONE) -> None:
+        super().__init__(text)
+        self.number = number or errno.ENODEV
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The answer that says only that something is done."""
+
+
+class Request(Generic[A_co]):
+    """Base of requests, which are frozen dataclasses: `class Ask(Request[Answer], verb="ask")`."""
+
+    verb: ClassVar[str]
+    answer: ClassVar[Any]
+
+    def __init_subclass__(cls, verb: str) -> None:
+        super().__init_subclass__()
+        cls.verb = verb
+        (base,) = (each for each in getattr(cls, "__orig_bases__") if typing.get_origin(each) is Request)  # noqa: B009
+        (cls.answer,) = typing.get_args(base)
+
+
+R = TypeVar("R", bound=Request[Any])
+
+
+class Verbs:
+    """What a server can do: the class of each request, and the handler that carries it out at a time (ns)."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[type[Request[Any]], Callable[[Any, int], object]]] = {}
+
+    def add(self, kind: type[R], handler: Callable[[R, int], object]) -> None:
+        """Add a verb; the handler returns an answer of the request's class of answers."""
+        self._known[kind.verb] = (kind, handler)
+
+    def names(self) -> list[str]:
+        """Return the verbs in alphabetical order."""
+        return sorted(self._known)
+
+    def parse(self, verb: object, arguments: Mapping[str, object]) -> tuple[Request[Any], Callable[[Any, int], object]]:
+        """Return the request that a verb and its arguments make, and its handler.
+
+        Raises:
+            RefusedError: there is no such verb, or an argument is unknown, missing or of another type.
+        """
+        if not isinstance(verb, str) or verb not in self._known:
+            raise RefusedError(f"no verb '{verb}'; known: {', '.join(self.names()) or 'none'}")
+        kind, handler = self._known[verb]
+        try:
+            return decode(kind, arguments), handler
+        except DecodeError as error:
+            raise RefusedError(f"{verb}: {error}") from error
+
+    def __call__(self, verb: object, arguments: Mapping[str, object], now: int) -> object:
+        """Carry out a verb and return its answer.
+
+        Raises:
+            RefusedError: as `parse`, and what the handler raises.
+        """
+        request, handler = self.parse(verb, arguments)
+        return handler(request, now)
+
+
+class Lines:
+    """Bytes that arrive in pieces, as whole lines."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self.limit = limit
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> bool:
+        """Take what has arrived; return False if a line is longer than the limit."""
+        self._bytes += data
+        return len(self._bytes) <= self.limit
+
+    def take(self) -> bytes | None:
+        """Return the oldest whole line without its end, if there is one."""
+        end = self._bytes.find(b"\n")
+        if end < 0:
+            return None
+        line = bytes(self._bytes[:end])
+        del self._bytes[: end + 1]
+        return line
+
+    def __bool__(self) -> bool:
+        return bool(self._bytes)
+
+
+class Client:
+    """A connection to a control socket, made with the first request. An exchange that is cut off ends the connection,
+    so that no answer is left for the next request."""
+
+    def __init__(self, path: pathlib.Path, timeout_s: float = TIMEOUT_S) -> None:
+        self.path = path
+        self.timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._lines = Lines()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._socket is not None
+
+    def connect(self, wait_s: float = 0.0, check: Callable[[], object] = bool) -> None:
+        """Connect, and wait for the server to appear; `check` is called while waiting, to raise if that is in vain.
+
+        Raises:
+            UnreachableError: it does not.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                made.connect(str(self.path))
+            except OSError as error:
+                made.close()
+                if time.monotonic() >= deadline:
+                    raise UnreachableError(error.strerror or str(error), error.errno) from error
+                check()
+                time.sleep(_RETRY_S)
+            else:
+                self._socket = made
+                return
+
+    def ask(self, request: Request[A]) -> A:
+        """Return the answer to a request.
+
+        Raises:
+            RefusedError: the server refuses.
+            UnreachableError: there is no answer.
+            DecodeError: the answer is not of the request's class of answers.
+        """
+        answer: A = decode(request.answer, self.call(request.verb, encode(request)), f"answer to {request.verb}")
+        return answer
+
+    def call(self, verb: str, arguments: Mapping[str, object]) -> Any:
+        """Return the answer to a verb as plain JSON values; see `ask`."""
+        if self._socket is None:
+            self.connect()
+        try:
+            answer = self._exchange(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            if answer.pop("ok"):
+                return answer
+        except TimeoutError as error:
+            self.close()
+            raise UnreachableError(
+                f"no answer within {self.timeout_s:.0f} s", errno.ETIMEDOUT, ErrorCode.SILENT
+            ) from error
+        except OSError as error:
+            self.close()
+            raise UnreachableError(error.strerror or str(error), error.errno) from error
+        except BaseException:
+            self.close()
+            raise
+        number = answer.get("errno", errno.EINVAL)
+        raise RefusedError(answer["error"], number, ErrorCode(answer.get("code", code_of(number))))
+
+    def _exchange(self, line: bytes) -> Any:
+        made = self._socket
+        assert made is not None
+        deadline = time.monotonic() + self.timeout_s
+        made.settimeout(self.timeout_s)
+        made.sendall(line)
+        while (answer := self._lines.take()) is None:
+            made.settimeout(max(deadline - time.monotonic(), 0.001))
+            data = made.recv(_RECV_BYTES)
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "connection closed")
+            if not self._lines.feed(data):
+                raise ConnectionAbortedError(errno.EMSGSIZE, f"an answer of more than {self._lines.limit} bytes")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._lines = Lines()
+
+
+class Loop(Protocol):
+    """The loop that a server lives in. `ready` is called with the time (ns) when the file descriptor is readable."""
+
+    def watch(self, fd: int, ready: Callable[[int], None]) -> None:
+        """Begin to watch."""
+
+    def unwatch(self, fd: int) -> None:
+        """End it."""
+
+
+class SelectLoop:
+    """A loop for servers whose process has none of its own."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, fd: int, ready: Callable[[int], None]) -> None:
+        """See `Loop`."""
+        self._selector.register(fd, selectors.EVENT_READ, ready)
+
+    def unwatch(self, fd: int) -> None:
+        """See `Loop`."""
+        self._selector.unregister(fd)
+
+    def run(self, seconds: float) -> None:
+        """Serve for so long."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                # An earlier one of these may have ended it.
+                if key.fd in self._selector.get_map():
+                    key.data(time.monotonic_ns())
+
+    def close(self) -> None:
+        """Give back what the loop itself has."""
+        self._selector.close()
+
+
+def listen(path: pathlib.Path, kind: socket.SocketKind = socket.SOCK_STREAM, backlog: int = 16) -> socket.socket:
+    """Return a socket that listens at a path to which only its owner may connect.
+
+    Raises:
+        OSError: it cannot be bound there.
+    """
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX, kind)
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        made.bind(str(path))
+    except OSError:
+        made.close()
+        raise
+    finally:
+        os.umask(before)
+    made.listen(backlog)
+    made.setblocking(False)
+    return made
+
+
+class Server:
+    """Serves verbs at a path: `carry_out(verb, arguments, now)` returns an answer or raises RefusedError."""
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        loop: Loop,
+        carry_out: Callable[[str, Mapping[str, object], int], object],
+        limit: int = MAX_LINE_BYTES,
+    ) -> None:
+        self.path = path
+        self.loop = loop
+        self.carry_out = carry_out
+        self.limit = limit
+        self._peers: dict[int, tuple[socket.socket, Lines]] = {}
+        self._listener = listen(path)
+        loop.watch(self._listener.fileno(), self._accept)
+        #: Clients to which a thread sends the rest of an answer, those that have it, and how the loop hears of it.
+        self._sending: set[int] = set()
+        self._sent: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._bell = socket.socketpair()
+        for end in self._bell:
+            end.setblocking(False)
+        loop.watch(self._bell[0].fileno(), self._hear_again)
+
+    def _accept(self, now: int) -> None:
+        with contextlib.suppress(OSError):  # the client has gone, or no file descriptor is left for it
+            peer, _ = self._listener.accept()
+            self._peers[peer.fileno()] = (peer, Lines(self.limit))
+            self.loop.watch(peer.fileno(), functools.partial(self._read, peer.fileno()))
+
+    def _read(self, fd: int, now: int) -> None:
+        peer, lines = self._peers[fd]
+        try:
+            data = peer.recv(_RECV_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or not lines.feed(data):
+            self._drop(fd)
+            return
+        self._serve(fd, now)
+
+    def _serve(self, fd: int, now: int) -> None:
+        """Answer the whole lines that a client has sent."""
+        peer, lines = self._peers[fd]
+        while (line := lines.take()) is not None:
+            answer = self._answer(line, now) + b"\n"
+            try:
+                sent = peer.send(answer, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._drop(fd)
+                return
+            if sent < len(answer):
+                self._send_later(fd, answer[sent:])
+                return
+
+    def _send_later(self, fd: int, rest: bytes) -> None:
+        """Have a thread hand over what the socket's buffer has no room for; until then the client is not heard.
+
+        The loop never waits for a client: an agent's packets and timers would wait, too.
+        """
+        peer, _ = self._peers[fd]
+        self.loop.unwatch(fd)
+        self._sending.add(fd)
+
+        def send() -> None:
+            try:
+                peer.settimeout(SEND_S)
+                peer.sendall(rest)
+                peer.settimeout(None)  # with a timeout the loop's recv would wait, MSG_DONTWAIT or not
+            except OSError:
+                # The loop then reads the end of the connection, and drops it.
+                with contextlib.suppress(OSError):
+                    peer.shutdown(socket.SHUT_RDWR)
+            self._sent.put(fd)
+            with contextlib.suppress(OSError):
+                self._bell[1].send(b"x")
+
+        threading.Thread(target=send, name="control-answer", daemon=True).start()
+
+    def _hear_again(self, now: int) -> None:
+        """Watch the clients that have their answers, and take what they sent meanwhile."""
+        with contextlib.suppress(BlockingIOError):
+            self._bell[0].recv(_RECV_BYTES)
+        while not self._sent.empty():
+            fd = self._sent.get()
+            self._sending.discard(fd)
+            self.loop.watch(fd, functools.partial(self._read, fd))
+            if self._peers[fd][1]:
+                self._serve(fd, now)
+
+    def _answer(self, line: bytes, now: int) -> bytes:
+        """Return the answer as JSON; whatever a client sends, there is one, and the server goes on."""
+        try:
+            request = json.loads(line)
+            verb = request.pop("verb")
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return _refusal(RefusedError('a request is one JSON object in a line, with a "verb"'))
+        try:
+            return json.dumps({"ok": True, **encode(self.carry_out(verb, request, now))}).encode()
+        except RefusedError as error:
+            return _refusal(error)
+        except Exception as error:  # noqa: BLE001 - no request ends a server
+            return _refusal(RefusedError(f"internal fault: {type(error).__name__}: {error}", errno.EIO))
+
+    def _drop(self, fd: int) -> None:
+        peer, _ = self._peers.pop(fd)
+        if fd not in self._sending:
+            self.loop.unwatch(fd)
+        self._sending.discard(fd)
+        peer.close()
+
+    def close(self) -> None:
+        """Close all connections and remove the socket."""
+        for fd in list(self._peers):
+            self._drop(fd)
+        for each in (self._listener, self._bell[0]):
+            self.loop.unwatch(each.fileno())
+            each.close()
+        self._bell[1].close()
+        self.path.unlink(missing_ok=True)
+
+
+def _refusal(error: RefusedError) -> bytes:
+    document = {"ok": False, "errno": error.number, "code": error.code, "error": str(error)}
+    return json.dumps(document).encode()
