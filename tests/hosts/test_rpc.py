@@ -14,6 +14,7 @@ import pytest
 
 from mrc_common import rpc
 from mrc_common.errors import ErrorCode
+from mrc_common.plain import DecodeError
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def test_errors_have_an_errno_and_a_code(path: pathlib.Path) -> None:
     with pytest.raises(rpc.RefusedError, match="internal fault: ZeroDivisionError") as caught:
         client.ask(Fail())
     assert caught.value.code is ErrorCode.INTERNAL
-    with pytest.raises(rpc.DecodeError, match=r"answer to wrong\.total is 'much'; expected: an integer"):
+    with pytest.raises(DecodeError, match=r"answer to wrong\.total is 'much'; expected: an integer"):
         client.ask(Wrong())
     client.close()
 

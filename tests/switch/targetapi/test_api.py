@@ -193,10 +193,10 @@ def test_lateness(target: TargetClient) -> None:
 def refused(bench: Bench, method: str, request: Any) -> tuple[str, str]:
     """Code and text with which a method refuses a message."""
     with grpc.insecure_channel(bench.address) as channel:
-        call = channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=lambda each: each.SerializeToString())
+        call = channel.unary_unary(f"/{SERVICE}/{method}", request_serializer=lambda each: each.SerializeToString())  # type: ignore[call-arg]
         with pytest.raises(grpc.RpcError) as caught:
             call(request)
-        return caught.value.code().name, caught.value.details()
+        return caught.value.code().name, caught.value.details()  # type: ignore[return-value]
 
 
 def test_refusals(bench: Bench, target: TargetClient) -> None:
@@ -207,12 +207,12 @@ def test_refusals(bench: Bench, target: TargetClient) -> None:
         ("NOT_FOUND", "SetPortUp", pb.SetPortUpRequest(at=none, up=True), "switch 1 has no port 77; known: 1, 2, 3, 4"),
         ("NOT_FOUND", "SetLinkUp", pb.SetLinkUpRequest(at=port, up=True), "port 1 of switch 1 has no link"),
         ("INVALID_ARGUMENT", "SetState", pb.SetStateRequest(device_id=1), "state: expected one of"),
-        ("INVALID_ARGUMENT", "SetState", pb.SetStateRequest(device_id=1, state=9), "state: expected one of"),
+        ("INVALID_ARGUMENT", "SetState", pb.SetStateRequest(device_id=1, state=9), "state: expected one of"),  # type: ignore[arg-type]
         ("INVALID_ARGUMENT", "SetPortUp", pb.SetPortUpRequest(at=port), "up: expected true or false"),
         (
             "INVALID_ARGUMENT",
             "SetPortUp",
-            pb.SetPortUpRequest(at=port, up=True, direction=7),
+            pb.SetPortUpRequest(at=port, up=True, direction=7),  # type: ignore[arg-type]
             "both, outgoing, incoming",
         ),
         ("INVALID_ARGUMENT", "SetPortLink", pb.SetPortLinkRequest(at=port, outgoing=pb.LinkSettings(loss=1.5)), "loss"),
@@ -243,7 +243,7 @@ def test_refusals(bench: Bench, target: TargetClient) -> None:
 
 def test_a_client_of_the_json_messages_before_is_refused(bench: Bench) -> None:
     with grpc.insecure_channel(bench.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary("/mrclab.target.v1.Target/Info")(b"{}")
+        channel.unary_unary("/mrclab.target.v1.Target/Info")(b"{}")  # type: ignore[call-arg]
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -261,7 +261,7 @@ def test_refusals_of_state(bench: Bench, primary: Controller) -> None:
 def test_value_types_travel_as_they_are() -> None:
     lag = Lag(7, 1, 2, 3, 4)
     queues = (QueueStats(0, 1, 0, 2, 0, 3, 0, 0, 9), QueueStats(3, 0, 0, 0, 0, 0, 0, 0, 0))
-    pfc = (PfcStats(3, *range(1, 12), True, False, True, False),)
+    pfc = (PfcStats(3, *range(1, 12), True, False, True, False),)  # type: ignore[call-arg]
     credits = (CreditStats(2, 640, -64, -128, 1, 2, 3, 4, 5, 6, True),)
     drops = {"queue_full": 0, "link_down": 2**63}
     tunnel = TunnelStats(1, 2, 3, 4, 5, 6)
@@ -281,7 +281,7 @@ def test_the_committed_code_is_what_protoc_makes(tmp_path: pathlib.Path) -> None
         pytest.skip("no protoc; `make proto` installs it")
     place = "p4lite/switch/targetapi"
     command = [python, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    subprocess.run([*command, f"{place}/target.proto"], cwd=ROOT / "p4", check=True, timeout=60)
+    subprocess.run([*command, f"{place}/target.proto"], cwd=ROOT / "p4", check=True, timeout=60)  # type: ignore[list-item]
     for name in ("target_pb2.py", "target_pb2.pyi"):
         assert (ROOT / "p4" / place / name).read_text() == (tmp_path / place / name).read_text(), "run `make proto`"
 
