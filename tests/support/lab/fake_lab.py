@@ -96,7 +96,7 @@ class FakeLab:
             raise BrokenOff
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        broken_off = self._call(f"restart {device_id}")
+        broken_off = self._call(f"restart {device_id}{' disconnect' if disconnect else ''}")
         self.switches[device_id] = replace(self.switches[device_id], state=SwitchState.RUNNING)
         self.tables.discard(self.switches[device_id].name)
         if broken_off:
