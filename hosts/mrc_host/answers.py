@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from mrc_common.plain import OMIT_NONE, decode, encode
 from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
+from mrc_host.proto.waiting import Waiting
 
 __all__ = [
     "EvEvent", "EvRow", "Event", "FaultEvent", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
     "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics", "ProbeRow",
     "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times", "TrainingTimes",
-    "from_json", "to_json",
+    "event_from_json", "from_json", "statistics_from_json", "to_json",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -141,6 +142,21 @@ class QpWaiting:
     qpn: int
     peer: str
     for_ns: int
+
+    @classmethod
+    def of(cls, found: Waiting, qpn: int, peer: str, now: int) -> QpWaiting:
+        """Return what a queue pair to a peer waits for at the time `now`."""
+        return cls(
+            what=found.what,
+            psn=found.psn,
+            sent=found.sent,
+            packets=found.packets,
+            planes=found.planes,
+            patience_ns=found.patience_ns,
+            qpn=qpn,
+            peer=peer,
+            for_ns=now - found.since_ns,
+        )
 
 
 @dataclass(frozen=True)
@@ -303,3 +319,15 @@ class PortEvent:
 
 
 Event = QpEvent | EvEvent | FaultEvent | PortEvent
+
+
+def statistics_from_json(value: object, where: str = "") -> HostStatistics:
+    """As `from_json`, for statistics of either transport."""
+    made: HostStatistics = decode(cast("Any", HostStatistics), value, where, lenient=True)
+    return made
+
+
+def event_from_json(value: object, where: str = "") -> Event:
+    """As `from_json`, for an event of any kind."""
+    made: Event = decode(cast("Any", Event), value, where, lenient=True)
+    return made

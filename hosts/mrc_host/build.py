@@ -29,6 +29,7 @@ INTERPRETED: Final = frozenset(
         "proto.congestion.base",
         "proto.congestion.dcqcn",
         "proto.limits",
+        "proto.qp_document",
         "proto.roce.codec",
         "proto.roce.endpoint",
         "proto.roce.qp",

@@ -130,7 +130,7 @@ def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
     node = HostNode(config, random.Random(1))
     node.datapath.receive(0, bytes.fromhex("010100010064").ljust(46, b"\0"), 10)
     assert node.faults == 0
-    assert not any(node.endpoint.statistics()["drops"].values())
+    assert not any(node.endpoint.statistics().drops.values())
 
 
 def test_the_labs_dcqcn_is_its_profile_at_the_rate_of_a_host_link() -> None:

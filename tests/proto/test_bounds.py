@@ -279,7 +279,7 @@ def test_one_packet_of_a_stranger_ends_nothing(name: str) -> None:
     codec = core.context.codec
     for op in range(4):
         core.receive_datagram(0, codec.encode_endpoint_request(STRANGER + MINE, 5, 184, 7, op, 0, 5), 0)
-    drops = core.statistics()["drops"]
+    drops = core.statistics().drops
     assert core.context.counters.faults == 0
     if name == "srv6":
         assert drops["no_path"] == 1
@@ -403,7 +403,7 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
     assert "planted" in faults[0].error
     assert "planted" in faults[0].detail
     assert where in faults[0].where
-    assert one.core.statistics()["endpoint"]["faults"] >= 1
+    assert one.core.statistics().endpoint["faults"] >= 1
     closed = [event for _, index, event in b.events if index == 0 and isinstance(event, QpStateChanged)]
     assert [event.qpn for event in closed if event.reason is ErrorReason.INTERNAL] == [c.qp.number for c in ill]
 

@@ -124,15 +124,15 @@ def test_nothing_is_kept_for_longer_than_retries_last() -> None:
     core, qp = s.connection.target.core, s.connection.peer
     close(s)
     core.destroy_cq(s.connection.peer_cq)
-    assert [each["state"] for each in core.statistics()["qps"]] == ["ERROR"]
+    assert [each.state for each in core.statistics().qps] == ["ERROR"]
     for call in (core.destroy_qp, core.close_qp):
         with pytest.raises(QpError, match="does not belong"):
             call(qp, s.net.now)
     said = qp.attributes.patience_ns()
     assert said is not None
     s.net.run(max_time_ns=said + MS)
-    assert core.statistics()["qps"] == []
-    assert core.statistics()["peers"] == []
+    assert core.statistics().qps == []
+    assert core.statistics().peers == []
     assert core.next_timer() is None
     assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + RELIABILITY.exp_cnt
 
@@ -145,7 +145,7 @@ def test_who_has_no_peer_is_destroyed() -> None:
     qp = core.create_qp(core.create_cq())
     core.local_attributes(qp)
     core.close_qp(qp, 0)
-    assert core.statistics()["qps"] == []
+    assert core.statistics().qps == []
     assert core.next_timer() is None
 
 
@@ -162,7 +162,7 @@ def test_only_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         core.connect(qp, document | {"instance": number % 7}, 0)
         core.close_qp(qp, 0)
         made.append(qp.number)
-    assert [each["qpn"] for each in core.statistics()["qps"]] == made[5:]
+    assert [each.qpn for each in core.statistics().qps] == made[5:]
 
 
 @pytest.mark.parametrize("syndrome", [0x60, 0x61, 0x62, 0x1F])
@@ -218,5 +218,5 @@ def test_a_peer_of_roce_is_told(sent: int, lost: int) -> None:
     assert connection.qp.state is QpState.ERROR
     assert len(gone) == lost
     bench.net.run(max_time_ns=bench.net.now + 100 * MS)
-    assert core.statistics()["qps"] == []
+    assert core.statistics().qps == []
     assert core.next_timer() is None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.events import Fault as FaultEvent
+from mrc_host.proto.statistics import QpStatistics, RoceStatistics
 from support.model import make
 from support.model.judge import Outcome, run
 from support.model.network import kind_of, sealed, trimmed
@@ -269,26 +270,26 @@ class KeepsTimers(Around):
 class Miscounts(Around):
     def statistics(self) -> Any:
         found = self._endpoint.statistics()
-        for row in found["qps"]:
-            if "requestor" in row:
-                row["requestor"]["requests_completed"] += 1
-        found["endpoint"]["retransmissions"] = 1 << 60
+        for row in found.qps:
+            if isinstance(row, QpStatistics):
+                cast("dict[str, int]", row.requestor)["requests_completed"] += 1
+        found.endpoint["retransmissions"] = 1 << 60
         return found
 
 
 class StaysInFlight(Around):
     def statistics(self) -> Any:
         found = self._endpoint.statistics()
-        for row in found.get("peers", ()):
-            row["cc"]["inflight"] = 588
-        return found
+        if isinstance(found, RoceStatistics):
+            return found
+        return replace(found, peers=[replace(row, cc=replace(row.cc, inflight=588)) for row in found.peers])
 
 
 class ForgetsPlanes(Around):
     def statistics(self) -> Any:
         found = self._endpoint.statistics()
-        for row in found.get("peers", ()):
-            row["planes"][0] = False
+        for row in getattr(found, "peers", ()):
+            row.planes[0] = False
         return found
 
 
@@ -408,7 +409,7 @@ def test_a_trimmed_packet_is_answered_by_a_nack() -> None:
     scenario = replace(calm(MRC), faults=(Fault("trim", 0, 60_000, only="data"),))
     world = World(scenario)
     world.run_until(400_000)
-    takes = [row["responder"] for host in world.hosts for row in host.endpoint.statistics()["qps"]]
+    takes = [row.responder for host in world.hosts for row in host.endpoint.statistics().qps]
     assert sum(row["trimmed"] for row in takes) == sum(row["nacks_sent"] for row in takes) > 0
     packet = next(packet for _, _, packet in world.network.captured if kind_of(packet) == "data" and len(packet) > 500)
     assert len(trimmed(packet, 96, 12)) == 96

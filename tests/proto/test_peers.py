@@ -84,8 +84,8 @@ def test_a_port_status_is_news_after_any_number_of_ev_probes() -> None:
     back = b.reverse(connection)
     b.post(back, 400 * MTU)
     b.run()
-    (row,) = two.core.statistics()["peers"]
-    assert min(row["balance_level_bytes"]) > 0.8 * max(row["balance_level_bytes"])
+    (row,) = two.core.statistics().peers
+    assert min(row.balance_level_bytes) > 0.8 * max(row.balance_level_bytes)
 
 
 def test_a_port_that_dies_between_the_document_and_connect_is_announced() -> None:
@@ -231,7 +231,7 @@ def test_the_status_of_a_stranger_is_neither_taken_nor_answered() -> None:
     status = core.context.codec.encode_endpoint_request(ends, 5, 184, 7, EndpointOp.PORT_STATUS, 0, 7)
     core.receive_datagram(0, status, 0)
     assert core.datagrams_to_send(0, 0, 10_000) == []
-    assert core.statistics()["drops"] == {"unknown_peer": 1}
+    assert core.statistics().drops == {"unknown_peer": 1}
     assert core.peers == {}
 
 
@@ -258,7 +258,7 @@ def test_each_queue_pair_runs_by_its_own_cc_profile() -> None:
 
     b.net.run(look, max_time_ns=100 * MS)
     assert 0 < most <= 10_000
-    assert [row["cc"]["cwnd"] for row in one.core.statistics()["peers"]][1] == 10_000
+    assert [row.cc.cwnd for row in one.core.statistics().peers][1] == 10_000
 
 
 def srv6(ev: int, destination: bytes) -> Srv6Path:
@@ -395,7 +395,7 @@ def test_every_port_of_the_peer_down_and_every_ev_denied_are_bounded_too() -> No
     one, two = b.add_host(), b.add_host()
     connections = [b.connect(one, two) for _ in range(2)]
     for row in one.core.query_evs(connections[0].qp):
-        one.core.set_ev_state(connections[0].qp, row["ev"], EvState.DENIED, b.net.now)
+        one.core.set_ev_state(connections[0].qp, row.ev, EvState.DENIED, b.net.now)
     write = b.post(connections[0], MTU)
     codec = one.core.context.codec
     status = codec.encode_endpoint_request(two.address + one.address, 5, 184, 0, 0, 0, 7)
@@ -425,7 +425,7 @@ def test_retries_without_end_wait_without_end() -> None:
 
 
 def states(core: Any, qp: Any) -> dict[int, str]:
-    return {row["ev"]: row["state"] for row in core.query_evs(qp)}
+    return {row.ev: row.state.name for row in core.query_evs(qp)}
 
 
 def test_what_a_controller_denied_stays_denied_for_later_queue_pairs() -> None:
@@ -573,8 +573,8 @@ def test_a_port_is_up_while_it_has_a_carrier_and_is_enabled() -> None:
     b.connect(one, b.add_host())
 
     def state() -> tuple[bool, ...]:
-        row = one.core.statistics()["ports"][1]
-        return row["carrier"], row["enabled"], row["up"]
+        row = one.core.statistics().ports[1]
+        return row.carrier, row.enabled, row.up
 
     b.net.set_link(one, 1, False)
     one.core.set_port_enabled(1, False, b.net.now)
@@ -615,7 +615,7 @@ def test_queue_pairs_whose_other_end_is_gone_leave_the_window_to_the_others(dead
     b.run()
     assert {connection.qp.error for connection in gone} == {ErrorReason.RETRY_EXCEEDED}
     assert all(connection.qp.requestor.counters.retransmissions <= 15 for connection in gone)
-    assert all(row["cc"]["inflight"] == 0 for row in one.core.statistics()["peers"])
+    assert all(row.cc.inflight == 0 for row in one.core.statistics().peers)
 
 
 def test_after_a_silence_everything_goes_on_at_once() -> None:

@@ -143,7 +143,7 @@ def test_every_state_and_every_packet(state: S, kind: str) -> None:
         assert sum(len(core.datagrams_to_send(port, 0, 10_000)) for port in range(2)) == 1
     core.receive_datagram(0, packets(core, qp, region.rkey, region.va)[kind], 100)
     answers = [wire.decode(p).bth.opcode for port in range(2) for p in core.datagrams_to_send(port, 100, 10_000)]
-    dropped = sum(core.statistics()["drops"].values())
+    dropped = sum(core.statistics().drops.values())
     expected = "drop" if kind in ("request", "response") else ANSWERS[state][kind]
     assert dropped == (expected == "drop")
     assert answers == {"sack+ack": [Opcode.SACK, Opcode.ACK], "sack": [Opcode.SACK]}.get(expected, [])

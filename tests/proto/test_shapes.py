@@ -128,12 +128,12 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
     net = bench.net
     net.run(max_time_ns=100 * US)
     whole = received(net, b, 200 * US)
-    bad = next(row for row in a.core.query_evs(connection.qp) if row["active"])
+    bad = next(row for row in a.core.query_evs(connection.qp) if row.active)
     rng = random.Random(2)
 
     def lossy(net: Net, host: Host, plane: int, path: int, packet: bytes) -> str | None:
         ev = int.from_bytes(packet[2:4], "big") << 16 | int.from_bytes(packet[40:42], "big")
-        return "drop" if ev == bad["ev"] and rng.random() < 0.2 else None
+        return "drop" if ev == bad.ev and rng.random() < 0.2 else None
 
     net.rules.append(lossy)
     start = net.now
@@ -141,7 +141,7 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
     left = [
         time - start
         for time, _, event in bench.events
-        if isinstance(event, EvChanged) and event.ev == bad["ev"] and event.new is EvState.ASSUMED_BAD
+        if isinstance(event, EvChanged) and event.ev == bad.ev and event.new is EvState.ASSUMED_BAD
     ]
     assert left
     print(f"20 % drop on one EV: out after {left[0] / 1e3:.0f} us; {with_loss / whole:.2%} of the throughput")
@@ -150,8 +150,8 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
     # A backup of the same plane took its place: the plane carries as much as before.
     shares = [sum(p.sent_bytes for p in net.paths(group=a.index, plane=plane)) for plane in range(PLANES)]
     assert min(shares) / max(shares) > 0.97
-    now = {row["ev"]: row for row in a.core.query_evs(connection.qp)}
-    assert sum(row["active"] for row in now.values()) == 128
+    now = {row.ev: row for row in a.core.query_evs(connection.qp)}
+    assert sum(row.active for row in now.values()) == 128
 
 
 def test_incast_of_seven_is_shared_evenly() -> None:
@@ -204,7 +204,7 @@ def test_two_flows_on_one_ev_separate_by_ecn_alone() -> None:
     senders = [bench.add_host(group=0), bench.add_host(group=0)]
     sinks = [bench.add_host(group=1), bench.add_host(group=1)]
     connections = [bench.connect(one, two) for one, two in zip(senders, sinks, strict=True)]
-    evs = [next(row["ev"] for row in c.source.core.query_evs(c.qp) if row["active"]) for c in connections]
+    evs = [next(row.ev for row in c.source.core.query_evs(c.qp) if row.active) for c in connections]
     if evs[0] != evs[1]:  # put the second one where the first one is
         core, qp = connections[1].source.core, connections[1].qp
         core.set_ev_state(qp, evs[1], EvState.DENIED, 0)
@@ -218,12 +218,12 @@ def test_two_flows_on_one_ev_separate_by_ecn_alone() -> None:
     assert min(together) == 0  # on one EV, both
     net.run(max_time_ns=2 * MS)
     rates = [received(net, sink, 200 * US) for sink in sinks]
-    used = [{row["ev"] for row in c.source.core.query_evs(c.qp) if row["active"]} for c in connections]
+    used = [{row.ev for row in c.source.core.query_evs(c.qp) if row.active} for c in connections]
     print(f"two flows on one EV: {rates[0]:.0f} and {rates[1]:.0f} Gb/s after the marks")
     assert used[0] != used[1]
     assert min(rates) > 90
     assert all(path.dropped == path.trimmed == path.lost == 0 for path in net.paths())
-    assert all(host.core.statistics()["qps"][0]["requestor"]["retransmissions"] == 0 for host in senders)
+    assert all(host.core.statistics().qps[0].requestor["retransmissions"] == 0 for host in senders)
 
 
 def completion_time(factory: Any, loss: float, seed: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mrc_common.plain import encode
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.config import PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
@@ -189,7 +190,7 @@ def test_an_overtaken_sack_does_not_bring_the_penalty_back() -> None:
     s.bench.post(s.connection, 3_000 * MTU)
     s.until(lambda: s.net.now > 47_000)
     assert {x.packet.cc_state.rcv_cwnd_pen for x in s.sacks()} == {0, 100}
-    assert s.qp.qpcc.cc.snapshot()["case"] != Case.PENALTY.value
+    assert s.qp.qpcc.cc.snapshot().case != Case.PENALTY.value
     assert s.qp.qpcc.cc.cwnd > 50_000
 
 
@@ -388,10 +389,10 @@ def test_destroyed_queue_pair_completes_nothing_and_is_unknown() -> None:
     b.destroy_qp(s.connection.peer, s.net.now)
     s.net.run(max_time_ns=1_000_000)
     assert seen == []
-    assert b.statistics()["drops"]["unknown_qp"] > 0
+    assert b.statistics().drops["unknown_qp"] > 0
     assert s.qp.qpcc.cc.inflight == 0
-    assert a.statistics()["peers"] == []
-    assert a.statistics()["qps"] == []
+    assert a.statistics().peers == []
+    assert a.statistics().qps == []
     assert a.next_timer() is None
     with pytest.raises(QpError, match="does not belong"):
         a.destroy_qp(s.qp, s.net.now)
@@ -444,7 +445,7 @@ def test_bad_input_is_counted_by_reason(reason: str, change: dict[str, int]) -> 
     s = story()
     core = s.connection.target.core
     core.receive_datagram(0, wire.encode(header(s, **change)), 0)
-    assert core.statistics()["drops"] == {reason: 1}
+    assert core.statistics().drops == {reason: 1}
     assert core.datagrams_to_send(0, 0, 10_000) == []
 
 
@@ -460,7 +461,7 @@ def test_bytes_that_are_no_packet_are_counted() -> None:
     bad = bytearray(good)
     bad[-1] ^= 1
     core.receive_datagram(0, bytes(bad), 0)
-    drops = Counter(core.statistics()["drops"])
+    drops = Counter(core.statistics().drops)
     assert sum(drops.values()) == len(good) + 301
     assert drops["icrc"] == 1
     core.receive_datagram(0, good, 0)  # and the good one still works
@@ -509,7 +510,7 @@ def test_statistics_are_json() -> None:
     s = story()
     s.bench.post(s.connection, 10 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
-    snapshot = json.loads(json.dumps(s.connection.source.core.statistics()))
+    snapshot = json.loads(json.dumps(encode(s.connection.source.core.statistics())))
     assert snapshot["qps"][0]["requestor"]["packets_sent"] == 10
     assert snapshot["peers"][0]["scheduling"] == "IDLE"
     assert [e.new.name for _, e in s.events(QpStateChanged)] == ["INIT", "RTR", "RTS"]
@@ -549,4 +550,4 @@ def test_requests_of_strangers_are_answered_and_fill_no_memory() -> None:
     assert {a.bth.opcode for a in answers} == {Opcode.ENDPOINT_RESPONSE}
     assert {a.eeth.tx_timestamp for a in answers if a.eeth is not None} == {7}
     assert len(core.peers) == 1
-    assert core.statistics()["drops"] == {}
+    assert core.statistics().drops == {}

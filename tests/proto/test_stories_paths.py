@@ -22,6 +22,7 @@ from mrc_host.proto.config import (
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
+from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
 from support.proto.net import Host, Net, NetConfig, opcode_of, psn_of
 from support.proto.story import WIDE, Story
@@ -364,8 +365,8 @@ def test_controller_denies_allows_and_replaces() -> None:
     assert {e.new for _, e in s.events(EvChanged)} == {EvState.DENIED}
     core.set_ev_state(s.qp, victim, EvState.GOOD, s.net.now)
     assert victim in s.backups(0)
-    (row,) = [row for row in core.query_evs(s.qp) if row["ev"] == victim]
-    assert row == {"ev": victim, "plane": 0, "state": "GOOD", "active": False, "losses": 0}
+    (row,) = [row for row in core.query_evs(s.qp) if row.ev == victim]
+    assert row == EvRow(victim, 0, EvState.GOOD, active=False, losses=0)
     active = min(s.active(0))
     core.replace_ev(s.qp, active, 0x12345678, s.net.now)
     mark = len(s.data())

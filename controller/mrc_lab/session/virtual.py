@@ -76,7 +76,7 @@ class VirtualHost:
         if self.frozen:
             raise HostError(f"host {self.name}: its agent does not answer (frozen)")
         try:
-            answer = self.node.command(verb, arguments, self.session.now_ns())
+            answer: dict[str, Any] = self.node.command(verb, arguments, self.session.now_ns())
         except CommandError as error:
             raise HostError(str(error), error.number, error.code) from error
         self.session.driver.touch(self.name)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mrc_host.answers import statistics_from_json
 from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
 from mrc_results import analysis, performance, verdict
@@ -177,19 +178,19 @@ def _numbers(
     busy = [each for each in progress if each["takes_part"]]
     seconds = _seconds(document, busy)
     # The lab is new: what its hosts have counted, this run has done.
-    ends = [condense(each, 0) for each in document["statistics"].values() if each]
+    ends = [condense(statistics_from_json(each), 0) for each in document["statistics"].values() if each]
     found: dict[str, float | None] = {
         "simulated_s": seconds,
         "iterations": min((each["iterations"] for each in busy), default=None),
         "bytes_verified": sum(each["bytes_verified"] for each in progress),
         "qp_errors": sum(each["qps"] - each["qps_in_rts"] for each in progress),
         "checks_missed": sum(not each.passed for each in judged.checks),
-        "packets_sent": sum(each["packets"] for each in ends),
+        "packets_sent": sum(each.packets for each in ends),
     }
     for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
-        found[key] = sum(each.get(key, 0) for each in ends)
+        found[key] = sum(getattr(each, key) for each in ends)
     if seconds > 0:
-        rate = 8 * sum(each["delivered_bytes"] for each in ends) / seconds
+        rate = 8 * sum(each.delivered_bytes for each in ends) / seconds
         if duration is not None:  # the ranks end together some time after it
             rate = float(analysis.goodput_bps(document, np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(document["ranks"]))}

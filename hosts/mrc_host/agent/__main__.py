@@ -18,12 +18,13 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from mrc_common import rpc
 from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
+from mrc_host.answers import HostFidelity, Software
 from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, Station
@@ -32,6 +33,7 @@ from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
+from mrc_host.requests import Provided
 from mrc_host.verbs.connection import verbs_socket
 
 #: What the hosts' kernels send, which have this MTU at least.
@@ -87,10 +89,14 @@ def read(path: str) -> HostNode:
     return HostNode(config, random.Random(f"{config.seed} {time.time_ns()}"))
 
 
-def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> dict[str, Any]:
-    """How well the process kept up, as one of its hosts sees it; `process` names all that it carries, `software` says
-    how the core runs."""
-    return {**driver.fidelity(station), "process": names, "software": running.document()}
+def _fidelity(driver: RawDriver, station: Station, names: list[str]) -> HostFidelity:
+    """How well the process kept up, as one of its hosts sees it."""
+    return replace(driver.fidelity(station), process=names, software=Software(**running.document()))
+
+
+def _reset_fidelity(driver: RawDriver, station: Station) -> rpc.Nothing:
+    driver.reset_fidelity(station)
+    return rpc.Nothing()
 
 
 def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Sequence[str]) -> None:
@@ -99,8 +105,8 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[Station], sockets: Seque
     names = [node.name for node in nodes]
     servers: list[rpc.Server | VerbsServer] = []
     for node, station, path in zip(nodes, stations, sockets, strict=True):
-        node.providers["fidelity"] = partial(_fidelity, driver, station, names)
-        node.providers["reset_fidelity"] = partial(driver.reset_fidelity, station)
+        node.providers[Provided.FIDELITY] = partial(_fidelity, driver, station, names)
+        node.providers[Provided.RESET_FIDELITY] = partial(_reset_fidelity, driver, station)
         servers.append(rpc.Server(pathlib.Path(path), driver, node.command))
         servers.append(VerbsServer(verbs_socket(pathlib.Path(path)), driver, node))
         station.posted = node.programs.posted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mrc_host.answers import LagSummary
+
 SUB_BITS = 3
 SUB = 1 << SUB_BITS
 
@@ -36,12 +38,6 @@ class LagHistogram:
                 return (index - shift * SUB) << shift
         return 0
 
-    def summary(self) -> dict[str, int]:
+    def summary(self) -> LagSummary:
         """Count and quantiles in ns."""
-        return {
-            "count": self.count,
-            "p50_ns": self.quantile(0.5),
-            "p90_ns": self.quantile(0.9),
-            "p99_ns": self.quantile(0.99),
-            "max_ns": self.max_ns,
-        }
+        return LagSummary(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max_ns)

@@ -14,8 +14,9 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Protocol
 
+from mrc_host.answers import HostFidelity
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES
 from mrc_host.drivers.surface import Drivable, PortPacer
@@ -308,23 +309,22 @@ class RawDriver:
         for station in self.stations:
             station.act_from(now)
 
-    def fidelity(self, station: Station) -> dict[str, Any]:
+    def fidelity(self, station: Station) -> HostFidelity:
         """How well this process kept up since its start: loop lag, CPU share, frames the kernel dropped."""
         wall = time.monotonic_ns() - self._started_ns
-        return {
-            "loop_lag": station.lag.summary(),
-            "cpu_share": (time.process_time_ns() - self._started_cpu_ns) / max(wall, 1),
-            "wall_ns": wall,
-            "rx_ring_drops": sum(ring.kernel_drops() for ring in station.rings),
-            "tx_errors": sum(ring.tx_errors for ring in station.rings),
-        }
+        return HostFidelity(
+            loop_lag=station.lag.summary(),
+            cpu_share=(time.process_time_ns() - self._started_cpu_ns) / max(wall, 1),
+            wall_ns=wall,
+            rx_ring_drops=sum(ring.kernel_drops() for ring in station.rings),
+            tx_errors=sum(ring.tx_errors for ring in station.rings),
+        )
 
-    def reset_fidelity(self, station: Station) -> dict[str, Any]:
-        """Starts the measurement anew; an empty answer, since this is a verb."""
+    def reset_fidelity(self, station: Station) -> None:
+        """Starts the measurement again."""
         station.lag = LagHistogram()
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
-        return {}
 
     def close(self) -> None:
         """Closes all stations."""

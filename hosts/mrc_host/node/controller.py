@@ -16,9 +16,10 @@ import ipaddress
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from mrc_common.rpc import Nothing, Verbs
+from mrc_host import requests
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
 from mrc_host.node.own_evs import OwnEvs, replaced
@@ -29,14 +30,16 @@ from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
+from mrc_host.proto.statistics import CcStatistics, NsccStatistics
 from mrc_host.proto.transport import Pair
+from mrc_host.requests import ProbedEv, ProfileDocument, ProfileKind, ProfileState, QueuedEvent, Settings
 
-DEFAULT: Final = "default"
+DEFAULT: Final = requests.DEFAULT_PROFILE
 MAX_PROBES: Final = 4096
 MAX_EVENTS: Final = 1 << 16
 MAX_EVENT_QUEUES: Final = 64
 MAX_EVS: Final = 4096  # of a profile
-EVENT_STATES: Final = frozenset({"GOOD", "ASSUMED_BAD", "DENIED"})
+EVENT_STATES: Final = frozenset({EvState.GOOD, EvState.ASSUMED_BAD, EvState.DENIED})
 
 
 class RefusedVerbError(ValueError):
@@ -47,55 +50,42 @@ class RefusedVerbError(ValueError):
         self.number = number
 
 
-class ProfileState(Enum):
-    """Where a profile is in its life."""
-
-    INIT = "INIT"
-    OFFLINE = "OFFLINE"
-    ONLINE = "ONLINE"
-
-
 TRANSITIONS: Final = {
     (ProfileState.INIT, ProfileState.OFFLINE),
     (ProfileState.OFFLINE, ProfileState.ONLINE),
     (ProfileState.ONLINE, ProfileState.OFFLINE),
     (ProfileState.OFFLINE, ProfileState.INIT),
 }
-KINDS: Final = ("format", "ev", "cc")
 #: What may change while a profile is ONLINE: what QPs look up each time, and the fields of later QPs' EVs.
-LIMITED: Final[dict[str, set[str]]] = {
-    "format": set(),
-    "ev": {"fields", "probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active"},
-    "cc": set(),
-}
+LIMITED: Final[dict[ProfileKind, set[str]]] = {
+    ProfileKind.FORMAT: set(),
+    ProfileKind.EV: {
+        "fields", "probe_interval_ns", "probe_timeout_ns", "probe_jitter", "probes_to_revive", "ev_min_active",
+    },
+    ProfileKind.CC: set(),
+}  # fmt: skip
 
 
 @dataclass
 class Profile:
     """A named set of settings; `made` is its checked configuration, from OFFLINE on."""
 
-    kind: str
+    kind: ProfileKind
     name: str
-    settings: dict[str, Any]
+    settings: Settings
     state: ProfileState = ProfileState.INIT
     made: EvConfig | CcConfig | EvFormat | None = None
 
-    def document(self, users: int) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "state": self.state.value,
-            "settings": self.settings,
-            "qps": users,
-        }
+    def document(self, users: int) -> ProfileDocument:
+        """What a controller sees of it."""
+        return ProfileDocument(self.kind, self.name, self.state, self.settings, users)
 
 
 @dataclass
 class _Batch:
     """EV probes under way."""
 
-    results: list[dict[str, Any]] = field(default_factory=list)
+    results: list[ProbedEv] = field(default_factory=list)
     waiting: int = 0
 
 
@@ -110,12 +100,12 @@ class Holder(NamedTuple):
 
 @dataclass
 class _EventQueue:
-    """Changes of EVs that nobody has asked for yet; `lost` counts those that found no room since the last that did."""
+    """Changes of EVs not asked for yet; `lost` counts those that found no room since the last that did."""
 
     depth: int
-    states: frozenset[str]
+    states: frozenset[EvState]
     profiles: frozenset[str] | None
-    events: deque[dict[str, Any]] = field(default_factory=deque)
+    events: deque[QueuedEvent] = field(default_factory=deque)
     lost: int = 0
 
 
@@ -144,41 +134,43 @@ class NodeController:
         self.own_evs = own_evs
         self.jobs = jobs
         self.await_probe = await_probe
-        self.profiles: dict[tuple[str, str], Profile] = {}
+        self.profiles: dict[tuple[ProfileKind, str], Profile] = {}
         #: Queue pairs that are not of jobs.
         self.holders: list[Callable[[], Iterable[Holder]]] = []
         self._event_queues: dict[int, _EventQueue] = {}
         self._batches: dict[int, _Batch] = {}
         self._next_batch = 1
         config = endpoint.config
-        defaults: dict[str, EvConfig | CcConfig | EvFormat] = {
-            "format": config.ev.fmt,
-            "ev": config.ev,
-            "cc": config.cc,
+        defaults: dict[ProfileKind, EvConfig | CcConfig | EvFormat] = {
+            ProfileKind.FORMAT: config.ev.fmt,
+            ProfileKind.EV: config.ev,
+            ProfileKind.CC: config.cc,
         }
         for kind, made in defaults.items():
             self.profiles[kind, DEFAULT] = Profile(kind, DEFAULT, {}, ProfileState.ONLINE, made)
-        self.verbs: dict[str, Callable[..., dict[str, Any]]] = {
-            "profile_create": self.profile_create,
-            "profile_modify": self.profile_modify,
-            "profile_state": self.profile_state,
-            "profile_delete": self.profile_delete,
-            "profile_list": self.profile_list,
-            "ev_query": self.ev_query,
-            "pair": self.pair,
-            "ev_set": self.ev_set,
-            "ev_replace": self.ev_replace,
-            "ev_probe": self.ev_probe,
-            "ev_probe_result": self.ev_probe_result,
-            "ev_events_create": self.ev_events_create,
-            "ev_events_poll": self.ev_events_poll,
-            "ev_events_destroy": self.ev_events_destroy,
-            "device": self.device,
-        }
+
+    def add_verbs(self, verbs: Verbs) -> None:
+        """Add the verbs of this part of a host."""
+        add = verbs.add
+        add(requests.CreateProfile, self.profile_create)
+        add(requests.ModifyProfile, self.profile_modify)
+        add(requests.SetProfileState, self.profile_state)
+        add(requests.DeleteProfile, self.profile_delete)
+        add(requests.ListProfiles, self.profile_list)
+        add(requests.QueryEvs, self.ev_query)
+        add(requests.GetPair, self.pair)
+        add(requests.SetEvs, self.ev_set)
+        add(requests.ReplaceEv, self.ev_replace)
+        add(requests.ProbeEvs, self.ev_probe)
+        add(requests.GetProbedEvs, self.ev_probe_result)
+        add(requests.CreateEventQueue, self.ev_events_create)
+        add(requests.PollEventQueue, self.ev_events_poll)
+        add(requests.DestroyEventQueue, self.ev_events_destroy)
+        add(requests.GetDevice, self.device)
 
     # -- profiles -----------------------------------------------------------------------------------------
 
-    def _profile(self, kind: str, name: str) -> Profile:
+    def _profile(self, kind: ProfileKind, name: str) -> Profile:
         if (kind, name) not in self.profiles:
             known = ", ".join(sorted(f"{each[0]} {each[1]}" for each in self.profiles))
             raise ValueError(f"no {kind} profile '{name}'; known: {known}")
@@ -186,29 +178,29 @@ class NodeController:
 
     def _users(self, profile: Profile) -> int:
         """QPs that use a profile; those of a format use it through their EV profile."""
-        if profile.kind == "format":
+        if profile.kind is ProfileKind.FORMAT:
             return sum(self._users(each) for each in self._ev_profiles_of(profile))
-        which = 2 if profile.kind == "ev" else 3
-        return sum(holder[which] == profile.name for holder in self._all())
+        if profile.kind is ProfileKind.EV:
+            return sum(holder.ev == profile.name for holder in self._all())
+        return sum(holder.cc == profile.name for holder in self._all())
 
     def _ev_profiles_of(self, profile: Profile) -> list[Profile]:
         """The EV profiles that name a format profile; none for other kinds."""
-        if profile.kind != "format":
+        if profile.kind is not ProfileKind.FORMAT:
             return []
         return [
             each
             for each in self.profiles.values()
-            if each.kind == "ev" and each.settings.get("format", DEFAULT) == profile.name
+            if each.kind is ProfileKind.EV and each.settings.get("format", DEFAULT) == profile.name
         ]
 
     def _all(self) -> Iterator[Holder]:
         """Every queue pair, of jobs and of others."""
         for job in self.jobs.values():
-            names = dict(job.profiles)
             for rank, qps in job.qps.items():
                 for qp in qps:
                     if isinstance(qp, QueuePair):
-                        yield Holder(job.names[rank], qp, names.get("ev", DEFAULT), names.get("cc", DEFAULT))
+                        yield Holder(job.names[rank], qp, job.ev_profile, job.cc_profile)
         for others in self.holders:
             yield from others()
 
@@ -220,36 +212,35 @@ class NodeController:
         """
         base = self.endpoint.config
         settings = dict(profile.settings)
-        if profile.kind == "format":
+        if profile.kind is ProfileKind.FORMAT:
             name = str(settings.get("fmt", ""))
             if set(settings) != {"fmt"} or name.upper() not in EvFormat.__members__:
                 known = ", ".join(each.name.lower() for each in EvFormat)
                 raise ConfigError(f"a format profile has one setting, fmt: {known}")
             return EvFormat[name.upper()]
-        if profile.kind == "cc":
+        if profile.kind is ProfileKind.CC:
             return build_cc({"algorithm": base.cc.algorithm, **dataclasses.asdict(base.cc), **settings})
         chosen = settings.pop("format", None)
         if chosen is not None:
-            fmt = self._profile("format", chosen)
+            fmt = self._profile(ProfileKind.FORMAT, chosen)
             if fmt.state is not ProfileState.ONLINE:
                 raise ConfigError(f"format profile '{chosen}' is {fmt.state.value}; bring it ONLINE first")
             settings["fmt"] = fmt.made
         own = {each.name: getattr(base.ev, each.name) for each in dataclasses.fields(EvConfig)}
         return build(EvConfig, {**own, **settings}, "ev")
 
-    def profile_create(self, now: int, kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def profile_create(self, request: requests.CreateProfile, now: int) -> ProfileDocument:
         """A new profile, in INIT."""
-        if kind not in KINDS:
-            raise ValueError(f"no profiles of kind '{kind}'; known: {', '.join(KINDS)}")
-        if (kind, name) in self.profiles:
-            raise ValueError(f"{kind} profile '{name}' exists")
-        profile = Profile(kind, name, dict(settings))
+        if (request.kind, request.name) in self.profiles:
+            raise ValueError(f"{request.kind} profile '{request.name}' exists")
+        profile = Profile(request.kind, request.name, dict(request.settings))
         self._make(profile)
-        self.profiles[kind, name] = profile
+        self.profiles[request.kind, request.name] = profile
         return profile.document(0)
 
-    def profile_modify(self, now: int, kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def profile_modify(self, request: requests.ModifyProfile, now: int) -> ProfileDocument:
         """Changes settings; ONLINE profiles allow only a few."""
+        kind, name, settings = request.kind, request.name, request.settings
         profile = self._profile(kind, name)
         if profile.state is ProfileState.ONLINE:
             refused = set(settings) - LIMITED[kind]
@@ -265,21 +256,19 @@ class NodeController:
             self._refresh(profile, settings)
         return profile.document(self._users(profile))
 
-    def _refresh(self, profile: Profile, settings: Mapping[str, Any]) -> None:
+    def _refresh(self, profile: Profile, settings: Settings) -> None:
         """Hands changes of an ONLINE profile to the QPs that use it."""
         current = {name: value for name, value in settings.items() if name != "fields"}  # queue pairs keep their EVs
         for holder in self._all():
             if holder.ev == profile.name:
                 self.endpoint.modify_ev_profile(holder.qp, **current)
 
-    def profile_state(self, now: int, kind: str, name: str, state: str) -> dict[str, Any]:
+    def profile_state(self, request: requests.SetProfileState, now: int) -> ProfileDocument:
         """One step of a profile's life."""
+        kind, name, wanted = request.kind, request.name, request.state
         profile = self._profile(kind, name)
-        if state not in ProfileState.__members__:
-            raise ValueError(f"no state '{state}'; known: {', '.join(ProfileState.__members__)}")
-        wanted = ProfileState[state]
         if (profile.state, wanted) not in TRANSITIONS:
-            raise ValueError(f"{kind} profile '{name}' is {profile.state.value} and cannot go to {state}")
+            raise ValueError(f"{kind} profile '{name}' is {profile.state.value} and cannot go to {wanted.value}")
         users = self._users(profile)
         if profile.state is ProfileState.ONLINE:
             if users:
@@ -293,17 +282,18 @@ class NodeController:
         profile.state = wanted
         return profile.document(users)
 
-    def profile_delete(self, now: int, kind: str, name: str) -> dict[str, Any]:
+    def profile_delete(self, request: requests.DeleteProfile, now: int) -> Nothing:
         """Forgets a profile in INIT."""
-        profile = self._profile(kind, name)
+        profile = self._profile(request.kind, request.name)
         if profile.state is not ProfileState.INIT:
-            raise ValueError(f"{kind} profile '{name}' is {profile.state.value}; bring it to INIT first")
-        del self.profiles[kind, name]
-        return {}
+            text = f"{request.kind} profile '{request.name}' is {profile.state.value}; bring it to INIT first"
+            raise ValueError(text)
+        del self.profiles[request.kind, request.name]
+        return Nothing()
 
-    def profile_list(self, now: int) -> dict[str, Any]:
+    def profile_list(self, request: requests.ListProfiles, now: int) -> requests.ProfileList:
         """All profiles with the number of QPs that use each."""
-        return {"profiles": [profile.document(self._users(profile)) for profile in self.profiles.values()]}
+        return requests.ProfileList([each.document(self._users(each)) for each in self.profiles.values()])
 
     def profiles_for(self, ev: str, cc: str) -> Profiles:
         """The configurations of ONLINE profiles, for new QPs.
@@ -311,15 +301,15 @@ class NodeController:
         Raises:
             ValueError: no such profile, or it is not ONLINE.
         """
-        ev_made, cc_made = self._online("ev", ev), self._online("cc", cc)
+        ev_made, cc_made = self._online(ProfileKind.EV, ev), self._online(ProfileKind.CC, cc)
         assert isinstance(ev_made, EvConfig)
         assert isinstance(cc_made, CcConfig)
         # The host's own EV profile differs by destination; a profile of a controller is the same towards all,
         # unless it says nothing of values.
-        own = ev == DEFAULT or not {"mode", "values", "format"} & set(self._profile("ev", ev).settings)
+        own = ev == DEFAULT or not {"mode", "values", "format"} & set(self._profile(ProfileKind.EV, ev).settings)
         return Profiles(ev_made, cc_made, per_peer=own)
 
-    def _online(self, kind: str, name: str) -> EvConfig | CcConfig | EvFormat:
+    def _online(self, kind: ProfileKind, name: str) -> EvConfig | CcConfig | EvFormat:
         profile = self._profile(kind, name)
         if profile.state is not ProfileState.ONLINE or profile.made is None:
             raise ValueError(f"{kind} profile '{name}' is {profile.state.value}; a queue pair needs it ONLINE")
@@ -333,67 +323,59 @@ class NodeController:
             raise ValueError(f"no queue pair to '{peer}'")
         return found
 
-    def ev_query(self, now: int, peer: str | None = None) -> dict[str, Any]:
+    def ev_query(self, request: requests.QueryEvs, now: int) -> requests.EvList:
         """The EVs of every QP (to a peer), each with plane, state, whether it is active, and its losses."""
-        return {
-            "qps": [
-                {"peer": name, "qpn": qp.number, "evs": self.endpoint.query_evs(qp)} for name, qp in self._qps(peer)
-            ]
-        }
+        return requests.EvList(
+            [requests.QpEvs(name, qp.number, self.endpoint.query_evs(qp)) for name, qp in self._qps(request.peer)]
+        )
 
-    def pair(self, now: int, peer: str) -> dict[str, Any]:
-        """Everything about the queue pairs to a peer, and the congestion control that they share.
-
-        To each EV there is `sent_ns`: when the newest packet that is still in flight on it was sent, -1 without one.
-        """
+    def pair(self, request: requests.GetPair, now: int) -> requests.PairDocument:
+        """Everything about the queue pairs to a peer, and the congestion control that they share."""
         rows = []
-        congestion: dict[str, Any] = {}
+        congestion: CcStatistics | NsccStatistics | Nothing = Nothing()
         for each in self._all():
-            if each.peer != peer:
+            if each.peer != request.peer:
                 continue
             qp, found = each.qp, each.qp.snapshot()
             flying = qp.requestor.board.last_on_ev
-            evs = [
-                {**row, "sent_ns": flying[ev].sent_ns if ev in flying else -1}
-                for ev, row in enumerate(self.endpoint.query_evs(qp))
-            ]
-            sender = found["requestor"]
-            losses = sum(sender[key] for key in sender if key.startswith("lost_"))
+            sender = found.requestor
             rows.append(
-                {
-                    "qpn": qp.number,
-                    "state": found["state"],
-                    "packets": sender["packets_sent"],
-                    "retransmissions": sender["retransmissions"],
-                    "losses": losses,
-                    "srtt_ns": found["srtt_ns"],
-                    "evs": evs,
-                }
+                requests.PairRow(
+                    qpn=qp.number,
+                    state=found.state,
+                    packets=sender["packets_sent"],
+                    retransmissions=sender["retransmissions"],
+                    losses=sum(sender[key] for key in sender if key.startswith("lost_")),
+                    srtt_ns=found.srtt_ns,
+                    evs=[
+                        requests.PairEvRow(**vars(row), sent_ns=flying[ev].sent_ns if ev in flying else -1)
+                        for ev, row in enumerate(self.endpoint.query_evs(qp))
+                    ],
+                )
             )
-            if qp.connected and not congestion:
-                congestion = qp.peer.snapshots()[0]["cc"]
-        return {"qps": rows, "cc": congestion}
+            if qp.connected and isinstance(congestion, Nothing):
+                congestion = qp.peer.snapshots()[0].cc
+        return requests.PairDocument(rows, congestion)
 
-    def ev_set(self, now: int, evs: list[int], state: str, peer: str | None = None) -> dict[str, Any]:
+    def ev_set(self, request: requests.SetEvs, now: int) -> requests.Changed:
         """DENIED takes EVs out of use, GOOD gives them back, on every QP (to a peer) that has them, now or later."""
-        if state not in ("DENIED", "GOOD"):
-            raise ValueError(f"state is DENIED or GOOD, not '{state}'; the others are the endpoint's own")
+        evs, state, peer = request.evs, request.state, request.peer
+        if state not in (EvState.DENIED, EvState.GOOD):
+            raise ValueError(f"state is DENIED or GOOD, not '{state.name}'; the others are the endpoint's own")
         if peer is None:
-            return {"changed": self.endpoint.deny_evs(evs, state == "DENIED", now)}
+            return requests.Changed(self.endpoint.deny_evs(evs, state is EvState.DENIED, now))
         changed = 0
-        qps = [(qp, {each["ev"] for each in self.endpoint.query_evs(qp)}) for _, qp in self._qps(peer)]
+        qps = [(qp, {each.ev for each in self.endpoint.query_evs(qp)}) for _, qp in self._qps(peer)]
         for ev in evs:
             holders = [qp for qp, known in qps if ev in known]
             if not holders:
                 raise RefusedVerbError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:#010x}")
             for qp in holders:
-                self.endpoint.set_ev_state(qp, ev, EvState[state], now)
+                self.endpoint.set_ev_state(qp, ev, state, now)
             changed += len(holders)
-        return {"changed": changed}
+        return requests.Changed(changed)
 
-    def ev_replace(
-        self, now: int, old: int, new: int, peer: str | None = None, profile: str | None = None
-    ) -> dict[str, Any]:
+    def ev_replace(self, request: requests.ReplaceEv, now: int) -> requests.Replaced:
         """Put another EV of the same plane in the place of one, now and for later queue pairs.
 
         That is for the queue pairs to a peer, for an EV profile (EXPLICIT, OFFLINE or ONLINE) and those that use it, or
@@ -402,8 +384,9 @@ class NodeController:
         Raises:
             RefusedVerbError: ENOENT, nothing has the EV.
         """
+        old, new, peer, profile = request.old, request.new, request.peer, request.profile
         if profile is not None:
-            self._profile("ev", profile)
+            self._profile(ProfileKind.EV, profile)
         changed = 0
         addresses: set[str] = set()
         for each in self._all():
@@ -411,7 +394,7 @@ class NodeController:
                 continue
             if each.qp.connected:
                 addresses.add(str(ipaddress.IPv6Address(each.qp.peer.address)))
-            if any(row["ev"] == old for row in self.endpoint.query_evs(each.qp)):
+            if any(row.ev == old for row in self.endpoint.query_evs(each.qp)):
                 self.endpoint.replace_ev(each.qp, old, new, now)
                 changed += 1
         kept = 0
@@ -425,47 +408,44 @@ class NodeController:
             if profile is not None:
                 where = f"neither EV profile '{profile}' nor a queue pair that uses it"
             raise RefusedVerbError(errno.ENOENT, f"{where} has EV {old:#010x}")
-        return {"changed": changed, "profiles": kept}
+        return requests.Replaced(changed, kept)
 
     def _replace_in_profiles(self, old: int, new: int, name: str | None) -> int:
         """Replace an EV in the EXPLICIT values of profiles; return in how many."""
         count = 0
         for profile in self.profiles.values():
             made = profile.made
-            if profile.kind != "ev" or name not in (None, profile.name):
+            if profile.kind is not ProfileKind.EV or name not in (None, profile.name):
                 continue
             own = made.values if isinstance(made, EvConfig) else ()
             values = replaced(profile.settings.get("values", own), old, new)
             if values is None:
                 continue
             if "values" in profile.settings:
-                profile.settings["values"] = [list(plane) for plane in values]
+                profile.settings = {**profile.settings, "values": [list(plane) for plane in values]}
             if isinstance(made, EvConfig):
                 profile.made = dataclasses.replace(made, values=values)
             count += 1
         return count
 
-    def ev_probe(
-        self, now: int, address: str, evs: list[list[int]], timeout_ns: int | None = None, dscp: int | None = None
-    ) -> dict[str, Any]:
-        """Probes EVs towards an address: `evs` is a list of [EV, plane]. Ask for the answers by `batch`."""
-        if len(evs) > MAX_PROBES:
-            raise ValueError(f"{len(evs)} probes; at most {MAX_PROBES} in one batch")
-        destination = ipaddress.IPv6Address(address).packed
-        probes = [self._checked_probe(each, destination) for each in evs]
+    def ev_probe(self, request: requests.ProbeEvs, now: int) -> requests.ProbeBatch:
+        """Probes EVs towards an address. Ask for the answers by `batch`."""
+        if len(request.evs) > MAX_PROBES:
+            raise ValueError(f"{len(request.evs)} probes; at most {MAX_PROBES} in one batch")
+        destination = ipaddress.IPv6Address(request.address).packed
+        for each in request.evs:
+            self._check_probe(each, destination)
         number = self._next_batch
         self._next_batch += 1
         batch = self._batches[number] = _Batch()
-        for request, (ev, plane) in enumerate(probes):
-            token = self.endpoint.probe_ev(destination, ev, plane, now, timeout_ns, dscp)
+        for index, (ev, plane) in enumerate(request.evs):
+            token = self.endpoint.probe_ev(destination, ev, plane, now, request.timeout_ns, request.dscp)
             batch.waiting += 1
-            self.await_probe(token, self._answer(batch, ev, plane, request))
-        return {"batch": number}
+            self.await_probe(token, self._answer(batch, ev, plane, index))
+        return requests.ProbeBatch(number)
 
-    def _checked_probe(self, probe: list[int], destination: bytes) -> tuple[int, int]:
-        """[EV, plane] that can be sent; checked before the first one leaves."""
-        if len(probe) != 2 or not all(isinstance(each, int) for each in probe):
-            raise ValueError(f"a probe is [EV, plane], not {probe!r}")
+    def _check_probe(self, probe: requests.EvOnPlane, destination: bytes) -> None:
+        """Raise ValueError for a probe that cannot be sent, before the first one leaves."""
         ev, plane = probe
         if not 0 <= plane < self.ports:
             raise ValueError(f"no plane {plane}; this host has {self.ports}, numbered from 0")
@@ -476,43 +456,41 @@ class NodeController:
             except KeyError:
                 where = ipaddress.IPv6Address(destination)
                 raise ValueError(f"EV {ev:#010x} has no path to {where}") from None
-        return ev, plane
 
     @staticmethod
     def _answer(batch: _Batch, ev: int, plane: int, request: int) -> Callable[[int | None, int | None, int], None]:
         def take(rtt_ns: int | None, port: int | None, now: int) -> None:
             batch.waiting -= 1
-            batch.results.append({"ev": ev, "plane": plane, "rtt_ns": rtt_ns, "port": port, "request": request})
+            batch.results.append(ProbedEv(ev, plane, rtt_ns, port, request))
 
         return take
 
-    def ev_probe_result(self, now: int, batch: int) -> dict[str, Any]:
+    def ev_probe_result(self, request: requests.GetProbedEvs, now: int) -> requests.ProbedEvs:
         """The answers so far; `rtt_ns` null: none in time. A complete batch is forgotten when asked for."""
-        if batch not in self._batches:
-            raise ValueError(f"no batch {batch}")
-        found = self._batches[batch]
+        if request.batch not in self._batches:
+            raise ValueError(f"no batch {request.batch}")
+        found = self._batches[request.batch]
         if not found.waiting:
-            del self._batches[batch]
-        return {"waiting": found.waiting, "results": found.results}
+            del self._batches[request.batch]
+        return requests.ProbedEvs(found.waiting, found.results)
 
     # -- events of EVs ------------------------------------------------------------------------------------
 
-    def ev_events_create(
-        self, now: int, depth: int, states: Iterable[str] = ("ASSUMED_BAD", "GOOD"), profiles: list[str] | None = None
-    ) -> dict[str, Any]:
+    def ev_events_create(self, request: requests.CreateEventQueue, now: int) -> requests.EventQueue:
         """A queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
-        wanted = frozenset(states)
+        wanted = frozenset(request.states)
         if not wanted or wanted - EVENT_STATES:
-            raise ValueError(f"states are some of {', '.join(sorted(EVENT_STATES))}")
-        if not 1 <= depth <= MAX_EVENTS or len(self._event_queues) >= MAX_EVENT_QUEUES:
+            raise ValueError(f"states are some of {', '.join(sorted(each.name for each in EVENT_STATES))}")
+        if not 1 <= request.depth <= MAX_EVENTS or len(self._event_queues) >= MAX_EVENT_QUEUES:
             raise ValueError(f"a queue has 1 to {MAX_EVENTS} entries, and there are at most {MAX_EVENT_QUEUES} queues")
         number = max(self._event_queues, default=0) + 1
-        self._event_queues[number] = _EventQueue(depth, wanted, None if profiles is None else frozenset(profiles))
-        return {"queue": number}
+        profiles = None if request.profiles is None else frozenset(request.profiles)
+        self._event_queues[number] = _EventQueue(request.depth, wanted, profiles)
+        return requests.EventQueue(number)
 
     def ev_changed(self, event: EvChanged) -> None:
         """Takes an event of the endpoint."""
-        state = "GOOD" if event.new is EvState.SKIP else event.new.name
+        state = EvState.GOOD if event.new is EvState.SKIP else event.new
         if not any(state in queue.states for queue in self._event_queues.values()):
             return
         profile = next((each.ev for each in self._all() if each.qp.number == event.qpn), DEFAULT)
@@ -522,8 +500,7 @@ class NodeController:
             if len(queue.events) >= queue.depth:
                 queue.lost += 1
                 continue
-            row = {"profile": profile, "ev": event.ev, "port": event.plane, "state": state, "qpn": event.qpn}
-            queue.events.append(row | {"drop_count": queue.lost})
+            queue.events.append(QueuedEvent(profile, event.ev, event.plane, state, event.qpn, queue.lost))
             queue.lost = 0
 
     def _event_queue(self, number: int) -> _EventQueue:
@@ -531,29 +508,30 @@ class NodeController:
             raise ValueError(f"no queue {number} of EV events")
         return self._event_queues[number]
 
-    def ev_events_poll(self, now: int, queue: int, limit: int = 64) -> dict[str, Any]:
+    def ev_events_poll(self, request: requests.PollEventQueue, now: int) -> requests.QueuedEvents:
         """The oldest events of a queue, each with the number of those that were dropped before it."""
-        events = self._event_queue(queue).events
-        return {"events": [events.popleft() for _ in range(min(limit, len(events)))]}
+        events = self._event_queue(request.queue).events
+        return requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
 
-    def ev_events_destroy(self, now: int, queue: int) -> dict[str, Any]:
+    def ev_events_destroy(self, request: requests.DestroyEventQueue, now: int) -> Nothing:
         """Forgets a queue."""
-        self._event_queue(queue)
-        del self._event_queues[queue]
-        return {}
+        self._event_queue(request.queue)
+        del self._event_queues[request.queue]
+        return Nothing()
 
     # -- the device -----------------------------------------------------------------------------------------
 
-    def device(self, now: int) -> dict[str, Any]:
+    def device(self, request: requests.GetDevice, now: int) -> requests.DeviceDocument:
         """What a controller can expect (`mrc_ctl_device_attr`), and which ports are up."""
-        return {
-            "mrc_ctl_protocol_version": 1,
-            "ev_formats": [each.name for each in EvFormat],
-            "ev_modes": [each.name for each in EvMode],
-            "ev_max_count_profile": MAX_EVS,
-            "algorithms": sorted(algorithms()),
-            "phy_port_mask": (1 << self.ports) - 1 << 1,
-            "max_probes": MAX_PROBES,
-            "modify_online": {kind: sorted(names) for kind, names in LIMITED.items()},
-            "ports": self.endpoint.port_states(),
-        }
+        ports = [requests.PortState(each.carrier, each.enabled, each.up) for each in self.endpoint.port_states()]
+        return requests.DeviceDocument(
+            mrc_ctl_protocol_version=1,
+            ev_formats=[each.name for each in EvFormat],
+            ev_modes=[each.name for each in EvMode],
+            ev_max_count_profile=MAX_EVS,
+            algorithms=sorted(algorithms()),
+            phy_port_mask=(1 << self.ports) - 1 << 1,
+            max_probes=MAX_PROBES,
+            modify_online={kind: sorted(names) for kind, names in LIMITED.items()},
+            ports=ports,
+        )

@@ -17,11 +17,26 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from mrc_common.rpc import RefusedError
+from mrc_common.plain import encode
+from mrc_common.rpc import Nothing, RefusedError, Verbs
+from mrc_host import requests
+from mrc_host.answers import Event as LogEvent
+from mrc_host.answers import (
+    EvEvent,
+    FaultEvent,
+    HostFidelity,
+    HostStatistics,
+    JobProgress,
+    JobWaiting,
+    MrcHostStatistics,
+    PortEvent,
+    QpEvent,
+    RoceHostStatistics,
+)  # fmt: skip
 from mrc_host.node import stacks
 from mrc_host.node.alarms import Alarms
 from mrc_host.node.config import NodeConfig
-from mrc_host.node.controller import DEFAULT, NodeController, RefusedVerbError
+from mrc_host.node.controller import NodeController, RefusedVerbError
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
@@ -45,7 +60,9 @@ from mrc_host.proto.events import (
     QpStateChanged,
 )
 from mrc_host.proto.roce.endpoint import RoceEndpoint
+from mrc_host.proto.statistics import RoceStatistics
 from mrc_host.proto.transport import Driven, Pair
+from mrc_host.requests import DEFAULT_PROFILE, Provided
 from mrc_host.workloads import WorkloadError
 
 MAX_LOG = 10_000
@@ -77,7 +94,7 @@ class HostNode:
         self.packet_bytes = config.packet_bytes
         self.jobs: dict[str, Job[Pair]] = {}
         self.by_qpn: dict[int, tuple[Job[Pair], int]] = {}
-        self.events: deque[dict[str, Any]] = deque(maxlen=MAX_LOG)  # the newest
+        self.events: deque[LogEvent] = deque(maxlen=MAX_LOG)  # the newest
         self.events_logged = 0
         self.faults = 0
         self._known_faults: set[tuple[str, str, int]] = set()
@@ -113,31 +130,33 @@ class HostNode:
         self.sampler = Sampler(self.endpoint, config.sample_ns)
         self.mapper = Mapper(config.address, config.targets(), config.probe_interval_ns, config.probe_timeout_ns)
         self.datapath = Datapath(self.endpoint, self.mapper, self.sampler, alarms, self._fault, self._take, mac_control)
-        self.providers: dict[str, Callable[[], dict[str, Any]]] = {}
+        self.providers: dict[Provided, Callable[[], HostFidelity | Nothing]] = {}
         self._probe_waiters: dict[int, Callable[[int | None, int | None, int], None]] = {}
-        self._verbs: dict[str, Callable[..., dict[str, Any]]] = {
-            "hello": self._hello,
-            "prepare": self._prepare,
-            "connect": self._connect,
-            "start": self._start,
-            "wind_down": self._wind_down,
-            "stop_after": self._stop_after,
-            "progress": self._progress,
-            "waiting": self._waiting,
-            "finish": self._finish,
-            "statistics": self._statistics,
-            "summary": self._summary,
-            "samples": self._samples,
-            "events": self._events,
-            "view": self._view,
-            "port": self._port,
-            "provide": self._provide,
-            "map": self._map,
-            "programs": self._programs,
-        }
+        self.verbs = Verbs()
+        self._add_verbs()
         if self.controller is not None:
-            for verb, handler in self.controller.verbs.items():
-                self.add_verb(verb, handler)
+            self.controller.add_verbs(self.verbs)
+
+    def _add_verbs(self) -> None:
+        add = self.verbs.add
+        add(requests.Hello, self._hello)
+        add(requests.PrepareJob, self._prepare)
+        add(requests.ConnectJob, self._connect)
+        add(requests.StartJob, self._start)
+        add(requests.WindDownJob, self._wind_down)
+        add(requests.StopJobAfter, self._stop_after)
+        add(requests.GetProgress, self._progress)
+        add(requests.GetWaiting, self._waiting)
+        add(requests.FinishJob, self._finish)
+        add(requests.GetStatistics, self._statistics)
+        add(requests.GetSummary, self._summary)
+        add(requests.GetSamples, self._samples)
+        add(requests.GetEvents, self._events)
+        add(requests.GetView, self._view)
+        add(requests.SetPort, self._port)
+        add(requests.Provide, self._provide)
+        add(requests.GetMap, self._map)
+        add(requests.GetPrograms, self._programs)
 
     # -- what the datapath tells ----------------------------------------------------------------------------
 
@@ -226,42 +245,42 @@ class HostNode:
             job.put_done(peer, completion.wr_id, now)
 
     def _log(self, event: QpStateChanged | EvChanged | PortChanged | Fault, now: int) -> None:
-        row: dict[str, Any] = {"t_ns": now}
+        self.events.append(self._row(event, now))
+        self.events_logged += 1
+
+    def _row(self, event: QpStateChanged | EvChanged | PortChanged | Fault, now: int) -> LogEvent:
         if isinstance(event, QpStateChanged):
             place = self.by_qpn.get(event.qpn)
             peer = place[0].names[place[1]] if place else None
-            row |= {"kind": "qp", "qpn": event.qpn, "peer": peer, "old": event.old.value, "new": event.new.value}
-            row["reason"] = event.reason.value if event.reason else None
-            if place and event.reason:
-                place[0].failed(place[1], event.reason.value, now)
-        elif isinstance(event, EvChanged):
-            row |= {"kind": "ev", "qpn": event.qpn, "ev": event.ev, "plane": event.plane}
-            row |= {"old": event.old.name, "new": event.new.name, "cause": event.cause, "losses": event.losses}
-        elif isinstance(event, Fault):
-            row |= {"kind": "fault", "where": event.where, "error": event.error, "detail": event.detail}
-            row["peer"] = event.peer.hex() if event.peer else None
+            reason = event.reason.value if event.reason else None
+            if place and reason:
+                place[0].failed(place[1], reason, now)
+            return QpEvent(now, "qp", event.qpn, peer, event.old.value, event.new.value, reason)
+        if isinstance(event, EvChanged):
+            old, new = event.old.name, event.new.name
+            return EvEvent(now, "ev", event.qpn, event.ev, event.plane, old, new, event.cause, event.losses)
+        address = event.peer.hex() if event.peer else None
+        if isinstance(event, Fault):
             print(f"host {self.name}: internal fault in {event.where}\n{event.detail}", file=sys.stderr, flush=True)
-        else:
-            row |= {"kind": "port", "port": event.port, "up": event.up}
-            row["peer"] = event.peer.hex() if event.peer else None
-        self.events.append(row)
-        self.events_logged += 1
+            return FaultEvent(now, "fault", event.where, event.error, event.detail, address)
+        return PortEvent(now, "port", event.port, event.up, address)
 
     # -- commands -------------------------------------------------------------------------------------------
 
-    def command(self, verb: str, arguments: Mapping[str, Any], now: int) -> dict[str, Any]:
-        """Carries out a verb; returns its JSON answer.
+    def command(self, verb: str, arguments: Mapping[str, object], now: int) -> Any:
+        """Carry out a verb and return its answer as plain JSON values.
 
         Raises:
             CommandError: unknown verb, wrong arguments, or a state that does not allow it.
         """
-        handler = self._verbs.get(verb) if isinstance(verb, str) else None
-        if handler is None:
-            raise CommandError(f"host {self.name}: no verb '{verb}'; known: {', '.join(sorted(self._verbs))}")
+        try:
+            request, handler = self.verbs.parse(verb, arguments)
+        except RefusedError as error:
+            raise CommandError(f"host {self.name}: {error}", error.number) from error
         # Verbs of the endpoint take the time of the last call into it; this is one, and harmless.
         self.datapath.handle_timer(now)
         try:
-            answer = handler(now, **arguments)
+            answer = encode(handler(request, now))
         except RefusedVerbError as error:
             raise CommandError(f"host {self.name}: {verb}: {error}", error.number) from error
         except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
@@ -275,41 +294,29 @@ class HostNode:
         self.datapath.settle(now)
         return answer
 
-    def add_verb(self, verb: str, handler: Callable[..., dict[str, Any]]) -> None:
-        """Adds a verb: `handler(now, **arguments) -> dict`."""
-        self._verbs[verb] = handler
-
     def await_probe(self, token: int, answer: Callable[[int | None, int | None, int], None]) -> None:
         """Calls `answer(rtt_ns, port, now)` when the EV probe of a token has ended."""
         self._probe_waiters[token] = answer
 
-    def _hello(self, now: int) -> dict[str, Any]:
-        return {"name": self.name, "transport": self.config.transport, "now_ns": now, "ports": self.ports}
+    def _hello(self, request: requests.Hello, now: int) -> requests.HostIdentity:
+        return requests.HostIdentity(self.name, self.config.transport, now, self.ports)
 
-    def _prepare(
-        self,
-        now: int,
-        job: str,
-        workload: str,
-        params: dict[str, Any],
-        rank: int,
-        names: list[str],
-        addresses: list[str],
-        qps_per_peer: int = 1,
-        ev_profile: str = DEFAULT,
-        cc_profile: str = DEFAULT,
-    ) -> dict[str, Any]:
-        if job in self.jobs:
-            raise ValueError(f"job '{job}' exists; finish it first")
+    def _prepare(self, request: requests.PrepareJob, now: int) -> requests.RankAttributes:
+        chosen = (request.ev_profile, request.cc_profile)
+        if request.job in self.jobs:
+            raise ValueError(f"job '{request.job}' exists; finish it first")
         if self.controller is not None:
-            profiles = self.controller.profiles_for(ev_profile, cc_profile)
-        elif (ev_profile, cc_profile) == (DEFAULT, DEFAULT):
+            profiles = self.controller.profiles_for(*chosen)
+        elif chosen == (DEFAULT_PROFILE, DEFAULT_PROFILE):
             profiles = stacks.Profiles()
         else:
             raise ValueError(f"profiles are of MRC; this host's transport is {self.config.transport}")
-        made = self._new_job(workload, params, rank, names, addresses, qps_per_peer, profiles)
-        made.profiles = {("ev", ev_profile), ("cc", cc_profile)}
-        self.jobs[job] = made
+        made = self._new_job(
+            request.workload, request.params, request.rank, request.names, request.addresses, request.qps_per_peer,
+            profiles,
+        )  # fmt: skip
+        made.ev_profile, made.cc_profile = chosen
+        self.jobs[request.job] = made
         for peer, qps in made.qps.items():
             for qp in qps:
                 self.by_qpn[qp.number] = (made, peer)
@@ -320,87 +327,95 @@ class HostNode:
             raise ValueError(f"no job '{job}'; known: {', '.join(self.jobs) or 'none'}")
         return self.jobs[job]
 
-    def _connect(self, now: int, job: str, peers: dict[str, Any]) -> dict[str, Any]:
-        self._job(job).connect({int(rank): attributes for rank, attributes in peers.items()}, now)
-        return {}
+    def _connect(self, request: requests.ConnectJob, now: int) -> Nothing:
+        self._job(request.job).connect(request.peers, now)
+        return Nothing()
 
-    def _start(self, now: int, job: str) -> dict[str, Any]:
+    def _start(self, request: requests.StartJob, now: int) -> Nothing:
         self.sampler.start(now)
-        self._job(job).workload.start(now)
-        return {}
+        self._job(request.job).workload.start(now)
+        return Nothing()
 
-    def _wind_down(self, now: int, job: str) -> dict[str, Any]:
-        return {"begun": self._job(job).workload.wind_down(now)}
+    def _wind_down(self, request: requests.WindDownJob, now: int) -> requests.Begun:
+        return requests.Begun(self._job(request.job).workload.wind_down(now))
 
-    def _stop_after(self, now: int, job: str, iterations: int) -> dict[str, Any]:
-        self._job(job).workload.stop_after(iterations, now)
-        return {}
+    def _stop_after(self, request: requests.StopJobAfter, now: int) -> Nothing:
+        self._job(request.job).workload.stop_after(request.iterations, now)
+        return Nothing()
 
-    def _progress(self, now: int, job: str) -> dict[str, Any]:
-        return self._job(job).progress()
+    def _progress(self, request: requests.GetProgress, now: int) -> JobProgress:
+        return self._job(request.job).progress()
 
-    def _waiting(self, now: int, job: str) -> dict[str, Any]:
-        return self._job(job).waiting(now)
+    def _waiting(self, request: requests.GetWaiting, now: int) -> JobWaiting:
+        return self._job(request.job).waiting(now)
 
-    def _finish(self, now: int, job: str) -> dict[str, Any]:
-        made = self._job(job)
+    def _finish(self, request: requests.FinishJob, now: int) -> requests.FinishedJob:
+        made = self._job(request.job)
         for qps in made.qps.values():
             for qp in qps:
                 self.by_qpn.pop(qp.number, None)
         made.close(now)
-        del self.jobs[job]
+        del self.jobs[request.job]
         if not self.jobs:
             self.sampler.stop()
-        return {"measured": made.workload.measured()}
+        return requests.FinishedJob(made.workload.measured())
 
-    def _statistics(self, now: int) -> dict[str, Any]:
-        return {**self.endpoint.statistics(), "faults": self.faults}
+    def _statistics(self, request: requests.GetStatistics, now: int) -> HostStatistics:
+        found = self.endpoint.statistics()
+        if isinstance(found, RoceStatistics):
+            return RoceHostStatistics(**vars(found), faults=self.faults)
+        return MrcHostStatistics(**vars(found), faults=self.faults)
 
-    def _summary(self, now: int) -> dict[str, Any]:
+    def _summary(self, request: requests.GetSummary, now: int) -> requests.HostSummary:
         statistics = self.endpoint.statistics()
         sample = condense(statistics, now)
-        return {
-            "ports_up": sample["ports_up"],
-            "sent": sample["packets"],
-            "received": sum(port["received_packets"] for port in statistics["ports"]),
-            "retransmitted": sample["retransmissions"],
-            "jobs": sorted(self.jobs),
-            "queue_pairs": len(statistics["qps"]),
-            "programs": len(self.programs.connected),
-            "faults": self.faults,
-        }
+        return requests.HostSummary(
+            ports_up=sample.ports_up,
+            sent=sample.packets,
+            received=sum(port.received_packets for port in statistics.ports),
+            retransmitted=sample.retransmissions,
+            jobs=sorted(self.jobs),
+            queue_pairs=len(statistics.qps),
+            programs=len(self.programs.connected),
+            faults=self.faults,
+        )
 
-    def _samples(self, now: int, since: int = 0) -> dict[str, Any]:
-        return {"samples": self.sampler.since(since)}
+    def _samples(self, request: requests.GetSamples, now: int) -> requests.Samples:
+        return requests.Samples(self.sampler.since(request.since))
 
-    def _events(self, now: int, since: int = 0) -> dict[str, Any]:
+    def _events_since(self, number: int) -> list[LogEvent]:
         # From the end: who asks many times a second wants the last few of thousands.
-        newest = list(itertools.islice(reversed(self.events), max(self.events_logged - since, 0)))[::-1]
-        return {"events": newest, "next": self.events_logged, "dropped": self.events_logged - len(self.events)}
+        return list(itertools.islice(reversed(self.events), max(self.events_logged - number, 0)))[::-1]
 
-    def _view(self, now: int, since: int = 0, probes: bool = False) -> dict[str, Any]:
-        """All that a live view asks for many times a second: a sample of this moment, events from `since` on, how far
-        the jobs are, and, if asked for, what the probes say."""
-        answer = self._events(now, since)
-        answer["sample"] = condense(self.endpoint.statistics(), now)
-        answer["jobs"] = {name: job.progress() for name, job in self.jobs.items()}
-        if probes:
-            answer["probes"] = self.mapper.view()
-        return answer
+    def _events(self, request: requests.GetEvents, now: int) -> requests.Events:
+        dropped = self.events_logged - len(self.events)
+        return requests.Events(self._events_since(request.since), self.events_logged, dropped)
 
-    def _port(self, now: int, port: int, up: bool) -> dict[str, Any]:
-        if not 0 <= port < self.ports:
-            raise ValueError(f"no port {port}; this host has {self.ports}, numbered from 0")
-        self.endpoint.set_port_enabled(port, up, now)
-        return {}
+    def _view(self, request: requests.GetView, now: int) -> requests.View:
+        return requests.View(
+            events=self._events_since(request.since),
+            next=self.events_logged,
+            dropped=self.events_logged - len(self.events),
+            sample=condense(self.endpoint.statistics(), now),
+            jobs={name: job.progress() for name, job in self.jobs.items()},
+            probes=self.mapper.view() if request.probes else None,
+        )
 
-    def _programs(self, now: int) -> dict[str, Any]:
+    def _port(self, request: requests.SetPort, now: int) -> Nothing:
+        if not 0 <= request.port < self.ports:
+            raise ValueError(f"no port {request.port}; this host has {self.ports}, numbered from 0")
+        self.endpoint.set_port_enabled(request.port, request.up, now)
+        return Nothing()
+
+    def _programs(self, request: requests.GetPrograms, now: int) -> requests.ProgramList:
         return self.programs.document()
 
-    def _map(self, now: int) -> dict[str, Any]:
-        return {"probes": self.mapper.view()}
+    def _map(self, request: requests.GetMap, now: int) -> requests.Probes:
+        return requests.Probes(self.mapper.view())
 
-    def _provide(self, now: int, what: str) -> dict[str, Any]:
-        if what not in self.providers:
-            raise ValueError(f"nothing called '{what}' here; known: {', '.join(self.providers) or 'none'}")
-        return self.providers[what]()
+    def _provide(self, request: requests.Provide, now: int) -> HostFidelity | Nothing:
+        provider = self.providers.get(request.what)
+        if provider is None:
+            known = ", ".join(self.providers) or "none"
+            raise ValueError(f"nothing called '{request.what}' here; known: {known}")
+        return provider()

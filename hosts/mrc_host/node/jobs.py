@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from mrc_host.answers import JobProgress, JobWaiting, QpWaiting
 from mrc_host.node.alarms import Alarms
 from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair
+from mrc_host.requests import DEFAULT_PROFILE, RankAttributes, RegionAttributes
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 RECEIVES = 512
@@ -48,7 +49,7 @@ class Job(Generic[P_co]):
         self.wakes = 0
         self.closed = False
         self.rank = rank
-        self.profiles: set[tuple[str, str]] = set()
+        self.ev_profile = self.cc_profile = DEFAULT_PROFILE
         self.names = list(names)
         self.addresses = list(addresses)
         self.buffer = bytearray(kind.plan(size, params))
@@ -68,24 +69,24 @@ class Job(Generic[P_co]):
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()
 
-    def attributes(self) -> dict[str, Any]:
-        """What the peers must know: region and QP attributes per peer, as JSON."""
+    def attributes(self) -> RankAttributes:
+        """What the peers must know: the region, and by peer the documents of queue pairs."""
         endpoint = self.stack.endpoint
-        return {
-            "region": {"va": self.region.va, "rkey": self.region.rkey, "length": len(self.buffer)},
-            "qps": {str(peer): [endpoint.local_attributes(qp) for qp in qps] for peer, qps in self.qps.items()},
-        }
+        return RankAttributes(
+            RegionAttributes(self.region.va, self.region.rkey, len(self.buffer)),
+            {peer: [endpoint.local_attributes(qp) for qp in qps] for peer, qps in self.qps.items()},
+        )
 
-    def connect(self, peers: Mapping[int, Mapping[str, Any]], now: int) -> None:
+    def connect(self, peers: Mapping[int, RankAttributes], now: int) -> None:
         """Connects every QP with what `attributes` gave at the peers."""
         endpoint = self.stack.endpoint
         for peer, qps in self.qps.items():
             if peer not in peers:
                 raise ValueError(f"attributes of rank {peer} ({self.names[peer]}) are missing")
             theirs = peers[peer]
-            self.remote[peer] = (int(theirs["region"]["va"]), int(theirs["region"]["rkey"]))
-            for qp, attributes in zip(qps, theirs["qps"][str(self.rank)], strict=True):
-                endpoint.connect(qp, attributes, now)
+            self.remote[peer] = (theirs.region.va, theirs.region.rkey)
+            for qp, document in zip(qps, theirs.qps[self.rank], strict=True):
+                endpoint.connect(qp, document, now)
                 endpoint.post_recv(qp, 0, RECEIVES)
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
@@ -100,12 +101,11 @@ class Job(Generic[P_co]):
         for index, qp in enumerate(qps):
             first = min(index * share, length)
             part = min(share, length - first)
-            where: dict[str, Any] = {"local_offset": offset + first, "length": part}
-            target = va + remote_offset + first
+            own, target = offset + first, va + remote_offset + first
             if imm is None:
-                endpoint.post_write(qp, self.view, target, rkey, wr_id, **where)
+                endpoint.post_write(qp, self.view, target, rkey, wr_id, local_offset=own, length=part)
             else:
-                endpoint.post_write_imm(qp, self.view, target, rkey, imm, wr_id, **where)
+                endpoint.post_write_imm(qp, self.view, target, rkey, imm, wr_id, local_offset=own, length=part)
             self.requests_posted += 1
 
     def wake(self, at_ns: int) -> None:
@@ -147,20 +147,20 @@ class Job(Generic[P_co]):
         """A QP to the peer died."""
         self.workload.failed(peer, f"{self.names[peer]}: {reason}", now)
 
-    def progress(self) -> dict[str, Any]:
-        """The workload's progress as JSON."""
+    def progress(self) -> JobProgress:
+        """The workload's progress, and that of its queue pairs."""
         states = [qp.state is QpState.RTS for qps in self.qps.values() for qp in qps]
-        return {
-            **dataclasses.asdict(self.workload.progress),
-            "workload": self.workload.name,
-            "rank": self.rank,
-            "done": self.workload.done,
-            "qps": len(states),
-            "qps_in_rts": sum(states),
-            "requests_posted": self.requests_posted,
-            "requests_ended": self.requests_ended,
-            "moved": self.moved(),
-        }
+        return JobProgress(
+            **vars(self.workload.progress),
+            workload=self.workload.name,
+            rank=self.rank,
+            done=self.workload.done,
+            qps=len(states),
+            qps_in_rts=sum(states),
+            requests_posted=self.requests_posted,
+            requests_ended=self.requests_ended,
+            moved=self.moved(),
+        )
 
     def moved(self) -> int:
         """A number that changes when anything of this job gets on.
@@ -183,26 +183,23 @@ class Job(Generic[P_co]):
                 total += qp.state is QpState.ERROR
         return total
 
-    def waiting(self, now: int) -> dict[str, Any]:
-        """What this rank waits for: `qps`, those with unfinished requests, longest first, and what its workload needs
-        of which ranks (`awaits`). JSON; durations in ns."""
+    def waiting(self, now: int) -> JobWaiting:
+        """What this rank waits for."""
         rows = []
         for peer, qps in self.qps.items():
             for qp in qps:
                 found = self.stack.waiting(qp, now)
                 if found is not None:
-                    row = dataclasses.asdict(found) | {"qpn": qp.number, "peer": self.names[peer]}
-                    row["for_ns"] = now - row.pop("since_ns")
-                    rows.append(row)
+                    rows.append(QpWaiting.of(found, qp.number, self.names[peer], now))
         workload = self.workload
-        return {
-            "qps": sorted(rows, key=lambda row: -row["for_ns"]),
-            "done": workload.done,
-            "puts": workload.outstanding,
-            "what": workload.waits_for(),
-            "awaits": [self.names[rank] for rank in sorted(workload.awaits())],
-            "failure": workload.progress.failure,
-        }
+        return JobWaiting(
+            qps=sorted(rows, key=lambda row: -row.for_ns),
+            done=workload.done,
+            puts=workload.outstanding,
+            what=workload.waits_for(),
+            awaits=[self.names[rank] for rank in sorted(workload.awaits())],
+            failure=workload.progress.failure,
+        )
 
     def close(self, now: int) -> None:
         """Destroys the QPs and forgets the region."""

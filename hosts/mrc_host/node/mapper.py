@@ -12,8 +12,9 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from mrc_host.answers import ProbeRow
 from mrc_host.proto.wire.fields import NEXT_IPV6, Dscp, Ipv6, Udp
 from mrc_host.proto.wire.packet import as_bytes
 
@@ -141,17 +142,17 @@ class Mapper:
             return
         self.tracks[index].rtt_ns = now - sent_ns
 
-    def view(self) -> list[dict[str, Any]]:
+    def view(self) -> list[ProbeRow]:
         """What this host knows: per target the latest answers (newest last), counts and RTT."""
         return [
-            {
-                "target": track.target.name,
-                "port": track.target.port,
-                "history": [int(answered) for _, answered in track.history],
-                "sent": track.sent,
-                "lost": track.lost,
-                "late": track.late,
-                "rtt_ns": track.rtt_ns,
-            }
+            ProbeRow(
+                target=track.target.name,
+                port=track.target.port,
+                history=[int(answered) for _, answered in track.history],
+                sent=track.sent,
+                lost=track.lost,
+                late=track.late,
+                rtt_ns=track.rtt_ns,
+            )
             for track in self.tracks
         ]

@@ -3,80 +3,84 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Final
+
+from mrc_host.answers import Sample
+from mrc_host.proto.statistics import MrcStatistics, RoceStatistics, Statistics
+from mrc_host.proto.transport import Driven
 
 #: A minute at the usual interval; whoever records a run fetches them many times a second.
 MAX_SAMPLES = 1_200
+_LOSSES: Final = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
 
 
-class Source(Protocol):
-    """What is sampled: MRC or RoCE endpoint."""
+def condense(statistics: Statistics, now: int) -> Sample:
+    """One sample of what an endpoint reports."""
+    if isinstance(statistics, RoceStatistics):
+        return _roce(statistics, now)
+    return _mrc(statistics, now)
 
-    def statistics(self) -> dict[str, Any]:
-        """A snapshot."""
+
+def _roce(statistics: RoceStatistics, now: int) -> Sample:
+    counters, ports, qps = statistics.endpoint, statistics.ports, statistics.qps
+    return Sample(
+        t_ns=now,
+        tx_bytes=[port.sent_bytes for port in ports],
+        rx_bytes=[port.received_bytes for port in ports],
+        ports_up=sum(port.up for port in ports),
+        delivered_bytes=counters.get("payload_bytes_placed", 0),
+        packets=sum(qp.packets_sent for qp in qps),
+        retransmissions=sum(qp.retransmissions for qp in qps),
+        losses=counters.get("naks_sent", 0),
+        trims=0,
+        marks=counters.get("ecn_marked", 0),
+        timeouts=counters.get("timeouts", 0),
+        spurious_retransmissions=counters.get("duplicates", 0),
+        ev={},
+        cc={"rate_bps": sum(qp.rate_bps for qp in qps)},
+    )
 
 
-def condense(statistics: Mapping[str, Any], now: int) -> dict[str, Any]:
-    """One sample. Cumulative: bytes per port, delivered payload, retransmissions, losses, trims, marks,
-    timeouts, spurious retransmissions (packets that the host received a second time). Levels: EVs by state, cwnd and
-    inflight (sums over peers), smoothed RTT (mean over peers)."""
-    ports = statistics["ports"]
-    sample: dict[str, Any] = {
-        "t_ns": now,
-        "tx_bytes": [port["sent_bytes"] for port in ports],
-        "rx_bytes": [port["received_bytes"] for port in ports],
-        "ports_up": sum(port["up"] for port in ports),
-    }
-    if statistics.get("transport") == "roce":
-        counters = statistics["endpoint"]
-        return sample | {
-            "delivered_bytes": counters.get("payload_bytes_placed", 0),
-            "packets": sum(qp["packets_sent"] for qp in statistics["qps"]),
-            "retransmissions": sum(qp["retransmissions"] for qp in statistics["qps"]),
-            "losses": counters.get("naks_sent", 0),
-            "trims": 0,
-            "marks": counters.get("ecn_marked", 0),
-            "timeouts": counters.get("timeouts", 0),
-            "spurious_retransmissions": counters.get("duplicates", 0),
-            "ev": {},
-            "cc": {"rate_bps": sum(qp["rate_bps"] for qp in statistics["qps"])},
-        }
-    requestors = [qp["requestor"] for qp in statistics["qps"]]
-    responders = [qp["responder"] for qp in statistics["qps"]]
-    losses = ("lost_nack", "lost_port_down", "lost_rack", "lost_same_ev", "lost_timeout")
+def _mrc(statistics: MrcStatistics, now: int) -> Sample:
+    ports = statistics.ports
+    requestors = [qp.requestor for qp in statistics.qps]
+    responders = [qp.responder for qp in statistics.qps]
     states: dict[str, int] = {}
-    for qp in statistics["qps"]:
-        for state, count in qp["ev_states"].items():
+    for qp in statistics.qps:
+        for state, count in qp.ev_states.items():
             states[state] = states.get(state, 0) + count
-    peers = [peer["cc"] for peer in statistics["peers"]]
-    measured = [peer["srtt_ns"] for peer in peers if peer["srtt_ns"]]
-    return sample | {
-        "delivered_bytes": sum(each["payload_bytes_placed"] for each in responders),
-        "packets": sum(each["packets_sent"] for each in requestors),
-        "retransmissions": sum(each["retransmissions"] for each in requestors),
-        "losses": sum(each[key] for each in requestors for key in losses),
-        "trims": sum(each["trimmed"] for each in responders),
-        "marks": sum(each["ecn_marked"] for each in responders),
-        "timeouts": sum(each["lost_timeout"] for each in requestors),
-        "spurious_retransmissions": sum(each["duplicates"] for each in responders),
-        "ev": states,
-        "cc": {
-            "cwnd": sum(peer["cwnd"] for peer in peers),
-            "inflight": sum(peer["inflight"] for peer in peers),
+    peers = [peer.cc for peer in statistics.peers]
+    measured = [peer.srtt_ns for peer in peers if peer.srtt_ns]
+    return Sample(
+        t_ns=now,
+        tx_bytes=[port.sent_bytes for port in ports],
+        rx_bytes=[port.received_bytes for port in ports],
+        ports_up=sum(port.up for port in ports),
+        delivered_bytes=sum(each["payload_bytes_placed"] for each in responders),
+        packets=sum(each["packets_sent"] for each in requestors),
+        retransmissions=sum(each["retransmissions"] for each in requestors),
+        losses=sum(each[key] for each in requestors for key in _LOSSES),
+        trims=sum(each["trimmed"] for each in responders),
+        marks=sum(each["ecn_marked"] for each in responders),
+        timeouts=sum(each["lost_timeout"] for each in requestors),
+        spurious_retransmissions=sum(each["duplicates"] for each in responders),
+        ev=states,
+        cc={
+            "cwnd": sum(peer.cwnd for peer in peers),
+            "inflight": sum(peer.inflight for peer in peers),
             "rtt_ns": sum(measured) // len(measured) if measured else 0,
         },
-    }
+    )
 
 
 class Sampler:
     """Takes a sample every `interval_ns` once started; keeps the newest `MAX_SAMPLES`."""
 
-    def __init__(self, source: Source, interval_ns: int) -> None:
+    def __init__(self, source: Driven, interval_ns: int) -> None:
         self.source = source
         self.interval_ns = interval_ns
-        self.samples: deque[dict[str, Any]] = deque(maxlen=MAX_SAMPLES)
+        self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self.due: int | None = None
 
     def start(self, now: int) -> None:
@@ -92,7 +96,7 @@ class Sampler:
         """Takes no more samples."""
         self.due = None
 
-    def since(self, time_ns: int) -> list[dict[str, Any]]:
+    def since(self, time_ns: int) -> list[Sample]:
         """Samples taken at `time_ns` or later, oldest first."""
-        newest = list(takewhile(lambda sample: sample["t_ns"] >= time_ns, reversed(self.samples)))
+        newest = list(takewhile(lambda sample: sample.t_ns >= time_ns, reversed(self.samples)))
         return newest[::-1]

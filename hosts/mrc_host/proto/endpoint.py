@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
@@ -36,10 +36,13 @@ from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
 from mrc_host.proto.paths.universes import Universes
+from mrc_host.proto.ports import Port
+from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
 from mrc_host.proto.reliability.recovery import Recovery
 from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.reliability.work import WriteRequest, bytes_of
+from mrc_host.proto.statistics import EvRow, MrcStatistics
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.transport import Driven
@@ -388,7 +391,7 @@ class Endpoint(Driven):
         qp.reset(now)
         self._universes.drop(qp.evs.universe)
 
-    def local_attributes(self, qp: QueuePair) -> dict[str, Any]:
+    def local_attributes(self, qp: QueuePair) -> QpDocument:
         """What the peer must know, as one JSON-serialisable document (`mrc-protocol.md §4`).
 
         Moves a queue pair in RESET to INIT.
@@ -399,7 +402,7 @@ class Endpoint(Driven):
             qp.told_status = self.context.ports.status
         return local_document(self.context, qp.number, qp.sq_psn, qp.attributes)
 
-    def connect(self, qp: QueuePair, remote: Mapping[str, Any], now: int) -> None:
+    def connect(self, qp: QueuePair, remote: object, now: int) -> None:
         """Negotiate with the peer's `local_attributes` and go INIT -> RTR -> RTS.
 
         What the document says of the peer's ports counts if it is news: a document may be older than what the peer
@@ -407,29 +410,34 @@ class Endpoint(Driven):
         path to the peer, or the state is wrong.
         """
         self.accept(qp, remote, now)
-        self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(remote, qp.sq_psn))
+        self.ready(qp, remote, now)
 
-    def accept(self, qp: QueuePair, remote: Mapping[str, Any], now: int) -> None:
-        """The first half of `connect`: INIT -> RTR. The second is `modify` with `qp.attributes.for_rts`."""
+    def accept(self, qp: QueuePair, remote: object, now: int) -> None:
+        """The first half of `connect`: INIT -> RTR. The second is `ready`."""
         self.context.now = now
         if qp.state is QpState.RESET:
             qp.transit(QpInput.TO_INIT, now)
         qp.after(QpInput.TO_RTR)
-        address = check_document(self.context, remote)
-        instance = remote["instance"]
+        document, address = check_document(self.context, remote)
+        instance = document["instance"]
         known = self.peers.get(address + self.config.address)
         if known is not None and instance in known.former:
             raise QpError(
                 f"queue pair {qp.number}: the document is of instance {instance} of {ipaddress.IPv6Address(address)}, "
                 f"which has started again since as {known.instance}; connect with a document of that"
             )
-        qp.attributes.take_capabilities(remote)
-        self.modify(qp, QpState.RTR, now, **qp.attributes.for_rtr(remote, address))
+        qp.attributes.take_capabilities(document)
+        self.modify(qp, QpState.RTR, now, **qp.attributes.for_rtr(document, address))
         peer = qp.peer
         qp.remote_instance = instance
         peer.bury(instance, now)
-        if peer.newer_document(instance, remote["port_status"]):
-            peer.planes_lost(self._node.take_status(peer, remote["ports_up"], now), now)
+        if peer.newer_document(instance, document["port_status"]):
+            peer.planes_lost(self._node.take_status(peer, document["ports_up"], now), now)
+
+    def ready(self, qp: QueuePair, remote: object, now: int) -> None:
+        """The second half of `connect`: RTR -> RTS."""
+        document, _ = check_document(self.context, remote)
+        self.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
 
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
         """One transition at a time, with the attributes it needs (see `qp.REQUIRED`); ERROR and RESET always.
@@ -545,11 +553,11 @@ class Endpoint(Driven):
         """Which ports are up: enabled, with a link."""
         return [port.up for port in self.context.ports.ports]
 
-    def port_states(self) -> list[dict[str, bool]]:
-        """Of each port whether it has a link, is enabled, and so is up."""
-        return [{"carrier": port.carrier, "enabled": port.enabled, "up": port.up} for port in self.context.ports.ports]
+    def port_states(self) -> list[Port]:
+        """The ports: of each whether it has a link, is enabled, and so is up."""
+        return self.context.ports.ports
 
-    def query_evs(self, qp: QueuePair) -> list[dict[str, Any]]:
+    def query_evs(self, qp: QueuePair) -> list[EvRow]:
         """One dict per EV: ev, plane, state, active, losses."""
         return qp.evs.rows()
 
@@ -643,14 +651,14 @@ class Endpoint(Driven):
 
     # --- observation ---
 
-    def statistics(self) -> dict[str, Any]:
-        """A JSON-serialisable snapshot: endpoint counters, drops by reason, ports, peers (cc), queue pairs."""
+    def statistics(self) -> MrcStatistics:
+        """A snapshot: endpoint counters, drops by reason, ports, peers (cc), queue pairs."""
         context = self.context
         context.counters.control_overflow = context.ports.overflow
-        return {
-            "endpoint": context.counters.snapshot(),
-            "drops": dict(context.drops),
-            "ports": [port.snapshot() for port in context.ports.ports],
-            "peers": [row for peer in self.peers.values() for row in peer.snapshots()],
-            "qps": [qp.snapshot() for qp in self._qps.values()],
-        }
+        return MrcStatistics(
+            endpoint=context.counters.snapshot(),
+            drops=dict(context.drops),
+            ports=[port.snapshot() for port in context.ports.ports],
+            peers=[row for peer in self.peers.values() for row in peer.snapshots()],
+            qps=[qp.snapshot() for qp in self._qps.values()],
+        )

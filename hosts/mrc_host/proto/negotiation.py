@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, cast
 
 from mrc_host.proto.config import ReliabilityConfig
 from mrc_host.proto.context import Context
 from mrc_host.proto.events import QpError, QpState
+from mrc_host.proto.qp_document import QpDocument
 
 DOCUMENT: Final = "mrc-qp/2"
 _FOR_EVER: Final = 25  # exp_cnt
@@ -77,13 +77,13 @@ class QpAttributes:
     timeout: int
     trim_nack: bool
 
-    def take_capabilities(self, remote: Mapping[str, Any]) -> None:
+    def take_capabilities(self, remote: QpDocument) -> None:
         """What the peer's document says it can do."""
         self.peer_trim_nack = remote["trim_nack"]
         self.peer_service_time = remote["service_time"]
         self.dynamic_mpr = self.dynamic_mpr and remote["dynamic_mpr"]
 
-    def for_rtr(self, remote: Mapping[str, Any], address: bytes) -> dict[str, Any]:
+    def for_rtr(self, remote: QpDocument, address: bytes) -> dict[str, int | bytes]:
         """The attributes of the transition to RTR that our offer and the peer's document agree on."""
         return {
             "remote_number": remote["qpn"],
@@ -94,7 +94,7 @@ class QpAttributes:
             "mpr_dest": self.mpr_dest,
         }
 
-    def for_rts(self, remote: Mapping[str, Any], sq_psn: int) -> dict[str, Any]:
+    def for_rts(self, remote: QpDocument, sq_psn: int) -> dict[str, int]:
         """The same for the transition to RTS."""
         return {
             "sq_psn": sq_psn,
@@ -120,7 +120,7 @@ class QpAttributes:
         return base * (self.linear_cnt + 1) + sum(doubled)
 
 
-def local_document(context: Context, number: int, sq_psn: int, attributes: QpAttributes) -> dict[str, Any]:
+def local_document(context: Context, number: int, sq_psn: int, attributes: QpAttributes) -> QpDocument:
     """See `Endpoint.local_attributes`."""
     wire = context.config.wire
     return {
@@ -161,8 +161,10 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
 }
 
 
-def check_document(context: Context, remote: Mapping[str, Any]) -> bytes:
-    """Check a peer's document against our configuration; returns the peer's 16-byte address. Raises QpError."""
+def check_document(context: Context, remote: object) -> tuple[QpDocument, bytes]:
+    """Check a peer's document against our configuration; returns it with the peer's 16-byte address. Raises QpError."""
+    if not isinstance(remote, dict):
+        raise QpError(f"remote attributes: {remote!r:.60} is no object, expected one of format {DOCUMENT!r}")
     if remote.get("format") != DOCUMENT:
         raise QpError(f"remote attributes: format is {remote.get('format')!r}, expected {DOCUMENT!r}")
     for name, (kind, low, high) in _TYPES.items():
@@ -178,4 +180,4 @@ def check_document(context: Context, remote: Mapping[str, Any]) -> bytes:
     for name, value in ours.items():
         if value != remote[name]:
             raise QpError(f"remote attributes: {name} is {remote[name]}, ours is {value}; they must agree")
-    return address
+    return cast("QpDocument", remote), address

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Final
+
+from mrc_host.proto.statistics import PortStatistics
 
 _STATUS_MASK: Final = 0xFFFF  # of a status, as a port status update names it
 _STATUS_HALF: Final = 0x8000
@@ -31,18 +33,18 @@ class Port:
         self.received_packets = 0
         self.received_bytes = 0
 
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state and counters."""
-        return {
-            "port": self.number,
-            "up": self.up,
-            "carrier": self.carrier,
-            "enabled": self.enabled,
-            "sent_packets": self.sent_packets,
-            "sent_bytes": self.sent_bytes,
-            "received_packets": self.received_packets,
-            "received_bytes": self.received_bytes,
-        }
+    def snapshot(self) -> PortStatistics:
+        """State and counters."""
+        return PortStatistics(
+            port=self.number,
+            up=self.up,
+            carrier=self.carrier,
+            enabled=self.enabled,
+            sent_packets=self.sent_packets,
+            sent_bytes=self.sent_bytes,
+            received_packets=self.received_packets,
+            received_bytes=self.received_bytes,
+        )
 
 
 class PortTable:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mrc_host.proto.events import EvState
+
 
 @dataclass(frozen=True)
 class PortStatistics:
@@ -116,11 +118,11 @@ class RoceStatistics:
 
 @dataclass(frozen=True)
 class EvRow:
-    """An EV of a queue pair: its value, plane, the name of its state, whether it is active, losses inferred on it."""
+    """An EV of a queue pair: its value, plane, its state, whether it is active, losses inferred on it."""
 
     ev: int
     plane: int
-    state: str
+    state: EvState
     active: bool
     losses: int
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.events import Event, QpState
 from mrc_host.proto.memory import Gather, MemoryRegion
+from mrc_host.proto.qp_document import QpDocument, RoceQpDocument
+from mrc_host.proto.statistics import Statistics
 
 Buffer = bytes | bytearray | memoryview | MemoryRegion | Gather
 
@@ -77,8 +78,8 @@ class Driven:
         """Take up to `limit` completions, oldest first."""
         raise NotImplementedError
 
-    def statistics(self) -> dict[str, Any]:
-        """A JSON-serialisable snapshot."""
+    def statistics(self) -> Statistics:
+        """Counters and states."""
         raise NotImplementedError
 
 
@@ -93,11 +94,11 @@ class Transport(Protocol[P_contra]):
     def deregister_memory(self, region: MemoryRegion) -> None:
         """Forget a region."""
 
-    def local_attributes(self, qp: P_contra) -> dict[str, Any]:
+    def local_attributes(self, qp: P_contra) -> QpDocument | RoceQpDocument:
         """What the peer must know, as one JSON-serialisable document."""
 
-    def connect(self, qp: P_contra, remote: Mapping[str, Any], now: int) -> None:
-        """Go to RTS with the peer's attributes. Raises QpError."""
+    def connect(self, qp: P_contra, remote: object, now: int) -> None:
+        """Go to RTS with the peer's attributes, plain JSON values, which are checked. Raises QpError."""
 
     def post_write(
         self,

@@ -10,22 +10,23 @@ and serves its peers until its input ends. Exit code 1: no connections; 2: unusa
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import selectors
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from mrc_common.plain import encode
 from mrc_host.tcp.channel import ChannelError, TcpChannel, connected
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 TURN_S = 0.05
 
 
-def _say(document: dict[str, Any]) -> None:
-    print(json.dumps(document), flush=True)
+def _say(document: Mapping[str, object]) -> None:
+    print(json.dumps(encode(document)), flush=True)
 
 
 def _heard() -> bool:
@@ -68,7 +69,7 @@ def _run(config: dict[str, Any]) -> None:
                 workload.failed(rank, f"not finished after {timeout_s:g} s", time.monotonic_ns())
             if workload.done and not told:
                 told = True
-                _say({"progress": dataclasses.asdict(workload.progress), "measured": workload.measured()})
+                _say({"progress": workload.progress, "measured": workload.measured()})
     channel.close()
 
 

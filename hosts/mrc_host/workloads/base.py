@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mrc_host.answers import Measured
 from mrc_host.workloads.measure import Distribution
 
 STEP_BITS = 16
@@ -229,10 +230,9 @@ class Workload(abc.ABC):
         self.running = False
         self.after(now)
 
-    def measured(self) -> dict[str, Any]:
-        """What the workload measured (JSON): here the times of its iterations, `Distribution.summary`."""
-        times = self.iteration_times.summary()
-        return {"iteration_ns": times} if times else {}
+    def measured(self) -> Measured:
+        """What the workload measured: here the times of its iterations."""
+        return Measured(iteration_ns=self.iteration_times.summary())
 
     def awaits(self) -> set[int]:
         """The ranks without whose next message this one cannot go on; those of a running workload only."""

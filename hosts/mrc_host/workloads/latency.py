@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mrc_host.answers import LatencyTimes, Measured
 from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
 from mrc_host.workloads.measure import Distribution
 
@@ -52,9 +53,11 @@ class WriteLat(Workload):
         self.waiting = False
         self.advance(now)
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> Measured:
         times = self.latencies.summary()
-        return {"latency_ns": times | {"message_bytes": self.bytes, "peer": self.peer}} if times else {}
+        if times is None:
+            return Measured()
+        return Measured(latency_ns=LatencyTimes(**vars(times), message_bytes=self.bytes, peer=self.peer))
 
     def _write(self, sender: int) -> None:
         number = self.progress.iterations

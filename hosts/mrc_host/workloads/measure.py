@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
+
+from mrc_host.answers import Stream, Times
 
 #: Times are kept to so many leading bits: quantiles are within 0.05 %.
 KEPT_BITS = 12
@@ -43,23 +44,23 @@ class Distribution:
                 return min(max(value, self.low), self.high)
         return self.high
 
-    def summary(self) -> dict[str, Any]:
-        """As perftest names them (`typical` is the median), in ns; empty without a single time."""
+    def summary(self) -> Times | None:
+        """As perftest names them (`typical` is the median), in ns; None without a single time."""
         if not self.count:
-            return {}
+            return None
         mean = self._sum / self.count
         # Whole numbers until here: the difference of two large sums is exact.
         variance = (self._squares * self.count - self._sum * self._sum) / self.count**2
-        return {
-            "count": self.count,
-            "min": self.low,
-            "typical": self.quantile(0.5),
-            "mean": mean,
-            "stdev": math.sqrt(variance),
-            "p99": self.quantile(0.99),
-            "p99_9": self.quantile(0.999),
-            "max": self.high,
-        }
+        return Times(
+            count=self.count,
+            min=self.low,
+            typical=self.quantile(0.5),
+            mean=mean,
+            stdev=math.sqrt(variance),
+            p99=self.quantile(0.99),
+            p99_9=self.quantile(0.999),
+            max=self.high,
+        )
 
 
 class Meter:
@@ -106,7 +107,7 @@ class Meter:
             best = max(best, float(rates.max()))
         return best * self.message_bytes * 8e9
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Stream:
         """Return messages and bytes acknowledged, peak and average in bits per second, messages per second.
 
         The average is over the stream's own time, from `began_ns` to `ended_ns`. Averages of streams that share a link
@@ -115,13 +116,13 @@ class Meter:
         span_s = (self._last - self._first) / 1e9
         rate = self.completions / span_s if self.completions and span_s > 0 else 0.0
         average = rate * self.message_bytes * 8
-        return {
-            "message_bytes": self.message_bytes,
-            "messages": self.completions,
-            "bytes": self.completions * self.message_bytes,
-            "peak_bps": max(self._peak_bps(), average),
-            "average_bps": average,
-            "began_ns": self._first,
-            "ended_ns": self._last,
-            "messages_per_s": rate,
-        }
+        return Stream(
+            message_bytes=self.message_bytes,
+            messages=self.completions,
+            bytes=self.completions * self.message_bytes,
+            peak_bps=max(self._peak_bps(), average),
+            average_bps=average,
+            began_ns=self._first,
+            ended_ns=self._last,
+            messages_per_s=rate,
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from mrc_host.answers import Measured
 from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
 from mrc_host.workloads.measure import Meter
 
@@ -151,9 +152,9 @@ class Streams(Workload):
     def stop_after(self, iterations: int, now: int) -> None:
         """Nothing: streams have ended by `wind_down`, each after its own number of messages."""
 
-    def measured(self) -> dict[str, Any]:
-        """`streams`: `Meter.summary` of every stream that this rank sends, by the receiver's rank."""
-        return {"streams": {str(peer): meter.summary() for peer, meter in self.meters.items()}} if self.meters else {}
+    def measured(self) -> Measured:
+        """Every stream that this rank sends, by the receiver's rank."""
+        return Measured(streams={str(peer): meter.summary() for peer, meter in self.meters.items()} or None)
 
 
 def _destinations(pairs: list[tuple[int, int]], rank: int) -> list[int]:

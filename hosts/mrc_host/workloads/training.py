@@ -13,9 +13,10 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.workloads.base import Channel, Workload, WorkloadError, pattern, split
 from mrc_host.workloads.exchange import AllToAll
 from mrc_host.workloads.measure import Distribution
@@ -346,10 +347,10 @@ class Training(Workload):
             return f"the all-to-all of experts {step}"
         return f"the end of its own computation {step}" if self._computing else f"bucket {self._done} {step}"
 
-    def measured(self) -> dict[str, Any]:
-        """`training` beside the times of steps: `ends_ns` of the latest steps, `computed_ns` of all, and `operations`,
-        times of reductions of a bucket, of exchanges among experts, and of transfers between stages."""
+    def measured(self) -> Measured:
+        """The times of steps, and beside them those of reductions of a bucket, of exchanges among experts, and of
+        transfers between stages."""
         operations = {"all_reduce": self.reductions, "all_to_all": self.exchanges, "send_recv": self.transfers}
-        told = {name: times.summary() for name, times in operations.items() if times.count}
-        training = {"ends_ns": list(self.ends_ns), "computed_ns": self.computed_ns, "operations": told}
-        return super().measured() | {"training": training}
+        told = {name: found for name, times in operations.items() if (found := times.summary()) is not None}
+        training = TrainingTimes(list(self.ends_ns), self.computed_ns, told)
+        return replace(super().measured(), training=training)

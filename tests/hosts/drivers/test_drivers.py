@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host import native
+from mrc_host.answers import LagSummary
 from mrc_host.drivers.lag import LagHistogram
 from mrc_host.drivers.surface import PortPacer
 from mrc_host.node.mapper import BODY_AT, HISTORY, MAGIC, PROBE_BYTES, Mapper, ProbeTarget
@@ -82,12 +83,12 @@ def test_the_mapper_tells_what_came_back_and_what_came_late(count: int, ports: i
     for _, number, answered in sorted(outcomes):
         expected[number % count].append(answered)
     for index, row in enumerate(echo.mapper.view()):
-        assert row["target"] == f"s{index}"
-        assert row["port"] == index % ports
-        assert sorted(row["history"]) == sorted(expected[index][-HISTORY:])
-        assert row["lost"] == expected[index].count(0)
-        assert row["late"] == late[index]
-        assert row["sent"] == len(range(index, len(fates), count))
+        assert row.target == f"s{index}"
+        assert row.port == index % ports
+        assert sorted(row.history) == sorted(expected[index][-HISTORY:])
+        assert row.lost == expected[index].count(0)
+        assert row.late == late[index]
+        assert row.sent == len(range(index, len(fates), count))
     assert [port for _, port, _ in echo.sent] == [number % count % ports for number in range(len(fates))]
 
 
@@ -117,10 +118,10 @@ def test_what_is_no_probe_of_ours_changes_nothing(data: bytes, at: int) -> None:
         echo.mapper.receive(bytes(forged), at)
         assert echo.mapper.view() == before
     echo.mapper.receive(genuine, 7)
-    assert echo.mapper.view()[0]["history"] == [1]
-    assert echo.mapper.view()[0]["rtt_ns"] == 7
+    assert echo.mapper.view()[0].history == [1]
+    assert echo.mapper.view()[0].rtt_ns == 7
     echo.mapper.receive(genuine, 9)
-    assert echo.mapper.view()[0]["history"] == [1], "a duplicate counts once"
+    assert echo.mapper.view()[0].history == [1], "a duplicate counts once"
 
 
 @given(
@@ -159,12 +160,12 @@ def test_quantiles_are_right_within_an_eighth(delays: list[int], share: float) -
     found = histogram.quantile(share)
     assert found <= exact
     assert exact - found <= exact / 8
-    assert histogram.summary()["max_ns"] == ordered[-1]
-    assert histogram.summary()["count"] == len(delays)
+    assert histogram.summary().max_ns == ordered[-1]
+    assert histogram.summary().count == len(delays)
 
 
 def test_an_empty_histogram() -> None:
-    assert LagHistogram().summary() == {"count": 0, "p50_ns": 0, "p90_ns": 0, "p99_ns": 0, "max_ns": 0}
+    assert LagHistogram().summary() == LagSummary(0, 0, 0, 0, 0)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -78,15 +79,26 @@ def boom(*_: object, **__: object) -> Any:
     raise LookupError("planted")
 
 
-class Broken:
+class Broken(Driven):
     """What a sampler asks, and what cannot tell."""
 
-    statistics = boom
+    def statistics(self) -> Any:
+        boom()
+
+
+@dataclass(frozen=True)
+class Bad(rpc.Request[rpc.Nothing], verb="bad"):
+    pass
+
+
+@dataclass(frozen=True)
+class Odd(rpc.Request[rpc.Nothing], verb="odd"):
+    pass
 
 
 def test_a_fault_anywhere_leaves_the_host_alive(capsys: pytest.CaptureFixture[str]) -> None:
     host = node()
-    host.add_verb("bad", boom)
+    host.verbs.add(Bad, boom)
     for _ in range(3):
         with pytest.raises(CommandError, match="bad: internal fault, see the event log"):
             host.command("bad", {}, 0)
@@ -176,8 +188,8 @@ class Loop:
 @pytest.fixture
 def served(tmp_path: pathlib.Path) -> Iterator[Callable[[bytes], dict[str, Any]]]:
     host, loop = node(), Loop()
-    host.add_verb("odd", lambda now: {"answer": {1, 2}})  # no JSON
-    host.add_verb("bad", boom)
+    host.verbs.add(Odd, lambda request, now: {"answer": {1, 2}})  # no JSON
+    host.verbs.add(Bad, boom)
     server = rpc.Server(tmp_path / "s", loop, host.command)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.connect(str(tmp_path / "s"))

@@ -68,8 +68,8 @@ def test_every_mix_ends_with_verified_data(
         exchanged = 4 * micro * (experts - 1) * 20
         passed = micro * 50 * ((rank.stage > 0) + (rank.stage < stages - 1))
         assert rank.progress.bytes_verified == steps * (reduced + exchanged + passed)
-        operations = rank.measured()["training"]["operations"]
-        counts = {name: operations[name]["count"] for name in operations}
+        operations = rank.measured().training.operations
+        counts = {name: operations[name].count for name in operations}
         assert counts.get("all_reduce", 0) == (3 * steps if reduced else 0)
         assert counts.get("all_to_all", 0) == (4 * micro * steps if exchanged else 0)
 

@@ -182,11 +182,12 @@ def test_a_distribution_is_numpys(values: list[int]) -> None:
     for value in values:
         times.add(value)
     got = times.summary()
-    assert (got["count"], got["min"], got["max"]) == (len(values), min(values), max(values))
-    assert got["mean"] == pytest.approx(np.mean(values))
-    assert got["stdev"] == pytest.approx(np.std(values), rel=1e-6, abs=1e-3 * max(values))
+    assert got is not None
+    assert (got.count, got.min, got.max) == (len(values), min(values), max(values))
+    assert got.mean == pytest.approx(np.mean(values))
+    assert got.stdev == pytest.approx(np.std(values), rel=1e-6, abs=1e-3 * max(values))
     for key, share in (("typical", 50), ("p99", 99), ("p99_9", 99.9)):
-        assert got[key] == pytest.approx(np.percentile(values, share, method="inverted_cdf"), rel=5e-4)
+        assert getattr(got, key) == pytest.approx(np.percentile(values, share, method="inverted_cdf"), rel=5e-4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 500)), min_size=1, max_size=60))
@@ -205,11 +206,11 @@ def test_a_meter_is_perftests_arithmetic(gaps: list[tuple[int, int]]) -> None:
         meter.completed(time)
     got = meter.summary()
     count = len(gaps)
-    assert (got["messages"], got["bytes"]) == (count, 1000 * count)
-    assert got["average_bps"] == pytest.approx(8e12 * count / (completed[-1] - posted[0]))
-    assert got["messages_per_s"] == pytest.approx(1e9 * count / (completed[-1] - posted[0]))
+    assert (got.messages, got.bytes) == (count, 1000 * count)
+    assert got.average_bps == pytest.approx(8e12 * count / (completed[-1] - posted[0]))
+    assert got.messages_per_s == pytest.approx(1e9 * count / (completed[-1] - posted[0]))
     best = max((j - i + 1) / (completed[j] - posted[i]) for i in range(count) for j in range(i, count))
-    assert got["peak_bps"] == pytest.approx(8e12 * best)
+    assert got.peak_bps == pytest.approx(8e12 * best)
 
 
 def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
@@ -223,8 +224,8 @@ def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
     assert len(meter._posted) <= MARKS + 1
     assert len(meter._completed) <= MARKS + 1
     got = meter.summary()
-    assert got["peak_bps"] == pytest.approx(8e9, rel=0.01)
-    assert got["average_bps"] == pytest.approx(8e9 * 300 / 500, rel=0.01)
+    assert got.peak_bps == pytest.approx(8e9, rel=0.01)
+    assert got.average_bps == pytest.approx(8e9 * 300 / 500, rel=0.01)
 
 
 @given(

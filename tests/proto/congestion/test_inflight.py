@@ -187,4 +187,4 @@ def test_statistics_never_show_less_than_nothing_in_flight() -> None:
     bench.net.run(look, max_time_ns=10**10)
     assert bench.statuses() == {"SUCCESS": 16}
     assert lowest == 0
-    assert all(row["cc"]["inflight"] == 0 for sender in senders for row in sender.core.statistics()["peers"])
+    assert all(row.cc.inflight == 0 for sender in senders for row in sender.core.statistics().peers)

@@ -123,12 +123,12 @@ def test_one_lost_packet_sends_everything_after_it_again() -> None:
     again = psns.index(105, 6)
     assert psns[:again] == list(range(100, 100 + again))  # went on until the NAK came
     assert psns[again:] == list(range(105, 120))  # and back
-    mine, peer = (h.core.statistics()["endpoint"] for h in (connection.source, connection.target))
+    mine, peer = (h.core.statistics().endpoint for h in (connection.source, connection.target))
     assert peer["naks_sent"] == 1
     assert peer["payload_bytes_placed"] == 20 * 4096
     assert mine["retransmissions"] == len(psns) - 20
     connection.source.core.destroy_qp(connection.qp, bench.net.now)
-    assert connection.source.core.statistics()["endpoint"] == mine  # a queue pair's counts outlive it
+    assert connection.source.core.statistics().endpoint == mine  # a queue pair's counts outlive it
     assert bench.net.now < 1024 << 8  # no timeout was needed
 
 
@@ -138,7 +138,7 @@ def test_last_packet_lost_waits_for_the_timeout() -> None:
     bench.post(connection, 20 * 4096)
     bench.run(max_time_ns=10 * MS)
     assert bench.net.now > 1024 << 8
-    assert connection.source.core.statistics()["endpoint"]["timeouts"] == 1
+    assert connection.source.core.statistics().endpoint["timeouts"] == 1
 
 
 @pytest.mark.parametrize("selective", [False, True])
@@ -149,9 +149,9 @@ def test_the_timeout_begins_when_an_acknowledgement_is_asked_for(selective: bool
     bench, connection = pair(NetConfig(), 1, factory=factory(**settings))
     bench.post(connection, 500 * 4096)
     bench.run(max_time_ns=MS)
-    mine = connection.source.core.statistics()["endpoint"]
+    mine = connection.source.core.statistics().endpoint
     assert bench.net.now > 2 * (1024 << 6)
-    assert connection.target.core.statistics()["endpoint"]["payload_bytes_placed"] == 500 * 4096
+    assert connection.target.core.statistics().endpoint["payload_bytes_placed"] == 500 * 4096
     assert (mine["timeouts"], mine["retransmissions"]) == (0, 0)
 
 
@@ -159,7 +159,7 @@ def test_acknowledgements_are_coalesced() -> None:
     bench, connection = pair(NetConfig(), 1, factory=factory(ack_every=16))
     bench.post(connection, 640 * 4096)
     bench.run(max_time_ns=10 * MS)
-    assert connection.target.core.statistics()["endpoint"]["acks_sent"] == 40
+    assert connection.target.core.statistics().endpoint["acks_sent"] == 40
 
 
 def test_selective_repeat_sends_only_what_is_missing() -> None:
@@ -169,7 +169,7 @@ def test_selective_repeat_sends_only_what_is_missing() -> None:
     bench.post(connection, 20 * 4096)
     bench.run(max_time_ns=MS)
     assert sorted(psns) == sorted([*range(100, 120), 103, 105, 106])
-    mine, peer = (h.core.statistics()["endpoint"] for h in (connection.source, connection.target))
+    mine, peer = (h.core.statistics().endpoint for h in (connection.source, connection.target))
     assert mine["retransmissions"] == 3
     assert peer["payload_bytes_placed"] == 20 * 4096
     assert bench.net.now < 1024 << 8  # no timeout was needed
@@ -182,7 +182,7 @@ def test_selective_repeat_of_a_lost_repeat_waits_for_the_timeout() -> None:
     psns = sent_psns(bench)
     bench.post(connection, 20 * 4096)
     bench.run(max_time_ns=10 * MS)
-    assert connection.source.core.statistics()["endpoint"]["timeouts"] == 1
+    assert connection.source.core.statistics().endpoint["timeouts"] == 1
     assert psns.count(103) == 2
     assert psns.count(105) == 3
     assert len(psns) == 20 + 3
@@ -233,7 +233,7 @@ def test_mutated_packets_harm_nothing() -> None:
     bench.run(max_time_ns=1_000 * MS)
     bench.settle(MS)
     assert bench.statuses() == {"SUCCESS": 30}
-    drops = connection.target.core.statistics()["drops"]
+    drops = connection.target.core.statistics().drops
     assert drops["icrc"] > 50
     assert drops["short"] > 50
 
@@ -302,7 +302,7 @@ def test_immediate_without_a_receive_waits_for_one() -> None:
     bench.net.touch(connection.source)
     bench.net.run(max_time_ns=MS)
     assert write.status is None
-    assert peer.statistics()["endpoint"]["naks_sent"] > 3
+    assert peer.statistics().endpoint["naks_sent"] > 3
     peer.post_recv(connection.peer, 8)
     bench.run(max_time_ns=MS)
     assert write.status is CompletionStatus.SUCCESS
@@ -351,7 +351,7 @@ def test_unknown_queue_pair_and_wrong_key_are_counted() -> None:
         core.receive_datagram(
             0, codec.encode_write(source, 1, 2, RoceOpcode.WRITE_ONLY, qp, 100, True, 0, 0, 0, 0, b""), 0
         )
-    assert core.statistics()["drops"] == {"unknown_qp": 1, "p_key": 1, "wrong_peer": 1}
+    assert core.statistics().drops == {"unknown_qp": 1, "p_key": 1, "wrong_peer": 1}
 
 
 # --- ports ---
@@ -453,7 +453,7 @@ def test_marked_flow_slows_down_and_gets_at_most_one_cnp_per_interval() -> None:
     assert len(cnps) == 2
     for times in cnps.values():
         assert all(after - before >= 49_000 for before, after in itertools.pairwise(times))
-    assert all(host.core.statistics()["qps"][0]["retransmissions"] == 0 for host in senders)
+    assert all(host.core.statistics().qps[0].retransmissions == 0 for host in senders)
     assert sum(queue.dropped for queue in bench.net.paths()) == 0
 
 
@@ -462,4 +462,4 @@ def test_small_mtu() -> None:
     bench.post(connection, 10_001)
     bench.run(max_time_ns=MS)
     assert bench.statuses() == {"SUCCESS": 1}
-    assert connection.source.core.statistics()["qps"][0]["packets_sent"] == 40
+    assert connection.source.core.statistics().qps[0].packets_sent == 40

@@ -318,22 +318,22 @@ def _counters(world: World, host: Host) -> None:
     if not all(ports_up):
         raise Violation("ports", f"host {host.number}: ports {ports_up} after all links came back")
     if setup.transport == ROCE:
-        for row in found["qps"]:
-            if row["state"] == "RTS" and row["outstanding"]:
+        for row in found.qps:
+            if row.state == "RTS" and row.outstanding:
                 raise Violation("counters", f"host {host.number}: {row} though nothing is to be done")
-        if found["endpoint"]["retransmissions"] > found["endpoint"]["packets_sent"]:
-            raise Violation("counters", f"host {host.number}: {found['endpoint']}")
+        if found.endpoint["retransmissions"] > found.endpoint["packets_sent"]:
+            raise Violation("counters", f"host {host.number}: {found.endpoint}")
         return
-    for row in found["peers"]:
-        if row["cc"]["inflight"]:
-            world.report("inflight", f"host {host.number}: {row['cc']} though nothing is to be done")
-        if not all(row["planes"]):
-            world.report("planes", f"host {host.number} believes planes {row['planes']} though all are well")
-    for row in found["qps"]:
-        end = host.ends.get(row["qpn"])
-        if end is None or row["state"] != "RTS" or end.peer is None or end.reused:
+    for row in found.peers:
+        if row.cc.inflight:
+            world.report("inflight", f"host {host.number}: {row.cc} though nothing is to be done")
+        if not all(row.planes):
+            world.report("planes", f"host {host.number} believes planes {row.planes} though all are well")
+    for row in found.qps:
+        end = host.ends.get(row.qpn)
+        if end is None or row.state != "RTS" or end.peer is None or end.reused:
             continue
-        sends, takes = row["requestor"], row["responder"]
+        sends, takes = row.requestor, row.responder
         good = sum(1 for each in end.posted if each.status is CompletionStatus.SUCCESS)
         if sends["requests_completed"] != good or sends["retransmissions"] > sends["packets_sent"]:
             world.report("counters", f"{end.name}: {sends} after {good} successes")
@@ -344,8 +344,8 @@ def _counters(world: World, host: Host) -> None:
         wanted = sum(len(each.data) for each in theirs)
         if len(theirs) == len(end.peer.posted) and takes["payload_bytes_placed"] != wanted:
             world.report("counters", f"{end.name}: {takes} for {wanted} bytes of the peer")
-        if row["outstanding_packets"] or row["unacked_requests"]:
-            world.report("counters", f"{end.name}: {row['outstanding_packets']} packets are outstanding at rest")
+        if row.outstanding_packets or row.unacked_requests:
+            world.report("counters", f"{end.name}: {row.outstanding_packets} packets are outstanding at rest")
 
 
 def _dissolve(world: World) -> None:

@@ -77,7 +77,7 @@ def _adjust(world: World, op: Op) -> None:
             world.deny(end, op.value, not op.size)
         elif op.kind == "replace":
             rows = endpoint.query_evs(end.qp)
-            old, values = rows[op.value % len(rows)]["ev"], {row["ev"] for row in rows}
+            old, values = rows[op.value % len(rows)].ev, {row.ev for row in rows}
             if op.size not in values:
                 endpoint.replace_ev(end.qp, old, op.size, world.clock(world.hosts[end.host]))
                 world.act(world.hosts[end.host])
@@ -192,9 +192,9 @@ def heal(world: World) -> None:  # noqa: C901 - a step per part of the world
                 continue
             if world.setup.transport == MRC and end.qp.state is QpState.RTS:
                 for row in world.hosts[end.host].endpoint.query_evs(end.qp):
-                    if row["state"] == "DENIED":
+                    if row.state is EvState.DENIED:
                         host = world.hosts[end.host]
-                        host.endpoint.set_ev_state(end.qp, row["ev"], EvState.GOOD, world.clock(host))
+                        host.endpoint.set_ev_state(end.qp, row.ev, EvState.GOOD, world.clock(host))
             peer = end.peer
             # Receives are posted from INIT on: a side that connects only after this has no other occasion.
             if peer is not None and end.qp.state in (QpState.INIT, QpState.RTR, QpState.RTS):

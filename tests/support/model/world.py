@@ -453,7 +453,7 @@ class World:
         rows = host.endpoint.query_evs(end.qp)
         row = rows[index % len(rows)]
         state = EvState.DENIED if denied else EvState.GOOD
-        host.endpoint.set_ev_state(end.qp, row["ev"], state, self.clock(host))
+        host.endpoint.set_ev_state(end.qp, row.ev, state, self.clock(host))
         self.act(host)
 
     def pressure(self, host: Host, penalty: int, refuse: int) -> None:

@@ -219,10 +219,10 @@ def run(seed: int) -> FuzzResult:  # noqa: C901 - one story from set-up to verdi
         result.statuses = bench.statuses()
         for host in bench.net.hosts:
             statistics = host.core.statistics()
-            result.drops.update(statistics["drops"])
-            if statistics["endpoint"]["faults"]:
+            result.drops.update(statistics.drops)
+            if statistics.endpoint["faults"]:
                 told = [event.detail for _, _, event in bench.events if isinstance(event, Fault)]
-                result.problem = f"{statistics['endpoint']['faults']} faults of the endpoint: {told[0] if told else ''}"
+                result.problem = f"{statistics.endpoint['faults']} faults of the endpoint: {told[0] if told else ''}"
     except Mismatch as problem:
         result.problem = f"Mismatch: {problem}"
     except Exception as problem:  # noqa: BLE001 - any exception of the core is a finding, reported with its seed

@@ -20,11 +20,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from mrc_common.plain import encode
 from mrc_host.proto.config import EvConfig, EvFormat, ReliabilityConfig, Srv6Path, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
+from mrc_host.proto.statistics import QpStatistics
 from mrc_host.proto.wire.codec import Codec
 from support.proto.net import Impairment, NetConfig, Stalled
 from support.proto.workload import Bench, Connection, Mismatch
@@ -304,10 +306,10 @@ def run(seed: int) -> Result:
         result.packets = bench.net.packets
         result.statuses = bench.statuses()
         for host in bench.net.hosts:
-            for qp in host.core.statistics()["qps"]:
-                counters = qp.get("requestor", qp)
-                result.sent += counters.get("packets_sent", 0)
-                result.retransmitted += counters.get("retransmissions", 0)
+            for qp in host.core.statistics().qps:
+                counters = encode(qp.requestor if isinstance(qp, QpStatistics) else qp)
+                result.sent += counters["packets_sent"]
+                result.retransmitted += counters["retransmissions"]
     result.wall_s = time.perf_counter() - start
     return result
 
@@ -324,7 +326,7 @@ def digest(seed: int) -> str:
     )
     bench.run(max_time_ns=VIRTUAL_LIMIT_NS, max_events=MAX_EVENTS)
     for host in bench.net.hosts:
-        seen.update(json.dumps(host.core.statistics(), sort_keys=True).encode())
+        seen.update(json.dumps(encode(host.core.statistics()), sort_keys=True).encode())
     return seen.hexdigest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,10 +182,6 @@ class Bench:
     def statuses(self) -> Counter[str]:
         """How many writes ended in which way."""
         return Counter("open" if w.status is None else w.status.name for w in self.writes)
-
-    def statistics(self) -> Mapping[int, Mapping[str, Any]]:
-        """Each endpoint's statistics."""
-        return {host.index: host.core.statistics() for host in self.net.hosts}
 
     def _on_event(self, host: Host, event: Any) -> None:
         if self.keep_events:

@@ -20,6 +20,7 @@ from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
+from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.transport import Driven, Pair, Transport
 from mrc_host.verbs.layout import DeviceCap
 
@@ -77,7 +78,7 @@ class Pairs(Protocol[P]):
     def attributes(self, qp: P) -> dict[str, Any]:
         """All that can be asked of a queue pair."""
 
-    def evs(self, qp: P) -> list[dict[str, Any]]:
+    def evs(self, qp: P) -> list[EvRow]:
         """Its EVs."""
 
     def capabilities(self) -> DeviceCap:
@@ -128,7 +129,7 @@ class MrcPairs:
 
     def ready(self, qp: QueuePair, document: Mapping[str, Any], now: int) -> None:
         """See `Pairs`."""
-        self.endpoint.modify(qp, QpState.RTS, now, **qp.attributes.for_rts(document, qp.sq_psn))
+        self.endpoint.ready(qp, document, now)
 
     def fail(self, qp: QueuePair, now: int) -> None:
         """See `Pairs`."""
@@ -168,7 +169,7 @@ class MrcPairs:
             found["remote_address"] = str(ipaddress.IPv6Address(qp.peer.address))
         return {**found, "error": qp.error.value if qp.error is not None else None}
 
-    def evs(self, qp: QueuePair) -> list[dict[str, Any]]:
+    def evs(self, qp: QueuePair) -> list[EvRow]:
         """See `Pairs`."""
         return self.endpoint.query_evs(qp)
 
@@ -226,7 +227,7 @@ class RocePairs:
         """See `Pairs`."""
         return {"path_mtu": qp.mtu, "sq_psn": qp.start_psn, "error": None}
 
-    def evs(self, qp: RoceQueuePair) -> list[dict[str, Any]]:
+    def evs(self, qp: RoceQueuePair) -> list[EvRow]:
         """See `Pairs`."""
         return []
 

@@ -413,7 +413,7 @@ class Program(Generic[P]):
         """A part at a time: a message on the socket is not large."""
         rows = self.of.evs(self.pair(request).qp)
         first = integer(request, "first", 0, 1 << 20, 0)
-        part = [[row["ev"], row["plane"], str(row["state"]), row["active"], row["losses"]] for row in rows]
+        part = [[row.ev, row.plane, row.state.name, row.active, row.losses] for row in rows]
         return {"evs": part[first : first + 512], "count": len(rows)}, []
 
     # -- the device ---------------------------------------------------------------------------------------------

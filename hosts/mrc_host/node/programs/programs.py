@@ -32,6 +32,7 @@ from mrc_host.proto.events import (
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
+from mrc_host.requests import ProgramList, ProgramRow
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.ring import RingCorrupt
 
@@ -237,19 +238,17 @@ class Programs(Generic[P]):
         except RingCorrupt as error:
             self._eject(program, f"its ring of events: {error}", self._now)
 
-    def document(self) -> dict[str, Any]:
-        """Of all programs, as JSON."""
-        return {
-            "programs": [
-                {
-                    "number": program.number,
-                    "memory": program.used,
-                    "regions": len(program.regions),
-                    "queue_pairs": len(program.pairs),
-                    "completion_queues": len(program.queues),
-                    "events_lost": program.events_lost,
-                }
-                for program, _ in self.connected.values()
-            ],
-            "ejected": self.ejected,
-        }
+    def document(self) -> ProgramList:
+        """What all programs have."""
+        rows = [
+            ProgramRow(
+                number=program.number,
+                memory=program.used,
+                regions=len(program.regions),
+                queue_pairs=len(program.pairs),
+                completion_queues=len(program.queues),
+                events_lost=program.events_lost,
+            )
+            for program, _ in self.connected.values()
+        ]
+        return ProgramList(rows, self.ejected)

@@ -7,9 +7,9 @@ when they are told of something; `inflight.InflightAccount` alone writes it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from mypy_extensions import mypyc_attr
+
+from mrc_host.proto.statistics import CcStatistics
 
 
 # An algorithm of somebody else may be plain Python.
@@ -52,11 +52,6 @@ class CongestionControl:
             self.base_rtt_ns = rtt_ns
         self.srtt_ns += (rtt_ns - self.srtt_ns) >> 3 if self.srtt_ns else rtt_ns
 
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state."""
-        return {
-            "cwnd": int(self.cwnd),
-            "inflight": self.inflight,
-            "base_rtt_ns": self.base_rtt_ns,
-            "srtt_ns": self.srtt_ns,
-        }
+    def snapshot(self) -> CcStatistics:
+        """The state."""
+        return CcStatistics(int(self.cwnd), self.inflight, self.base_rtt_ns, self.srtt_ns)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.congestion.base import CcConfig, register
 from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.limits import ConfigError, check_range
+from mrc_host.proto.statistics import NsccStatistics
 
 _REFERENCE_BPS: Final = 100e9
 _REFERENCE_RTT_NS: Final = 12_000
@@ -289,11 +290,14 @@ class Nscc(CongestionControl):
         self._ignored += size
         self.cwnd = max(self.cwnd - size, float(self.mtu))
 
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state."""
-        return {
-            **super().snapshot(),
-            "qdelay_ns": self.qdelay_ns,
-            "target_qdelay_ns": self.target_ns,
-            "case": self.case.value,
-        }
+    def snapshot(self) -> NsccStatistics:
+        """The state."""
+        return NsccStatistics(
+            int(self.cwnd),
+            self.inflight,
+            self.base_rtt_ns,
+            self.srtt_ns,
+            qdelay_ns=self.qdelay_ns,
+            target_qdelay_ns=self.target_ns,
+            case=self.case.value,
+        )

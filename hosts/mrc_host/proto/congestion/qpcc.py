@@ -15,6 +15,7 @@ from mrc_host.proto.congestion.balance import PlaneBalance
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.congestion.inflight import nominal_size
+from mrc_host.proto.statistics import PeerStatistics
 
 
 class Scheduling(Enum):
@@ -77,13 +78,15 @@ class Qpcc:
         self.in_ring = 0  # how many of them are in the send ring
         self.waiting: deque[Sender] = deque()  # have data, window closed
 
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state."""
-        return {
-            "scheduling": self.scheduling.name,
-            "balance_level_bytes": list(self.balance.sent),  # no counter: see `PlaneBalance`
-            "cc": self.cc.snapshot(),
-        }
+    def snapshot(self, address: str, planes: list[bool]) -> PeerStatistics:
+        """The state, with the peer's address and which planes are usable."""
+        return PeerStatistics(
+            address=address,
+            planes=planes,
+            scheduling=self.scheduling.name,
+            balance_level_bytes=list(self.balance.sent),  # no counter: see `PlaneBalance`
+            cc=self.cc.snapshot(),
+        )
 
     @property
     def scheduling(self) -> Scheduling:

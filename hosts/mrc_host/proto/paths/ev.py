@@ -15,13 +15,14 @@ import random
 from array import array
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.events import EvState
 from mrc_host.proto.paths.ev_profile import EvUniverse
+from mrc_host.proto.statistics import EvRow
 
 GOOD: Final = EvState.GOOD.value
 SKIP: Final = EvState.SKIP.value
@@ -183,18 +184,12 @@ class EvSet:
         """Bit mask of the planes that have an active EV."""
         return sum(1 << plane for plane, order in enumerate(self.order) if order)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One dict per EV: ev, plane, state, active, losses."""
+    def rows(self) -> list[EvRow]:
+        """One row for each EV."""
         universe = self.universe
         active = {ev for order in self.order for ev in order}
         return [
-            {
-                "ev": value,
-                "plane": universe.planes[ev],
-                "state": STATES[self.state[ev]].name,
-                "active": ev in active,
-                "losses": self.losses.get(ev, 0),
-            }
+            EvRow(value, universe.planes[ev], STATES[self.state[ev]], ev in active, self.losses.get(ev, 0))
             for ev, value in enumerate(universe.values)
         ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
@@ -17,6 +17,7 @@ from mrc_host.proto.context import Context
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
 from mrc_host.proto.paths.route import Route
+from mrc_host.proto.statistics import PeerStatistics
 from mrc_host.proto.timers import TimerKind
 
 _FORMER: Final = 16  # lives of a peer that are remembered as over
@@ -208,8 +209,8 @@ class Peer:
             for qp in list(self.qps):
                 qp.planes_lost(planes, now)
 
-    def snapshots(self) -> list[dict[str, Any]]:
-        """JSON-serialisable state, one for each congestion context."""
+    def snapshots(self) -> list[PeerStatistics]:
+        """The state, one for each congestion context."""
         address = str(ipaddress.IPv6Address(self.address))
         planes = [bool(self.planes >> plane & 1) for plane in range(len(self.context.ports.ports))]
-        return [{"address": address, "planes": planes, **qpcc.snapshot()} for qpcc in self.controllers]
+        return [qpcc.snapshot(address, planes) for qpcc in self.controllers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
@@ -23,6 +23,7 @@ from mrc_host.proto.paths.route import Route
 from mrc_host.proto.reliability.requestor import Requestor
 from mrc_host.proto.reliability.responder import Responder
 from mrc_host.proto.reliability.work import WriteRequest
+from mrc_host.proto.statistics import QpStatistics
 from mrc_host.proto.timers import TimerKind
 
 
@@ -322,23 +323,23 @@ class QueuePair:
                 status=CompletionStatus.RETRY_EXC_ERR,
             )
 
-    def snapshot(self) -> dict[str, Any]:
-        """JSON-serialisable state and counters."""
+    def snapshot(self) -> QpStatistics:
+        """State and counters."""
         evs = self.evs
         board = self.requestor.board
-        return {
-            "qpn": self.number,
-            "state": self.state.value,
-            "error": self.error.value if self.error is not None else None,
-            "peer": str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
-            "outstanding_packets": len(board.outstanding),
-            "unacked_requests": len(self.requestor.unacked),
-            "srtt_ns": self.requestor.rtt.srtt_ns,
-            "ev_states": {state.name: evs.state.count(state.value) for state in STATES},
-            "ev_active": [len(order) for order in evs.order],
-            "requestor": self.requestor.counters.snapshot(),
-            "responder": self.responder.counters.snapshot(),
-        }
+        return QpStatistics(
+            qpn=self.number,
+            state=self.state.value,
+            error=self.error.value if self.error is not None else None,
+            peer=str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
+            outstanding_packets=len(board.outstanding),
+            unacked_requests=len(self.requestor.unacked),
+            srtt_ns=self.requestor.rtt.srtt_ns,
+            ev_states={state.name: evs.state.count(state.value) for state in STATES},
+            ev_active=[len(order) for order in evs.order],
+            requestor=self.requestor.counters.snapshot(),
+            responder=self.responder.counters.snapshot(),
+        )
 
     def _stop(self) -> None:
         self.context.timers.cancel_owner(self)

@@ -449,7 +449,7 @@ class Requestor(Sender):
         )  # fmt: skip
         trace(
             now, "cc:cwnd", peer=association.peer.address.hex(), cwnd=int(cc.cwnd), inflight=cc.inflight, rtt=rtt,
-            qdelay=max(cc.rtt_ns - cc.base_rtt_ns, 0), case=str(cc.snapshot().get("case", "fixed")),
+            qdelay=max(cc.rtt_ns - cc.base_rtt_ns, 0), case=getattr(cc.snapshot(), "case", "fixed"),
         )  # fmt: skip
 
     def _rtt_of(self, sent: Transmission, sack: Sack, now: int) -> int:

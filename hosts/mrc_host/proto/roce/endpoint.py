@@ -11,9 +11,8 @@ import heapq
 import random
 import zlib
 from collections import Counter, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig, WireConfig, check_address
@@ -21,6 +20,7 @@ from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import CompletionsReady, ErrorReason, Event, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import Gather, MemoryRegion, MemoryTable
+from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
     NAK_INVALID_REQUEST,
@@ -33,6 +33,7 @@ from mrc_host.proto.roce.qp import (
     RoceQueuePair,
     WriteRequest,
 )
+from mrc_host.proto.statistics import RocePortStatistics, RoceQpStatistics, RoceStatistics
 from mrc_host.proto.transport import Driven
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.wire.psn import PSN_MASK
@@ -394,7 +395,7 @@ class RoceEndpoint(Driven):
         """Go to ERROR at the user's wish: all that is under way is flushed."""
         self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.REQUESTED)
 
-    def local_attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
+    def local_attributes(self, qp: RoceQueuePair) -> RoceQpDocument:
         """What the peer must know, as one JSON-serialisable document. Moves a QP in RESET to INIT."""
         if qp.state is QpState.RESET:
             self._set_state(qp, QpState.INIT, None)
@@ -406,10 +407,12 @@ class RoceEndpoint(Driven):
             "mtu": qp.mtu,
         }
 
-    def connect(self, qp: RoceQueuePair, remote: Mapping[str, Any], now: int) -> None:
+    def connect(self, qp: RoceQueuePair, remote: object, now: int) -> None:
         """Go INIT -> RTR -> RTS with the peer's attributes. Raises QpError."""
         if qp.state is not QpState.INIT:
             raise QpError(f"connect needs INIT, queue pair {qp.number} is in {qp.state.name}")
+        if not isinstance(remote, dict):
+            raise QpError(f"the peer's attributes are {remote!r:.60}, not an object")
         missing = {"qpn", "address", "initial_psn", "mtu"} - remote.keys()
         if missing:
             raise QpError(f"the peer's attributes lack {', '.join(sorted(missing))}")
@@ -501,45 +504,45 @@ class RoceEndpoint(Driven):
         """Which ports are up: enabled, with a link."""
         return [entry.up for entry in self._ports]
 
-    def statistics(self) -> dict[str, Any]:
-        """A JSON-serialisable snapshot: endpoint counters, drops by reason, ports, queue pairs."""
+    def statistics(self) -> RoceStatistics:
+        """A snapshot: endpoint counters, drops by reason, ports, queue pairs."""
         counters = dict(self._counters)  # of queue pairs that are gone; the others' follow
         counters["packets_sent"] += sum(qp.sent_packets for qp in self._qps.values())
         counters["retransmissions"] += sum(qp.retransmitted for qp in self._qps.values())
-        return {
-            "transport": "roce",
-            "endpoint": counters,
-            "drops": dict(self._drops),
-            "ports": [
-                {
-                    "port": number,
-                    "up": entry.up,
-                    "carrier": entry.carrier,
-                    "enabled": entry.enabled,
-                    "sent_packets": entry.sent_packets,
-                    "sent_bytes": entry.sent_bytes,
-                    "received_packets": entry.received_packets,
-                    "received_bytes": entry.received_bytes,
-                    "pauses_received": entry.pauses,
-                    "paused_ns": entry.paused_ns,
-                    "credit_stall_ns": entry.stall_ns,
-                }
+        return RoceStatistics(
+            transport="roce",
+            endpoint=counters,
+            drops=dict(self._drops),
+            ports=[
+                RocePortStatistics(
+                    port=number,
+                    up=entry.up,
+                    carrier=entry.carrier,
+                    enabled=entry.enabled,
+                    sent_packets=entry.sent_packets,
+                    sent_bytes=entry.sent_bytes,
+                    received_packets=entry.received_packets,
+                    received_bytes=entry.received_bytes,
+                    pauses_received=entry.pauses,
+                    paused_ns=entry.paused_ns,
+                    credit_stall_ns=entry.stall_ns,
+                )
                 for number, entry in enumerate(self._ports)
             ],
-            "qps": [
-                {
-                    "qpn": qp.number,
-                    "state": qp.state.name,
-                    "port": qp.port,
-                    "entropy": qp.entropy,
-                    "rate_bps": int(qp.dcqcn.rate),
-                    "packets_sent": qp.sent_packets,
-                    "retransmissions": qp.retransmitted,
-                    "outstanding": len(qp.messages),
-                }
+            qps=[
+                RoceQpStatistics(
+                    qpn=qp.number,
+                    state=qp.state.name,
+                    port=qp.port,
+                    entropy=qp.entropy,
+                    rate_bps=int(qp.dcqcn.rate),
+                    packets_sent=qp.sent_packets,
+                    retransmissions=qp.retransmitted,
+                    outstanding=len(qp.messages),
+                )
                 for qp in self._qps.values()
             ],
-        }
+        )
 
     # --- inside ---
 
