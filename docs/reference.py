@@ -175,7 +175,7 @@ Made from the schemas that read the files. What the keys mean together, and what
     lines += ["## Workloads", "", "`workload.name`, and what `workload.params` may say of it.", ""]
     for name, kind in sorted(WORKLOADS.items()):
         lines += [f"### {name}", "", _summary(kind), ""]
-        rows = [[code(key), code(_number(value))] for key, value in kind.complete({}).items()]
+        rows = [[code(key), code(_number(value))] for key, value in vars(kind.parameters()).items()]
         lines += table(["parameter", "if left out"], rows)
     lines += ["## Failures", "", "`kind` of a step, and of `mrclab fail`; `settings` are those of the last column.", ""]
     rows = [

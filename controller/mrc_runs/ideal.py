@@ -82,7 +82,7 @@ def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> flo
     if not issubclass(kind, Ring):
         return None
     hosts = [topology.host(name).index for name in spec.hosts or [host.name for host in topology.hosts]]
-    size = int(kind.complete(spec.params)["size_bytes"])
+    size = kind.complete(spec.params).size_bytes
     cost = costs(topology, transport, spec.qps_per_peer, size // len(hosts))
     rate = topology.lab.links.host.rate * cost.ports
     iterations = int(spec.params.get("iterations") or 1)

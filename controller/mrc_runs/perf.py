@@ -134,7 +134,8 @@ def plan(name: str, wanted: Sequence[int], ranks: int) -> list[int]:
         raise ExperimentError(f"{name} among {ranks} ranks takes {unit} bytes at least; give -e that or more")
     for size in found:
         try:
-            WORKLOADS[collective.workload].plan(ranks, collective.params(size, ranks))
+            kind = WORKLOADS[collective.workload]
+            kind.plan(ranks, kind.complete(collective.params(size, ranks)))
         except WorkloadError as error:
             raise ExperimentError(f"{name} of {size} bytes: {error}; give a smaller -e") from error
     return found

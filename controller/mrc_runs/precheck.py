@@ -38,7 +38,8 @@ def check_workload(
             text = f"no host '{printable(name)}' in lab '{topology.lab.name}'; it has: {', '.join(known)}"
             raise ExperimentError(f"{where}: workload.hosts: {text}"[:600])
     try:
-        needed = WORKLOADS[workload.name].plan(len(names), workload.params) * len(names)
+        kind = WORKLOADS[workload.name]
+        needed = kind.plan(len(names), kind.complete(workload.params)) * len(names)
     except WorkloadError as error:
         raise ExperimentError(f"{where}: {error}") from error
     free = psutil.virtual_memory().available

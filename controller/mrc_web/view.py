@@ -105,7 +105,7 @@ class View:
             transport=transport,
             began_ns=began,
             can=can,
-            workloads={name: dict(each.defaults) for name, each in sorted(WORKLOADS.items())},
+            workloads={name: each.defaults() for name, each in sorted(WORKLOADS.items())},
             experiments=self.experiments,
         )
         self.hub.show(layout)

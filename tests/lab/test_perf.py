@@ -110,7 +110,8 @@ def test_a_size_is_rounded_to_whole_elements_of_every_rank(size: int, ranks: int
     unit = 4 * ranks if collective.divided else 4
     assert found <= size < found + unit
     if found and found < 1 << 20:
-        WORKLOADS[collective.workload].plan(ranks, collective.params(found, ranks))
+        kind = WORKLOADS[collective.workload]
+        kind.plan(ranks, kind.complete(collective.params(found, ranks)))
 
 
 def test_what_is_printed() -> None:

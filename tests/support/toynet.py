@@ -11,10 +11,11 @@ from mrc_host.workloads import WORKLOADS, Workload
 class ToyNet:
     """Per (source, destination) in-order delivery at random times; acknowledgements at random later times."""
 
-    def __init__(self, name: str, size: int, params: dict[str, Any], seed: int) -> None:
+    def __init__(self, name: str, size: int, document: dict[str, Any], seed: int) -> None:
         self.rng = random.Random(seed)
         self.now = 0
         kind = WORKLOADS[name]
+        params = kind.complete(document)
         nbytes = kind.memory_bytes(size, params)
         self.memories = [bytearray(nbytes) for _ in range(size)]
         self.peers = [kind.peers(rank, size, params) for rank in range(size)]
@@ -22,7 +23,7 @@ class ToyNet:
         self.acks: dict[tuple[int, int], list[int]] = {}
         #: (when, whose), as they were asked for.
         self.alarms: list[tuple[int, int]] = []
-        self.ranks: list[Workload] = [
+        self.ranks: list[Workload[Any]] = [
             kind(rank, size, params, ToyChannel(self, rank), memoryview(self.memories[rank])) for rank in range(size)
         ]
 

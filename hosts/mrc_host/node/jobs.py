@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from mrc_host.answers import JobProgress, JobWaiting, QpWaiting
 from mrc_host.node.alarms import Alarms
@@ -33,7 +33,7 @@ class Job(Generic[P_co]):
         stack: Stack[P_co],
         alarms: Alarms,
         workload: str,
-        params: Mapping[str, Any],
+        params: object,
         rank: int,
         names: Sequence[str],
         addresses: Sequence[str],
@@ -43,7 +43,7 @@ class Job(Generic[P_co]):
         kind = WORKLOADS.get(workload)
         if kind is None:
             raise WorkloadError(f"no workload '{workload}'; known: {', '.join(sorted(WORKLOADS))}")
-        size = len(names)
+        size, checked = len(names), kind.complete(params)
         self.stack = stack
         self.alarms = alarms
         self.wakes = 0
@@ -52,12 +52,12 @@ class Job(Generic[P_co]):
         self.ev_profile = self.cc_profile = DEFAULT_PROFILE
         self.names = list(names)
         self.addresses = list(addresses)
-        self.buffer = bytearray(kind.plan(size, params))
+        self.buffer = bytearray(kind.plan(size, checked))
         self.region = stack.endpoint.register_memory(self.buffer)
         self.view = memoryview(self.buffer)
-        self.workload = kind(rank, size, params, self, self.view)
-        mine = kind.peers(rank, size, params)
-        peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)}
+        self.workload = kind(rank, size, checked, self, self.view)
+        mine = kind.peers(rank, size, checked)
+        peers = mine | {peer for peer in range(size) if rank in kind.peers(peer, size, checked)}
         self.qps: Mapping[int, Sequence[P_co]] = {
             peer: stack.create(addresses[peer], qps_per_peer, profiles) for peer in sorted(peers)
         }

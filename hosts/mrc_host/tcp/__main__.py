@@ -15,14 +15,27 @@ import selectors
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from mrc_common.plain import encode
+from mrc_common.plain import DecodeError, decode, encode
 from mrc_host.tcp.channel import ChannelError, TcpChannel, connected
 from mrc_host.workloads import WORKLOADS, WorkloadError
 
 TURN_S = 0.05
+
+
+@dataclass(frozen=True)
+class RankConfig:
+    """See the module's docstring. The workload checks `params`."""
+
+    workload: str
+    params: object
+    rank: int
+    addresses: Sequence[str]
+    port: int
+    streams: int
+    timeout_s: float
 
 
 def _say(document: Mapping[str, object]) -> None:
@@ -34,10 +47,10 @@ def _heard() -> bool:
     return bool(sys.stdin.readline())
 
 
-def _run(config: dict[str, Any]) -> None:
-    kind = WORKLOADS[config["workload"]]
-    rank, addresses, port = int(config["rank"]), config["addresses"], int(config["port"])
-    size, params = len(addresses), config["params"]
+def _run(config: RankConfig) -> None:
+    kind = WORKLOADS[config.workload]
+    rank, addresses, port = config.rank, config.addresses, config.port
+    size, params = len(addresses), kind.complete(config.params)
     memory = memoryview(bytearray(max(kind.plan(size, params), 1)))
     mine = kind.peers(rank, size, params)
     peers = sorted(mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)})
@@ -45,9 +58,9 @@ def _run(config: dict[str, Any]) -> None:
         _say({"ready": "listening"})
         if not _heard():
             return
-        timeout_s = float(config["timeout_s"])
+        timeout_s = config.timeout_s
         groups = connected(
-            listener, rank, peers, lambda peer: (addresses[peer], port + peer), int(config["streams"]), timeout_s
+            listener, rank, peers, lambda peer: (addresses[peer], port + peer), config.streams, timeout_s
         )
     channel = TcpChannel(groups, memory, time.monotonic_ns)
     workload = channel.workload = kind(rank, size, params, channel, memory)
@@ -76,8 +89,8 @@ def _run(config: dict[str, Any]) -> None:
 def main(argv: list[str]) -> int:
     """Entry point."""
     try:
-        _run(json.loads(argv[0]))
-    except (IndexError, KeyError, ValueError, WorkloadError) as error:
+        _run(decode(RankConfig, json.loads(argv[0])))
+    except (IndexError, KeyError, ValueError, WorkloadError, DecodeError) as error:
         print(f"unusable configuration: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     except (ChannelError, OSError) as error:

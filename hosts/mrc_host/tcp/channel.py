@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mrc_host.workloads.base import Workload
+from mrc_host.workloads.base import Parameters, Workload
 
 DATA, DONE, HELLO = 1, 2, 3
 #: Kind, whether there is an immediate, immediate, number of the write, offset in the receiver's region, length.
@@ -98,7 +98,7 @@ class TcpChannel:
 
     def __init__(self, connections: dict[int, list[Connection]], memory: memoryview, clock: Callable[[], int]) -> None:
         self.connections, self.memory, self.clock = connections, memory, clock
-        self.workload: Workload | None = None
+        self.workload: Workload[Parameters] | None = None
         self._next = 0
         self._parts: dict[int, list[int]] = {}
         self._immediates: Counter[tuple[int, int]] = Counter()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Any
 
-from mrc_host.workloads.base import Channel, Progress, Workload, WorkloadError
+from mrc_host.workloads.base import Channel, Parameters, Progress, Workload, WorkloadError
 
-__all__ = ["WORKLOADS", "Channel", "Progress", "Workload", "WorkloadError"]
+__all__ = ["WORKLOADS", "Channel", "Parameters", "Progress", "Workload", "WorkloadError"]
 
-WORKLOADS: dict[str, type[Workload]] = {
+WORKLOADS: dict[str, type[Workload[Any]]] = {
     kind.name: kind
     for module in pkgutil.iter_modules(__path__, f"{__name__}.")
     for kind in vars(importlib.import_module(module.name)).values()

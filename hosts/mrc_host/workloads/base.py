@@ -10,9 +10,9 @@ from __future__ import annotations
 import abc
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,13 +64,23 @@ class Progress:
     failure: str = ""
 
 
-class Workload(abc.ABC):
+@dataclass(frozen=True)
+class Parameters:
+    """What is said of a workload; `iterations` bounds its loop. Each workload has a class of its own."""
+
+    iterations: int = 1
+
+
+P = TypeVar("P", bound=Parameters)
+
+
+class Workload(abc.ABC, Generic[P]):
     """One rank's part of a workload.
 
     Args:
         rank: which one this is, from 0.
         size: how many ranks there are.
-        params: the workload's own parameters (each class documents its own); `iterations` bounds the loop.
+        params: the workload's own parameters, checked by `plan`.
         channel: the way to the peers.
         memory: this rank's registered region, `memory_bytes(size, params)` long.
 
@@ -79,15 +89,16 @@ class Workload(abc.ABC):
     """
 
     name: ClassVar[str]
-    defaults: ClassVar[Mapping[str, Any]] = {}
+    #: The class of `P`, with the defaults.
+    parameters: ClassVar[type[Parameters]] = Parameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: P, channel: Channel, memory: memoryview) -> None:
         self.rank = rank
         self.size = size
-        self.params = self.complete(params)
+        self.params = params
         self.channel = channel
         self.memory = np.frombuffer(memory, dtype=np.uint8)
-        self.limit = int(self.params["iterations"])
+        self.limit = params.iterations
         self.progress = Progress(takes_part=bool(self.peers(rank, size, params)))
         self.running = False
         self.done = False
@@ -100,22 +111,30 @@ class Workload(abc.ABC):
         self.after: Callable[[int], None] = self._next
 
     @classmethod
-    def complete(cls, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The parameters with defaults filled in.
+    def defaults(cls) -> Mapping[str, int | None]:
+        """Return what each parameter of its own is if it is left out."""
+        made = vars(cls.parameters())
+        return {name: value for name, value in made.items() if name != "iterations"}
+
+    @classmethod
+    def complete(cls, params: object) -> P:
+        """Return the parameters of a document, with defaults filled in.
 
         Raises:
             WorkloadError: an unknown parameter, or one of the wrong type or sign.
         """
-        known: dict[str, Any] = {"iterations": 1, **cls.defaults}
+        if not isinstance(params, Mapping):
+            raise WorkloadError(f"workload {cls.name}: parameters are an object with their names, not {params!r:.60}")
+        known = {each.name: each for each in fields(cls.parameters)}
         for key, value in params.items():
             if key not in known:
                 raise WorkloadError(f"workload {cls.name}: no parameter '{key}'; known: {', '.join(sorted(known))}")
-            if isinstance(known[key], int):
+            if isinstance(known[key].default, int):
                 cls.whole_number(key, value, 1 if key == "iterations" else 0)
-        return {**known, **params}
+        return cast("P", cls.parameters(**params))
 
     @classmethod
-    def whole_number(cls, key: str, value: Any, least: int = 0, most: int = MAX_NUMBER) -> int:
+    def whole_number(cls, key: str, value: object, least: int = 0, most: int = MAX_NUMBER) -> int:
         """The value, if it is a whole number in these bounds.
 
         Raises:
@@ -129,7 +148,7 @@ class Workload(abc.ABC):
         return value
 
     @classmethod
-    def plan(cls, size: int, params: Mapping[str, Any]) -> int:
+    def plan(cls, size: int, params: P) -> int:
         """Checks all parameters for so many ranks; returns the bytes of the region of each rank.
 
         Raises:
@@ -145,12 +164,12 @@ class Workload(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+    def memory_bytes(cls, size: int, params: P) -> int:
         """Bytes of the region that each rank registers."""
 
     @classmethod
     @abc.abstractmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: P) -> set[int]:
         """The ranks to which this rank writes: it needs a QP to each. A rank without any takes no part."""
 
     def start(self, now: int) -> None:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
 
 MAX_PIECES = 1 << 15
 END = MAX_PIECES
 
 
-class Broadcast(Workload):
+@dataclass(frozen=True)
+class BroadcastParameters(Parameters):
+    """Of `Broadcast`."""
+
+    size_bytes: int = 1 << 20
+    root: int = 0
+    piece_bytes: int = 1 << 16
+
+
+class Broadcast(Workload[BroadcastParameters]):
     """Parameters: `size_bytes`; `root`; `piece_bytes`, what is passed on at once; `iterations`.
 
     The last rank of the chain tells the root when it has all: nobody can be two iterations ahead of it.
     """
 
     name = "broadcast"
-    defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20, "root": 0, "piece_bytes": 1 << 16}
+    parameters = BroadcastParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: BroadcastParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.total_bytes = int(self.params["size_bytes"])
-        self.piece_bytes = int(self.params["piece_bytes"])
+        self.total_bytes = params.size_bytes
+        self.piece_bytes = params.piece_bytes
         self.pieces = -(-self.total_bytes // self.piece_bytes)
-        self.place = (rank - int(self.params["root"])) % size
+        self.place = (rank - params.root) % size
         self.next_rank = (rank + 1) % size
         self.previous = (rank - 1) % size
         self.ready: set[int] = set()
@@ -33,19 +41,18 @@ class Broadcast(Workload):
         self.told = False
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        full = cls.complete(params)
+    def memory_bytes(cls, size: int, params: BroadcastParameters) -> int:
         if size < 2:
             raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
-        total = cls.whole_number("size_bytes", full["size_bytes"], 1)
-        piece = cls.whole_number("piece_bytes", full["piece_bytes"], 1)
-        cls.whole_number("root", full["root"], 0, size - 1)
+        total = cls.whole_number("size_bytes", params.size_bytes, 1)
+        piece = cls.whole_number("piece_bytes", params.piece_bytes, 1)
+        cls.whole_number("root", params.root, 0, size - 1)
         if -(-total // piece) > MAX_PIECES:
             raise WorkloadError(f"workload {cls.name}: more than {MAX_PIECES} pieces; use larger piece_bytes")
         return 2 * total
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: BroadcastParameters) -> set[int]:
         return {(rank + 1) % size}
 
     def _half(self) -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
 
 
-class AllToAll(Workload):
+@dataclass(frozen=True)
+class AllToAllParameters(Parameters):
+    """Of `AllToAll`."""
+
+    block_bytes: int = 1 << 16
+
+
+class AllToAll(Workload[AllToAllParameters]):
     """Parameters: `block_bytes`, from each rank to each other; `iterations`.
 
     A rank that is one iteration ahead writes to slots of the other parity; it cannot be two ahead, because for that it
@@ -16,16 +22,16 @@ class AllToAll(Workload):
     """
 
     name = "all_to_all"
-    defaults: ClassVar[Mapping[str, Any]] = {"block_bytes": 1 << 16}
+    parameters = AllToAllParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: AllToAllParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.block_bytes = int(self.params["block_bytes"])
+        self.block_bytes = params.block_bytes
         self.ready: set[tuple[int, int]] = set()
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        block = int(cls.complete(params)["block_bytes"])
+    def memory_bytes(cls, size: int, params: AllToAllParameters) -> int:
+        block = params.block_bytes
         if size < 2:
             raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
         if block <= 0:
@@ -33,7 +39,7 @@ class AllToAll(Workload):
         return 3 * size * block
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: AllToAllParameters) -> set[int]:
         return set(range(size)) - {rank}
 
     def _seed(self, source: int, destination: int) -> int:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
 from mrc_host.answers import LatencyTimes, Measured
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
 from mrc_host.workloads.measure import Distribution
 
 
-class WriteLat(Workload):
+@dataclass(frozen=True)
+class LatencyParameters(Parameters):
+    """Of `WriteLat`."""
+
+    message_bytes: int = 8
+    source: int = 0
+    target: int = 1
+
+
+class WriteLat(Workload[LatencyParameters]):
     """Parameters: `message_bytes`; `source`, which measures; `target`, which answers; `iterations`.
 
     The source measures half round trips: `latency_ns` of `measured`.
     """
 
     name = "write_lat"
-    defaults: ClassVar[Mapping[str, Any]] = {"message_bytes": 8, "source": 0, "target": 1}
+    parameters = LatencyParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: LatencyParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.bytes = int(self.params["message_bytes"])
-        ends = (int(self.params["source"]), int(self.params["target"]))
+        self.bytes = params.message_bytes
+        ends = (params.source, params.target)
         self.role = ends.index(rank) if rank in ends else None
         self.peer = ends[1 - self.role] if self.role is not None else rank
         self.sent_ns = 0
@@ -32,21 +40,19 @@ class WriteLat(Workload):
         self.latencies = Distribution()
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        full = cls.complete(params)
-        ends = {int(full["source"]), int(full["target"])}
+    def memory_bytes(cls, size: int, params: LatencyParameters) -> int:
+        ends = {params.source, params.target}
         if len(ends) != 2 or max(ends) >= size:
             raise WorkloadError(
                 f"workload {cls.name}: source and target must be two ranks below {size}, not {sorted(ends)}"
             )
-        if int(full["message_bytes"]) < 1:
+        if params.message_bytes < 1:
             raise WorkloadError(f"workload {cls.name}: message_bytes must be at least 1")
-        return 4 * int(full["message_bytes"])
+        return 4 * params.message_bytes
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
-        full = cls.complete(params)
-        ends = (int(full["source"]), int(full["target"]))
+    def peers(cls, rank: int, size: int, params: LatencyParameters) -> set[int]:
+        ends = (params.source, params.target)
         return {ends[1 - ends.index(rank)]} if rank in ends else set()
 
     def begin(self, now: int) -> None:

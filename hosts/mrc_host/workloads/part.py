@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate
 
 #: Of an immediate's 32 bits: which part, its iteration modulo 2^10, and 16 bits that are the part's own.
 PART_SHIFT, ITERATION_SHIFT = 26, 16
@@ -30,8 +30,8 @@ class Part(Channel):
         self,
         put: Callable[..., None],
         number: int,
-        kind: type[Workload],
-        params: Mapping[str, Any],
+        kind: type[Workload[Any]],
+        params: Parameters,
         ranks: Sequence[int],
         rank: int,
         memory: memoryview,

@@ -7,17 +7,24 @@ can be two iterations ahead of its successor, because the ring's data passes thr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, split, summed
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, fill, immediate, period, split, summed
 
 FLOAT_BYTES = 4
 
 
-class Ring(Workload):
+@dataclass(frozen=True)
+class RingParameters(Parameters):
+    """Of the collectives on a ring."""
+
+    size_bytes: int = 1 << 20
+
+
+class Ring(Workload[RingParameters]):
     """Common part; `halves` says which of reduce and gather a collective consists of.
 
     Parameters: `size_bytes`, of the vector at each rank, a multiple of 4; `iterations`. Chunks differ by one element
@@ -26,14 +33,14 @@ class Ring(Workload):
     `salt` makes the data of a ring another than that of other rings.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20}
+    parameters = RingParameters
     reduces: ClassVar[bool] = True
     gathers: ClassVar[bool] = True
     salt = 0
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: RingParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.total_bytes = int(self.params["size_bytes"])
+        self.total_bytes = params.size_bytes
         self.chunks = split(self.total_bytes // FLOAT_BYTES, size)
         self.chunk_bytes = -(-self.total_bytes // FLOAT_BYTES // size) * FLOAT_BYTES
         self.steps = self.count_steps(size)
@@ -48,8 +55,8 @@ class Ring(Workload):
         return (size - 1) * (int(cls.reduces) + int(cls.gathers))
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        total = int(cls.complete(params)["size_bytes"])
+    def memory_bytes(cls, size: int, params: RingParameters) -> int:
+        total = params.size_bytes
         if size < 2:
             raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
         if total <= 0 or total % FLOAT_BYTES:
@@ -60,7 +67,7 @@ class Ring(Workload):
         return total + 2 * cls.count_steps(size) * largest
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: RingParameters) -> set[int]:
         return {(rank + 1) % size}
 
     def begin(self, now: int) -> None:

@@ -7,11 +7,12 @@ where its sender stands, with a zero-length immediate that says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from mrc_host.answers import Measured
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, immediate, pattern
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, pattern
 from mrc_host.workloads.measure import Meter
 
 CREDIT = 1 << 15
@@ -20,19 +21,30 @@ END = 1 << 14
 MAX_WINDOW = 128
 
 
-class Streams(Workload):
+@dataclass(frozen=True)
+class StreamParameters(Parameters):
+    """Of all streams."""
+
+    message_bytes: int = 1 << 18
+    window: int = 2
+
+
+S = TypeVar("S", bound=StreamParameters)
+
+
+class Streams(Workload[S]):
     """Common part; `pairs` says which rank sends to which.
 
     Parameters: `message_bytes`; `window`, messages of a stream under way at once; `iterations`, messages per stream.
     """
 
-    defaults: ClassVar[Mapping[str, Any]] = {"message_bytes": 1 << 18, "window": 2}
+    parameters = StreamParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: S, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.bytes = int(self.params["message_bytes"])
-        self.window = int(self.params["window"])
-        pairs = self.pairs(size, self.params)
+        self.bytes = params.message_bytes
+        self.window = params.window
+        pairs = self.pairs(size, params)
         self.out = dict.fromkeys(_destinations(pairs, rank), 0)
         self.incoming = dict.fromkeys(_sources(pairs, rank), 0)
         self.credited = dict.fromkeys(self.out, 0)
@@ -48,16 +60,15 @@ class Streams(Workload):
         self.order = {pair: index for index, pair in enumerate(sorted(pairs))}
 
     @classmethod
-    def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
+    def pairs(cls, size: int, params: S) -> list[tuple[int, int]]:
         """(source, destination) of every stream."""
         raise NotImplementedError
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        full = cls.complete(params)
-        cls.whole_number("message_bytes", full["message_bytes"], 1)
-        cls.whole_number("window", full["window"], 1, MAX_WINDOW)
-        pairs = cls.pairs(size, full)
+    def memory_bytes(cls, size: int, params: S) -> int:
+        cls.whole_number("message_bytes", params.message_bytes, 1)
+        cls.whole_number("window", params.window, 1, MAX_WINDOW)
+        pairs = cls.pairs(size, params)
         if not pairs:
             raise WorkloadError(f"workload {cls.name}: no rank of {size} has anything to send; give it more hosts")
         for src, dst in pairs:
@@ -68,11 +79,11 @@ class Streams(Workload):
         if len(set(pairs)) < len(pairs):
             raise WorkloadError(f"workload {cls.name}: a stream is named twice; name each once")
         streams = max(len(_destinations(pairs, rank)) + len(_sources(pairs, rank)) for rank in range(size))
-        return streams * int(full["window"]) * int(full["message_bytes"])
+        return streams * params.window * params.message_bytes
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
-        pairs = cls.pairs(size, cls.complete(params))
+    def peers(cls, rank: int, size: int, params: S) -> set[int]:
+        pairs = cls.pairs(size, params)
         return {*_destinations(pairs, rank), *_sources(pairs, rank)}
 
     def _slot(self, stream: int, number: int) -> int:
@@ -167,65 +178,90 @@ def _sources(pairs: list[tuple[int, int]], rank: int) -> list[int]:
     return sorted(src for src, dst in pairs if dst == rank)
 
 
-class Permutation(Streams):
+@dataclass(frozen=True)
+class PermutationParameters(StreamParameters):
+    """Of `Permutation`."""
+
+    shift: int = 1
+
+
+class Permutation(Streams[PermutationParameters]):
     """Rank r sends to rank r + `shift`."""
 
     name = "permutation"
-    defaults: ClassVar[Mapping[str, Any]] = {**Streams.defaults, "shift": 1}
+    parameters = PermutationParameters
 
     @classmethod
-    def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
-        return [(rank, (rank + int(params["shift"])) % size) for rank in range(size)]
+    def pairs(cls, size: int, params: PermutationParameters) -> list[tuple[int, int]]:
+        return [(rank, (rank + params.shift) % size) for rank in range(size)]
 
 
-class Incast(Streams):
+@dataclass(frozen=True)
+class IncastParameters(StreamParameters):
+    """Of `Incast`."""
+
+    target: int = 0
+    sources: Sequence[int] | None = None
+    victim: Sequence[int] | None = None
+
+
+class Incast(Streams[IncastParameters]):
     """Every rank of `sources` sends to `target`; the victim flow goes from `victim[0]` to `victim[1]`.
 
     Without `sources` all ranks but the target and the victim's ends send; without `victim` there is none.
     """
 
     name = "incast"
-    defaults: ClassVar[Mapping[str, Any]] = {**Streams.defaults, "target": 0, "sources": None, "victim": None}
+    parameters = IncastParameters
 
     @classmethod
-    def complete(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(cls, params: object) -> IncastParameters:
         full = super().complete(params)
         for key in ("sources", "victim"):
-            ranks = full[key]
+            ranks = getattr(full, key)
             if ranks is None:
                 continue
             if not isinstance(ranks, list | tuple):
                 raise WorkloadError(f"workload {cls.name}: {key} must be a list of ranks, not {ranks!r}"[:200])
             for rank in ranks:
                 cls.whole_number(f"every rank of {key}", rank)
-        if full["victim"] is not None and len(full["victim"]) != 2:
-            raise WorkloadError(f"workload {cls.name}: victim is a pair [source, destination], not {full['victim']!r}")
+        if full.victim is not None and len(full.victim) != 2:
+            raise WorkloadError(f"workload {cls.name}: victim is a pair [source, destination], not {full.victim!r}")
         return full
 
     @classmethod
-    def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
-        target, victim, sources = int(params["target"]), params["victim"], params["sources"]
+    def pairs(cls, size: int, params: IncastParameters) -> list[tuple[int, int]]:
+        target, victim, sources = params.target, params.victim, params.sources
         busy = {target, *(victim or ())}
         chosen = [rank for rank in range(size) if rank not in busy] if sources is None else list(sources)
         return [(rank, target) for rank in chosen] + ([(victim[0], victim[1])] if victim else [])
 
 
-class SendRecv(Streams):
+class SendRecv(Streams[StreamParameters]):
     """Neighbours in pairs, both ways: 0 with 1, 2 with 3, and so on."""
 
     name = "send_recv"
 
     @classmethod
-    def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
+    def pairs(cls, size: int, params: StreamParameters) -> list[tuple[int, int]]:
         return [(rank, rank ^ 1) for rank in range(size) if rank ^ 1 < size]
 
 
-class WriteBw(Streams):
+@dataclass(frozen=True)
+class WriteBwParameters(StreamParameters):
+    """Of `WriteBw`."""
+
+    window: int = 4
+    source: int = 0
+    target: int = 1
+
+
+class WriteBw(Streams[WriteBwParameters]):
     """As perftest's ib_write_bw: `source` writes to `target` as fast as it can."""
 
     name = "write_bw"
-    defaults: ClassVar[Mapping[str, Any]] = {**Streams.defaults, "window": 4, "source": 0, "target": 1}
+    parameters = WriteBwParameters
 
     @classmethod
-    def pairs(cls, size: int, params: Mapping[str, Any]) -> list[tuple[int, int]]:
-        return [(int(params["source"]), int(params["target"]))]
+    def pairs(cls, size: int, params: WriteBwParameters) -> list[tuple[int, int]]:
+        return [(params.source, params.target)]

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 from mrc_host.answers import Measured, TrainingTimes
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, pattern, split
-from mrc_host.workloads.exchange import AllToAll
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, pattern, split
+from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
 from mrc_host.workloads.measure import Distribution
 from mrc_host.workloads.part import Part, part_of, signed, tag_of, tagged
-from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce
+from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce, RingParameters
 
 MAX_BUCKETS, MAX_MICRO_BATCHES = 48, 1024
 #: A rank remembers the ends of so many steps, the latest.
@@ -77,7 +76,22 @@ def order(stage: int, stages: int, micro_batches: int) -> list[tuple[bool, int]]
     return rows + [(False, micro) for micro in range(micro_batches - warm, micro_batches)]
 
 
-class Training(Workload):
+@dataclass(frozen=True)
+class TrainingParameters(Parameters):
+    """Of `Training`."""
+
+    compute_us: int = 20_000
+    jitter_percent: int = 0
+    gradient_bytes: int = 1 << 20
+    buckets: int = 4
+    pipeline: int = 1
+    micro_batches: int = 1
+    activation_bytes: int = 1 << 16
+    experts: int = 1
+    expert_bytes: int = 1 << 14
+
+
+class Training(Workload[TrainingParameters]):
     """Parameters: `compute_us`, of a step at a rank; `jitter_percent`, up to so much more, drawn anew for each rank and
     step; `gradient_bytes` of a rank, a multiple of 4, in `buckets`; `pipeline` stages, `micro_batches`,
     `activation_bytes` of each; `experts`, ranks in a group (1: no experts), `expert_bytes`, from each to each other
@@ -85,21 +99,11 @@ class Training(Workload):
     """
 
     name = "training"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "compute_us": 20_000,
-        "jitter_percent": 0,
-        "gradient_bytes": 1 << 20,
-        "buckets": 4,
-        "pipeline": 1,
-        "micro_batches": 1,
-        "activation_bytes": 1 << 16,
-        "experts": 1,
-        "expert_bytes": 1 << 14,
-    }
+    parameters = TrainingParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: TrainingParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        shape = self.shape = self._shape(size, self.params)
+        shape = self.shape = self._shape(size, params)
         self.stage = shape.stage_of(rank)
         self.order = order(self.stage, shape.stages, shape.micro_batches)
         self.reductions, self.exchanges, self.transfers = Distribution(), Distribution(), Distribution()
@@ -107,7 +111,7 @@ class Training(Workload):
         self.ends_ns: deque[int] = deque(maxlen=ENDS)
         team, group = shape.team(rank), shape.group(rank)
         self.buckets = [] if shape.per_stage < 2 else [
-            Part(self.put, number, RingAllReduce, {"size_bytes": length}, team, rank, memory, offset, self._reduced)
+            Part(self.put, number, RingAllReduce, RingParameters(1, length), team, rank, memory, offset, self._reduced)
             for number, (offset, length) in enumerate(shape.buckets)
         ]  # fmt: skip
         self.parts = {each.number: each for each in self.buckets}
@@ -117,7 +121,7 @@ class Training(Workload):
             bucket.workload.iteration_times = self.reductions
         self.exchange: Part | None = None
         if shape.experts > 1:
-            block = {"block_bytes": int(self.params["expert_bytes"])}
+            block = AllToAllParameters(block_bytes=params.expert_bytes)
             self.exchange = self.parts[EXCHANGE] = Part(
                 self.put, EXCHANGE, AllToAll, block, group, rank, memory, shape.exchange, self._exchanged
             )
@@ -133,16 +137,15 @@ class Training(Workload):
         self._ready = self._done = 0
 
     @classmethod
-    def _shape(cls, size: int, params: Mapping[str, Any]) -> Shape:
-        full = cls.complete(params)
-        cls.whole_number("jitter_percent", full["jitter_percent"], 0, 1000)
-        buckets = cls.whole_number("buckets", full["buckets"], 1, MAX_BUCKETS)
-        stages = cls.whole_number("pipeline", full["pipeline"], 1)
-        micro = cls.whole_number("micro_batches", full["micro_batches"], 1, MAX_MICRO_BATCHES)
-        experts = cls.whole_number("experts", full["experts"], 1)
-        activation = cls.whole_number("activation_bytes", full["activation_bytes"], 1)
-        block = cls.whole_number("expert_bytes", full["expert_bytes"], 1)
-        gradient = cls.whole_number("gradient_bytes", full["gradient_bytes"], FLOAT_BYTES * buckets)
+    def _shape(cls, size: int, params: TrainingParameters) -> Shape:
+        cls.whole_number("jitter_percent", params.jitter_percent, 0, 1000)
+        buckets = cls.whole_number("buckets", params.buckets, 1, MAX_BUCKETS)
+        stages = cls.whole_number("pipeline", params.pipeline, 1)
+        micro = cls.whole_number("micro_batches", params.micro_batches, 1, MAX_MICRO_BATCHES)
+        experts = cls.whole_number("experts", params.experts, 1)
+        activation = cls.whole_number("activation_bytes", params.activation_bytes, 1)
+        block = cls.whole_number("expert_bytes", params.expert_bytes, 1)
+        gradient = cls.whole_number("gradient_bytes", params.gradient_bytes, FLOAT_BYTES * buckets)
         if gradient % FLOAT_BYTES:
             raise WorkloadError(
                 f"workload {cls.name}: gradient_bytes must be a multiple of {FLOAT_BYTES}, not {gradient}"
@@ -160,21 +163,21 @@ class Training(Workload):
             length = (part.stop - part.start) * FLOAT_BYTES
             rows.append((at, length))
             if size // stages > 1:
-                at += RingAllReduce.memory_bytes(size // stages, {"size_bytes": length})
+                at += RingAllReduce.memory_bytes(size // stages, RingParameters(size_bytes=length))
         exchange = at
         if experts > 1:
-            at += AllToAll.memory_bytes(experts, {"block_bytes": block})
+            at += AllToAll.memory_bytes(experts, AllToAllParameters(block_bytes=block))
         transfers = at
         if stages > 1:
             at += 4 * micro * activation
         return Shape(stages, size // stages, experts, micro, rows, exchange, transfers, activation, at)
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
+    def memory_bytes(cls, size: int, params: TrainingParameters) -> int:
         return cls._shape(size, params).total
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: TrainingParameters) -> set[int]:
         shape = cls._shape(size, params)
         team = shape.team(rank)
         found = {team[(team.index(rank) + 1) % len(team)], *shape.group(rank)}
@@ -249,7 +252,7 @@ class Training(Workload):
         """All that a rank computes in a step, between that what it waits for; yields what tells whether to go on."""
         shape = self.shape
         drawn = zlib.crc32(f"{self.rank} {self.progress.iterations}".encode()) / 2**32
-        compute_ns = self.params["compute_us"] * 1000 * (1 + self.params["jitter_percent"] / 100 * drawn)
+        compute_ns = self.params.compute_us * 1000 * (1 + self.params.jitter_percent / 100 * drawn)
         forward_ns = round(compute_ns / 3 / shape.micro_batches)
         backward_ns = round(compute_ns * 2 / 3 / shape.micro_batches)
         last = self.order[-1]

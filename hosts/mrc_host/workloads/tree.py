@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mrc_host.workloads.base import Channel, Workload, WorkloadError, fill, immediate, period, summed
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, fill, immediate, period, summed
 
 UP_LEFT, UP_RIGHT, DOWN = 0, 1, 2
 SLOTS = 3
 
 
-class TreeAllReduce(Workload):
+@dataclass(frozen=True)
+class TreeParameters(Parameters):
+    """Of `TreeAllReduce`."""
+
+    size_bytes: int = 1 << 20
+
+
+class TreeAllReduce(Workload[TreeParameters]):
     """Rank 0 is the root; rank r's children are 2r+1 and 2r+2.
 
     Parameters: `size_bytes`, of the vector at each rank, a multiple of 4; `iterations`.
     """
 
     name = "tree_all_reduce"
-    defaults: ClassVar[Mapping[str, Any]] = {"size_bytes": 1 << 20}
+    parameters = TreeParameters
 
-    def __init__(self, rank: int, size: int, params: Mapping[str, Any], channel: Channel, memory: memoryview) -> None:
+    def __init__(self, rank: int, size: int, params: TreeParameters, channel: Channel, memory: memoryview) -> None:
         super().__init__(rank, size, params, channel, memory)
-        self.total_bytes = int(self.params["size_bytes"])
+        self.total_bytes = params.size_bytes
         self.parent = (rank - 1) // 2
         self.children = [child for child in (2 * rank + 1, 2 * rank + 2) if child < size]
         self.vector = self.memory[: self.total_bytes].view(np.float32)
@@ -34,8 +41,8 @@ class TreeAllReduce(Workload):
         self.complete_here = False
 
     @classmethod
-    def memory_bytes(cls, size: int, params: Mapping[str, Any]) -> int:
-        total = int(cls.complete(params)["size_bytes"])
+    def memory_bytes(cls, size: int, params: TreeParameters) -> int:
+        total = params.size_bytes
         if size < 2:
             raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
         if total <= 0 or total % 4:
@@ -43,7 +50,7 @@ class TreeAllReduce(Workload):
         return total * (1 + 2 * SLOTS)
 
     @classmethod
-    def peers(cls, rank: int, size: int, params: Mapping[str, Any]) -> set[int]:
+    def peers(cls, rank: int, size: int, params: TreeParameters) -> set[int]:
         found = {child for child in (2 * rank + 1, 2 * rank + 2) if child < size}
         return found | ({(rank - 1) // 2} if rank else set())
 

@@ -88,7 +88,7 @@ def test_data_differ_by_bucket() -> None:
 def test_a_wrong_byte_is_seen_in_every_part(where: str) -> None:
     params = {"pipeline": 2, "experts": 2, "gradient_bytes": 64, "buckets": 2, "activation_bytes": 8, "expert_bytes": 8}
     net = ToyNet("training", 4, params, 1)
-    shape = Training._shape(4, params)
+    shape = Training._shape(4, Training.complete(params))
     ends = {"gradient": (0, shape.exchange), "exchange": (shape.exchange, shape.transfers)}
     first, last = ends.get(where, (shape.transfers, shape.total))
     struck: list[Any] = []

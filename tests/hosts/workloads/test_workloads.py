@@ -171,7 +171,7 @@ def test_stop_after_ends_a_long_loop_on_all_ranks() -> None:
 )
 def test_bad_parameters(name: str, size: int, params: dict[str, Any], hint: str) -> None:
     with pytest.raises(WorkloadError, match=hint) as caught:
-        WORKLOADS[name].plan(size, params)
+        WORKLOADS[name].plan(size, WORKLOADS[name].complete(params))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
 
