@@ -87,6 +87,10 @@ class Verbs:
         """Add a verb; the handler returns an answer of the request's class of answers."""
         self._known[kind.verb] = (kind, handler)
 
+    def clear(self) -> None:
+        """Forget all verbs, whose handlers refer to what has them."""
+        self._known.clear()
+
     def names(self) -> list[str]:
         """Return the verbs in alphabetical order."""
         return sorted(self._known)

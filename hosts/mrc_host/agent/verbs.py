@@ -17,14 +17,17 @@ import pathlib
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mrc_common import rpc
+from mrc_common.plain import encode
 from mrc_host.node.host import HostNode
-from mrc_host.node.programs.program import Program
+from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.quota import RefusedError
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import map_shared
+from mrc_host.verbs.requests import Hello
 
 MAX_REQUEST_BYTES: Final = 1 << 16
 _UCRED: Final = struct.Struct("3i")
@@ -133,41 +136,39 @@ class VerbsServer:
             if not isinstance(request, dict):
                 raise ValueError
         except (ValueError, RecursionError):
-            self._send(fd, {"ok": False, "errno": errno.EINVAL, "error": "a request is one JSON object"}, [], now)
+            self._send(fd, _refusal(errno.EINVAL, "a request is one JSON object"), [], now)
             return
+        op = request.pop("op", None)
         try:
             if program is None:
-                answer, files = self._greet(fd, peer, request, now)
+                answer, files = self._greet(fd, peer, op, request)
             else:
-                answer, files = self.node.program_request(program, request, now)
-        except RefusedError as error:
-            answer, files = {"ok": False, "errno": error.number, "error": f"host {self.node.name}: {error}"}, []
+                answer, files = self.node.program_request(program, op, request, now)
+        except rpc.RefusedError as error:
+            self._send(fd, _refusal(error.number, f"host {self.node.name}: {error}"), [], now)
         else:
-            answer = {"ok": True, **answer}
-        self._send(fd, answer, files, now)
+            self._send(fd, json.dumps({"ok": True, **encode(answer)}), files, now)
 
-    def _greet(
-        self, fd: int, peer: socket.socket, request: dict[str, Any], now: int
-    ) -> tuple[dict[str, Any], list[int]]:
+    def _greet(self, fd: int, peer: socket.socket, op: object, arguments: Mapping[str, object]) -> Answer:
         """The first request of a program."""
-        if request.get("op") != "hello" or request.get("version") != layout.VERSION:
+        version = arguments.get("version")
+        if op != Hello.verb or version != layout.VERSION:
             raise RefusedError(
                 errno.EPROTO,
-                f"the program speaks version {request.get('version')!r} of the verbs, the agent {layout.VERSION}; "
+                f"the program speaks version {version!r} of the verbs, the agent {layout.VERSION}; "
                 "both must be of one mrclab",
             )
         program = self.node.connect_program(Resources(), functools.partial(self._eject, fd))
         self._peers[fd] = (peer, program)
         self.loop.watch(program.doorbell.fd, lambda now: silence(program.doorbell.fd))
-        answer, files = program.greeting()
-        return {**answer, "host": self.node.name}, files
+        return program.greeting(self.node.name)
 
-    def _send(self, fd: int, answer: dict[str, Any], files: list[int], now: int) -> None:
+    def _send(self, fd: int, answer: str, files: list[int], now: int) -> None:
         if fd not in self._peers:
             return
         peer = self._peers[fd][0]
         try:
-            socket.send_fds(peer, [json.dumps(answer).encode()], files, socket.MSG_DONTWAIT)
+            socket.send_fds(peer, [answer.encode()], files, socket.MSG_DONTWAIT)
         except OSError:
             self._drop(fd, now)  # it does not read its answers, or is gone
 
@@ -176,8 +177,8 @@ class VerbsServer:
         print(f"host {self.node.name}: a program is disconnected: {why}", file=sys.stderr, flush=True)
         if fd in self._peers:
             with contextlib.suppress(OSError):
-                said = {"ok": False, "errno": errno.EIO, "error": f"disconnected: {why}"}
-                self._peers[fd][0].send(json.dumps(said).encode(), socket.MSG_DONTWAIT)
+                said = _refusal(errno.EIO, f"disconnected: {why}")
+                self._peers[fd][0].send(said.encode(), socket.MSG_DONTWAIT)
         self._drop(fd, now)
 
     def _drop(self, fd: int, now: int) -> None:
@@ -201,3 +202,7 @@ class VerbsServer:
         self.loop.unwatch(self._listener.fileno())
         self._listener.close()
         self.path.unlink(missing_ok=True)
+
+
+def _refusal(number: int, text: str) -> str:
+    return json.dumps({"ok": False, "errno": number, "error": text})

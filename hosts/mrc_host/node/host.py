@@ -202,15 +202,15 @@ class HostNode:
         if not self.programs.connected:
             self.datapath.applications = None
 
-    def program_request(self, program: Program[Any], request: Mapping[str, Any], now: int) -> Answer:
+    def program_request(self, program: Program[Any], op: object, arguments: Mapping[str, object], now: int) -> Answer:
         """A request of a program. Raises RefusedRequestError."""
         self.datapath.handle_timer(now)
         try:
-            return self.programs.request(program, request, now)
-        except RefusedRequestError:
+            return self.programs.request(program, op, arguments, now)
+        except RefusedError:
             raise
         except Exception as error:
-            self._fault(f"a program's request '{request.get('op')}'", error, now)
+            self._fault(f"a program's request '{op}'", error, now)
             raise RefusedRequestError(errno.EIO, f"internal fault: {type(error).__name__}: {error}") from error
         finally:
             self.datapath.settle(now)

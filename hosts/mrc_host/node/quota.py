@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from mrc_common import rpc
 from mrc_host.proto.limits import check_range
 
 #: What a work request takes at most, bytes, as `ibv_port_attr.max_msg_sz`.
@@ -38,24 +38,11 @@ class Limits:
         check_range("verbs.submissions", self.submissions, 16, 1 << 16)
 
 
-class RefusedError(Exception):
+class RefusedError(rpc.RefusedError):
     """A request that is not carried out; `number` is an errno."""
 
     def __init__(self, number: int, text: str) -> None:
-        super().__init__(text)
-        self.number = number
-
-
-def integer(request: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int:
-    """An argument of a request.
-
-    Raises:
-        RefusedError: it is missing, no integer, or out of range.
-    """
-    value = request.get(name, default)
-    if type(value) is not int or not low <= value <= high:
-        raise RefusedError(errno.EINVAL, f"{name} is {value!r}; it is an integer from {low} to {high}")
-    return value
+        super().__init__(text, number)
 
 
 def wanted(name: str, value: int, limit: int, key: str) -> None:

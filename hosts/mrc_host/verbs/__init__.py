@@ -8,8 +8,6 @@ from mrc_host.verbs.connection import DeviceLostError, VerbsError
 from mrc_host.verbs.device import (
     AsyncEvent,
     Context,
-    DeviceAttributes,
-    PortAttributes,
     Version,
     Versions,
     open_device,
@@ -17,8 +15,9 @@ from mrc_host.verbs.device import (
 )
 from mrc_host.verbs.layout import Access, DeviceCap, EventType, QpState, SendFlags, WcFlags, WcOpcode, WcStatus
 from mrc_host.verbs.memory import MemoryRegion, ProtectionDomain, RemoteMemory, Sge
-from mrc_host.verbs.queue_pair import Ev, QpAttributes, QpCap, QpHint, QueuePair, SendRequest
+from mrc_host.verbs.queue_pair import QpAttributes, QpCap, QpHint, QueuePair, SendRequest
 from mrc_host.verbs.rendezvous import Rendezvous, exchange
+from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes
 
 __all__ = [
     "Access",

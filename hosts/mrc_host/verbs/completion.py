@@ -7,7 +7,7 @@ import errno
 import os
 from typing import Any, NamedTuple
 
-from mrc_host.verbs import layout
+from mrc_host.verbs import layout, requests
 from mrc_host.verbs.connection import VerbsError, map_file
 from mrc_host.verbs.device import Context
 from mrc_host.verbs.layout import HEAD, TAIL, WcOpcode, WcStatus
@@ -36,8 +36,8 @@ class CompletionChannel:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        answer, files = context.request_files("create_channel")
-        self.number: int = answer["channel"]
+        answer, files = context.ask_files(requests.CreateChannel())
+        self.number: int = answer.channel
         self.fd: int = files[0]
         self.queues: list[CompletionQueue] = []
         context.channels.append(self)
@@ -66,7 +66,7 @@ class CompletionChannel:
 
     def destroy(self) -> None:
         """Gives it back. Raises VerbsError while completion queues use it."""
-        self.context.request("destroy_channel", channel=self.number)
+        self.context.ask(requests.DestroyChannel(self.number))
         self.context.channels.remove(self)
         self.close()
 
@@ -95,9 +95,9 @@ class CompletionQueue:
         self.channel = channel
         self.user = user
         number = channel.number if channel is not None else None
-        answer, files = context.request_files("create_cq", cqe=cqe, channel=number)
-        self.number: int = answer["cq"]
-        self.cqe: int = answer["cqe"]
+        answer, files = context.ask_files(requests.CreateCq(cqe, number))
+        self.number: int = answer.cq
+        self.cqe: int = answer.cqe
         self._ring = Consumer(
             map_file(files[0], layout.ring_bytes(self.cqe, layout.COMPLETION_BYTES)), self.cqe, layout.COMPLETION_BYTES
         )
@@ -190,7 +190,7 @@ class CompletionQueue:
         if left:
             raise VerbsError(errno.EBUSY, f"{left} notifications are not acknowledged; `ack_events` first")
         self.context.check_acked(False, self.number)
-        self.context.request("destroy_cq", cq=self.number)
+        self.context.ask(requests.DestroyCq(self.number))
         if self.channel is not None:
             self.channel.queues.remove(self)
             with contextlib.suppress(BlockingIOError):

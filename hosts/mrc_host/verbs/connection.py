@@ -12,15 +12,17 @@ import socket
 import sys
 import threading
 import weakref
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from mrc_host.verbs import layout
+from mrc_common.plain import DecodeError, decode, encode
+from mrc_common.rpc import Request
 
 ENVIRONMENT: Final = "MRC_DEVICE"
 TIMEOUT_S: Final = 30.0
 _ANSWER_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 8
 _SOCKET_SUFFIX: Final = ".verbs"
+A = TypeVar("A")
 
 
 class VerbsError(OSError):
@@ -97,25 +99,25 @@ class Connection:
         with self._lock:
             return bool(poll.poll(0))
 
-    def request(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """Asks for something; the answer.
+    def ask(self, request: Request[A]) -> A:
+        """Return the answer to a request.
 
         Raises:
             VerbsError: refused.
             DeviceLostError: there is no agent any more.
         """
-        answer, files = self.request_files(name, **arguments)
+        answer, files = self.ask_files(request)
         for fd in files:
             os.close(fd)
         return answer
 
-    def request_files(self, name: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
-        """As `request`, with file descriptors, which are the caller's."""
+    def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
+        """As `ask`, with file descriptors, which are the caller's."""
         with self._lock:
             if self._socket.fileno() < 0:
                 raise self.closed()
             try:
-                self._socket.send(json.dumps({"op": name, **arguments}).encode())
+                self._socket.send(json.dumps({"op": request.verb, **encode(request)}).encode())
                 data, files, _, _ = socket.recv_fds(self._socket, _ANSWER_BYTES, _MAX_FILES, socket.MSG_CMSG_CLOEXEC)
             except TimeoutError:
                 self._socket.close()
@@ -124,12 +126,18 @@ class Connection:
                 raise DeviceLostError(f"device {self.path}: the agent is gone ({error.strerror})") from None
         if not data:
             raise DeviceLostError(f"device {self.path}: the agent is gone")
-        answer: dict[str, Any] = json.loads(data)
-        if not answer.pop("ok"):
+        try:
+            answer = json.loads(data)
+            if not answer.pop("ok"):
+                raise VerbsError(answer["errno"], answer["error"])
+            made: A = decode(request.answer, answer, f"answer to {request.verb}")
+        except BaseException as error:
             for fd in files:
                 os.close(fd)
-            raise VerbsError(answer["errno"], answer["error"])
-        return answer, files
+            if isinstance(error, DecodeError):
+                raise VerbsError(errno.EPROTO, f"{error}; the agent must be of the same mrclab") from None
+            raise
+        return made, files
 
     def closed(self) -> DeviceLostError:
         """What whoever uses it after its end is told."""
@@ -170,9 +178,3 @@ def map_file(fd: int, nbytes: int) -> memoryview:
         return map_shared(fd, nbytes)
     finally:
         os.close(fd)
-
-
-def check_version(answer: dict[str, Any]) -> None:
-    """Raises VerbsError when the agent is of another version."""
-    if answer["version"] != layout.VERSION:
-        raise VerbsError(errno.EPROTO, f"the agent speaks version {answer['version']}, not {layout.VERSION}")

@@ -12,15 +12,18 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from mrc_host.verbs import layout
-from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, check_version, device_path, map_file
-from mrc_host.verbs.layout import DeviceCap, EventType
+from mrc_common.rpc import Request
+from mrc_host.verbs import layout, requests
+from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, device_path, map_file
+from mrc_host.verbs.layout import EventType
+from mrc_host.verbs.requests import DeviceAttributes, PortAttributes
 from mrc_host.verbs.ring import Consumer, NoRing, Producer
 
 _ROOM_WAIT_S: Final = 20e-6
 _ROOM_TIMEOUT_S: Final = 30.0
+A = TypeVar("A")
 
 
 class Version(NamedTuple):
@@ -45,42 +48,6 @@ def query_version() -> Versions:
     api = Version(*layout.API_VERSION)
     own = Version(layout.VERSION, 0, 0)
     return Versions(api, Version(1, 0, 0), own, own)
-
-
-@dataclass(frozen=True)
-class DeviceAttributes:
-    """What a device can do (`mrc_device_attr`, and of `ibv_device_attr` what there is of it). MPR in units of 128 PSNs,
-    sizes in bytes."""
-
-    mrc_protocol_version: int
-    max_wimm: int
-    max_wimm_dest: int
-    max_mpr: int
-    mpr_resolution: int
-    max_qp_hint: int
-    cap: DeviceCap
-    transport: str
-    max_mr_size: int
-    max_mr: int
-    max_qp: int
-    max_qp_wr: int
-    max_sge: int
-    max_inline_data: int
-    max_cq: int
-    max_cqe: int
-    max_msg_sz: int
-    phys_port_cnt: int
-    gid: str
-    memory_used: int
-
-
-@dataclass(frozen=True)
-class PortAttributes:
-    """A port: whether it is up, and sizes in bytes."""
-
-    active: bool
-    active_mtu: int
-    max_msg_sz: int
 
 
 @dataclass(frozen=True)
@@ -113,20 +80,21 @@ class Context:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         try:
-            answer, files = connection.request_files("hello", version=layout.VERSION, pid=os.getpid())
-            check_version(answer)
+            answer, files = connection.ask_files(requests.Hello(layout.VERSION, os.getpid()))
+            if answer.version != layout.VERSION:
+                raise VerbsError(errno.EPROTO, f"the agent speaks version {answer.version}, not {layout.VERSION}")
         except BaseException:
             connection.close()
             raise
         submissions, events, self._doorbell, self._event_bell = files
-        self.host: str = answer["host"]
-        self.address: str = answer["address"]
-        self.transport: str = answer["transport"]
-        capacity = answer["submissions"]
+        self.host = answer.host
+        self.address = answer.address
+        self.transport = answer.transport
+        capacity = answer.submissions
         self._submissions = Producer(
             map_file(submissions, layout.ring_bytes(capacity, layout.REQUEST_BYTES)), capacity, layout.REQUEST_BYTES
         )
-        capacity = answer["events"]
+        capacity = answer.events
         self._events = Consumer(
             map_file(events, layout.ring_bytes(capacity, layout.EVENT_BYTES)), capacity, layout.EVENT_BYTES
         )
@@ -143,24 +111,23 @@ class Context:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def request(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def ask(self, request: Request[A]) -> A:
         """Ask the agent for something, after what has been posted so far. Raises VerbsError."""
         self._publish()
-        return self._connection.request(name, **arguments)
+        return self._connection.ask(request)
 
-    def request_files(self, name: str, **arguments: Any) -> tuple[dict[str, Any], list[int]]:
-        """As `request`, with the file descriptors that come with the answer."""
+    def ask_files(self, request: Request[A]) -> tuple[A, list[int]]:
+        """As `ask`, with the file descriptors that come with the answer."""
         self._publish()
-        return self._connection.request_files(name, **arguments)
+        return self._connection.ask_files(request)
 
     def query_device(self) -> DeviceAttributes:
         """What the device can do."""
-        answer = self.request("query_device")
-        return DeviceAttributes(**{**answer, "cap": DeviceCap(answer["cap"])})
+        return self.ask(requests.QueryDevice())
 
     def query_port(self, port: int) -> PortAttributes:
         """A port, numbered from 1."""
-        return PortAttributes(**self.request("query_port", port=port))
+        return self.ask(requests.QueryPort(port))
 
     def query_gid(self) -> str:
         """The IPv6 address of the host on its fabric."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
+from mrc_host.verbs import requests
 from mrc_host.verbs.connection import VerbsError, map_file
 from mrc_host.verbs.device import Context
 from mrc_host.verbs.layout import Access
@@ -33,11 +34,11 @@ class ProtectionDomain:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.number: int = context.request("alloc_pd")["pd"]
+        self.number = context.ask(requests.AllocPd()).pd
 
     def destroy(self) -> None:
         """Gives it back. Raises VerbsError while it has queue pairs or regions."""
-        self.context.request("dealloc_pd", pd=self.number)
+        self.context.ask(requests.DeallocPd(self.number))
 
 
 class MemoryRegion:
@@ -57,11 +58,10 @@ class MemoryRegion:
         self.domain = domain
         self.length = length
         self.access = access
-        answer, files = domain.context.request_files("reg_mr", pd=domain.number, length=length, access=int(access))
+        answer, files = domain.context.ask_files(requests.RegMr(domain.number, length, access))
         self.buffer: memoryview = map_file(files[0], length)
-        self.addr: int = answer["addr"]
-        self.lkey: int = answer["key"]
-        self.rkey: int = answer["key"]
+        self.addr = answer.addr
+        self.lkey = self.rkey = answer.key
 
     @property
     def remote(self) -> RemoteMemory:
@@ -89,4 +89,4 @@ class MemoryRegion:
 
     def destroy(self) -> None:
         """Deregisters it. Raises VerbsError while work requests under way read from it."""
-        self.domain.context.request("dereg_mr", key=self.lkey)
+        self.domain.context.ask(requests.DeregMr(self.lkey))

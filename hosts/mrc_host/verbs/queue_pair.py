@@ -6,14 +6,15 @@ import errno
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, cast
 
-from mrc_host.verbs import layout
+from mrc_host.verbs import layout, requests
 from mrc_host.verbs.completion import CompletionQueue
 from mrc_host.verbs.connection import VerbsError
 from mrc_host.verbs.device import Context
 from mrc_host.verbs.layout import QpState, RingOpcode, SendFlags, WcOpcode
 from mrc_host.verbs.memory import ProtectionDomain, Sge
+from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges
 
 _SIGNALED = SendFlags.SIGNALED
 _RECV = int(WcOpcode.RECV_RDMA_WITH_IMM)
@@ -64,16 +65,6 @@ class QpAttributes:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Ev(NamedTuple):
-    """An EV of a queue pair: its value, plane, state, whether it is in the active set, losses inferred on it."""
-
-    ev: int
-    plane: int
-    state: str
-    active: bool
-    losses: int
-
-
 class QpHint:
     """What a program says of the traffic that it expects of some queue pairs (`mrc_qp_hint_attr`)."""
 
@@ -81,25 +72,24 @@ class QpHint:
         self, context: Context, *, num_qps_per_peer: int = 0, num_send_peers: int = 0, num_remote_recv_peers: int = 0
     ) -> None:
         self.context = context
-        attributes = {
-            "num_qps_per_peer": num_qps_per_peer,
-            "num_send_peers": num_send_peers,
-            "num_remote_recv_peers": num_remote_recv_peers,
-        }
-        self.number: int = context.request("create_hint", attributes=attributes)["hint"]
+        attributes = HintAttributes(num_qps_per_peer, num_send_peers, num_remote_recv_peers)
+        self.number = context.ask(requests.CreateHint(attributes)).hint
 
     def modify(self, **attributes: int) -> None:
         """Changes some of them."""
-        self.context.request("modify_hint", hint=self.number, attributes=attributes)
+        try:
+            changes = HintChanges(**attributes)
+        except TypeError as error:
+            raise VerbsError(errno.EINVAL, f"attributes of a hint: {error}") from None
+        self.context.ask(requests.ModifyHint(self.number, changes))
 
     def query(self) -> dict[str, int]:
         """All of them."""
-        found: dict[str, int] = self.context.request("query_hint", hint=self.number)["attributes"]
-        return found
+        return dict(vars(self.context.ask(requests.QueryHint(self.number)).attributes))
 
     def destroy(self) -> None:
         """Gives it back. Raises VerbsError while queue pairs name it."""
-        self.context.request("destroy_hint", hint=self.number)
+        self.context.ask(requests.DestroyHint(self.number))
 
 
 class QueuePair:
@@ -133,8 +123,7 @@ class QueuePair:
         self.cap = cap or QpCap()
         self.sq_sig_all = sq_sig_all
         self.user = user
-        answer = self.context.request(
-            "create_qp",
+        wanted = requests.CreateQp(
             pd=domain.number,
             send_cq=send_cq.number,
             recv_cq=self.recv_cq.number,
@@ -144,7 +133,7 @@ class QueuePair:
             max_send_sge=self.cap.max_send_sge,
             max_inline_data=self.cap.max_inline_data,
         )
-        self.qp_num: int = answer["qp_num"]
+        self.qp_num = self.context.ask(wanted).qp_num
         self.state = QpState.RESET
         self._sent = self._sent_ended = 0
         self._received = self._received_ended = 0
@@ -154,7 +143,7 @@ class QueuePair:
 
     def document(self) -> dict[str, Any]:
         """What the peer must know, to be sent to it out of band, as JSON. A queue pair in RESET goes to INIT."""
-        found: dict[str, Any] = self.context.request("document", qp=self.qp_num)["document"]
+        found: dict[str, Any] = cast("Any", self.context.ask(requests.GetQpDocument(self.qp_num)).document)
         if self.state is QpState.RESET:
             self.state = QpState.INIT
         return found
@@ -182,43 +171,41 @@ class QueuePair:
         Raises:
             VerbsError: an attribute or a step that is not allowed.
         """
-        wanted: dict[str, Any] = {"qp": self.qp_num, "attributes": attributes}
-        if state is not None:
-            wanted["state"] = int(state)
-        if document is not None:
-            wanted["document"] = dict(document)
-        if ev_profile is not None:
-            wanted["ev_profile"] = ev_profile
-        if cc_profile is not None:
-            wanted["cc_profile"] = cc_profile
-        if hint is not None:
-            wanted["hint"] = hint.number
-        self.state = QpState(self.context.request("modify_qp", **wanted)["state"])
+        wanted = requests.ModifyQp(
+            qp=self.qp_num,
+            attributes=attributes,
+            state=state,
+            document=None if document is None else dict(document),
+            ev_profile=ev_profile,
+            cc_profile=cc_profile,
+            hint=None if hint is None else hint.number,
+        )
+        self.state = self.context.ask(wanted).state
         if self.state is QpState.RESET:  # what was under way ends without a completion
             self._sent_ended, self._received_ended = self._sent & _MASK, self._received & _MASK
 
     def query(self) -> QpAttributes:
         """State and attributes, as the device has them."""
-        answer = self.context.request("query_qp", qp=self.qp_num)
-        self.state = QpState(answer["state"])
+        answer = self.context.ask(requests.QueryQp(self.qp_num))
+        self.state = answer.state
         return QpAttributes(
-            self.state,
-            answer["ev_profile"],
-            answer["cc_profile"],
-            answer["hint"],
-            answer["sends_posted"],
-            answer["receives_posted"],
-            answer["why"],
-            answer["attributes"],
+            answer.state,
+            answer.ev_profile,
+            answer.cc_profile,
+            answer.hint,
+            answer.sends_posted,
+            answer.receives_posted,
+            answer.why,
+            answer.attributes,
         )
 
     def query_evs(self) -> list[Ev]:
         """Its EVs, with their states."""
         found: list[Ev] = []
         while True:
-            answer = self.context.request("query_evs", qp=self.qp_num, first=len(found))
-            found += [Ev(*row) for row in answer["evs"]]
-            if len(found) >= answer["count"] or not answer["evs"]:
+            answer = self.context.ask(requests.QueryEvs(self.qp_num, len(found)))
+            found += answer.evs
+            if len(found) >= answer.count or not answer.evs:
                 return found
 
     # -- work requests --------------------------------------------------------------------------------------------
@@ -344,5 +331,5 @@ class QueuePair:
     def destroy(self) -> None:
         """Gives it back; what is under way is lost. Raises VerbsError while events of it are not acknowledged."""
         self.context.check_acked(True, self.qp_num)
-        self.context.request("destroy_qp", qp=self.qp_num)
+        self.context.ask(requests.DestroyQp(self.qp_num))
         del self.context.queue_pairs[self.qp_num]

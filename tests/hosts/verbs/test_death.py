@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mrc_host import verbs
-from mrc_host.verbs import DeviceLostError, EventType, QpState, VerbsError, WcStatus, layout
+from mrc_host.verbs import Access, DeviceLostError, EventType, QpState, VerbsError, WcStatus, layout
+from mrc_host.verbs.requests import DeregMr, DestroyQp, RegMr
 from mrc_lab.processes.namespaces import is_machine_root
 from support.lab import users
 from support.verbs.bed import Bed, End, bed, ends, open_end, process
@@ -304,7 +305,7 @@ def test_shared_memory_cannot_be_shrunk(hosts: Bed) -> None:
     """Who could would end the agent by SIGBUS, and all hosts in its process."""
     with contextlib.closing(verbs.open_device(hosts.path(0))) as context:
         domain = verbs.ProtectionDomain(context)
-        _, files = context.request_files("reg_mr", pd=domain.number, length=1 << 20, access=3)
+        _, files = context.ask_files(RegMr(domain.number, 1 << 20, Access(3)))
         for nbytes in (0, 1 << 30):
             with pytest.raises(PermissionError):
                 os.ftruncate(files[0], nbytes)
@@ -319,9 +320,9 @@ def test_two_programs_on_one_host(hosts: Bed) -> None:
             assert first.wait()[0].status is WcStatus.SUCCESS
             assert second.region.read(3) == text
         with pytest.raises(VerbsError, match=r"no queue pair .* of this program"):
-            a.context.request("destroy_qp", qp=c.qp.qp_num)
+            a.context.ask(DestroyQp(c.qp.qp_num))
         with pytest.raises(VerbsError, match=r"no memory region with the key .* of this program"):
-            a.context.request("dereg_mr", key=c.region.lkey)
+            a.context.ask(DeregMr(c.region.lkey))
 
 
 @pytest.mark.parametrize("said", [b"x", b"[]", b'{"op": "hello", "version": 99}', b'{"op": 3}', b"{" * 5000])

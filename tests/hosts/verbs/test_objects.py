@@ -58,7 +58,7 @@ def test_the_way_to_rts_and_back(hosts: Bed, end: End) -> None:
         qp.modify(timeout=25)
     with refused(errno.EINVAL, "no attribute 'colour'"):
         qp.modify(colour=1)
-    with refused(errno.EINVAL, "exp_cnt is 'x'; it is of type int"):
+    with refused(errno.EINVAL, r"attributes\['exp_cnt'\] is 'x'; expected: an integer"):
         qp.modify(exp_cnt="x")
     qp.modify(QpState.RTS, timeout=15, linear_cnt=1)
     asked = qp.query()
@@ -113,7 +113,7 @@ def test_the_device_says_what_it_is(end: End) -> None:
     assert (device.max_qp, device.phys_port_cnt, device.gid, device.max_mpr) == (3, 2, "fd00::1", 255)
     assert device.cap & verbs.DeviceCap.DYNAMIC_MPR
     assert end.context.query_port(1) == verbs.PortAttributes(True, 4096, 1 << 31)
-    with refused(errno.EINVAL, "port is 3; it is an integer from 1 to 2"):
+    with refused(errno.EINVAL, "port is 3; it is from 1 to 2"):
         end.context.query_port(3)
     assert verbs.query_version().current == (1, 0, 1)
 

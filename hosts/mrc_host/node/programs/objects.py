@@ -11,6 +11,7 @@ from mrc_host.proto.completion import CompletionQueue
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Access, WcFlags, WcOpcode, WcStatus
+from mrc_host.verbs.requests import HintAttributes
 from mrc_host.verbs.ring import Producer
 
 P = TypeVar("P", bound=Pair)
@@ -139,7 +140,7 @@ class QueuePairOf(Generic[P]):
     sent: int = 0
     received: int = 0
     hint: int | None = None
-    document: dict[str, Any] | None = None
+    document: object = None
     why: str = ""
 
     def forget_requests(self) -> None:
@@ -157,5 +158,5 @@ class QueuePairOf(Generic[P]):
 class Hint:
     """What a program says of its traffic (`mrc_qp_hint_attr`). `users`: queue pairs that name it."""
 
-    attributes: dict[str, int]
+    attributes: HintAttributes
     users: int = 0

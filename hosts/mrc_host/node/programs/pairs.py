@@ -6,7 +6,7 @@ import dataclasses
 import errno
 import ipaddress
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from mrc_host.node.controller import DEFAULT, NodeController
 from mrc_host.node.own_evs import OwnEvs
@@ -25,6 +25,7 @@ from mrc_host.proto.transport import Driven, Pair, Transport
 from mrc_host.verbs.layout import DeviceCap
 
 P = TypeVar("P", bound=Pair)
+Attributes = Mapping[str, int | bool]
 #: Attributes of a queue pair that a program may set, with the state up to which they matter.
 ATTRIBUTES: Final[dict[str, tuple[QpState, ...]]] = {
     **dict.fromkeys(("max_wimm_dest", "mpr_dest", "trim_nack", "service_time"), (QpState.RESET, QpState.INIT)),
@@ -60,10 +61,10 @@ class Pairs(Protocol[P]):
     def profiles(self, qp: P, ev: str, cc: str) -> None:
         """Checks that both profiles can be used, and gives them to a queue pair before it has a peer."""
 
-    def accept(self, qp: P, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+    def accept(self, qp: P, ev: str, cc: str, document: object, now: int) -> None:
         """INIT -> RTR."""
 
-    def ready(self, qp: P, document: Mapping[str, Any], now: int) -> None:
+    def ready(self, qp: P, document: object, now: int) -> None:
         """RTR -> RTS."""
 
     def fail(self, qp: P, now: int) -> None:
@@ -72,10 +73,10 @@ class Pairs(Protocol[P]):
     def reset(self, qp: P, now: int) -> None:
         """Any state -> RESET."""
 
-    def set(self, qp: P, attributes: Mapping[str, Any], now: int) -> None:
+    def set(self, qp: P, attributes: Attributes, now: int) -> None:
         """Sets attributes of `ATTRIBUTES`."""
 
-    def attributes(self, qp: P) -> dict[str, Any]:
+    def attributes(self, qp: P) -> dict[str, int | bool | str | None]:
         """All that can be asked of a queue pair."""
 
     def evs(self, qp: P) -> list[EvRow]:
@@ -118,16 +119,16 @@ class MrcPairs:
         """See `Pairs`."""
         self.endpoint.set_profiles(qp, *self._made(ev, cc, None))
 
-    def accept(self, qp: QueuePair, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+    def accept(self, qp: QueuePair, ev: str, cc: str, document: object, now: int) -> None:
         """See `Pairs`."""
         try:
-            peer = str(ipaddress.IPv6Address(document.get("address", "")))
+            peer = str(ipaddress.IPv6Address(document.get("address", "") if isinstance(document, dict) else ""))
         except ValueError as error:
             raise RefusedError(errno.EINVAL, f"the peer's document: address: {error}") from None
         self.endpoint.set_profiles(qp, *self._made(ev, cc, peer))
         self.endpoint.accept(qp, document, now)
 
-    def ready(self, qp: QueuePair, document: Mapping[str, Any], now: int) -> None:
+    def ready(self, qp: QueuePair, document: object, now: int) -> None:
         """See `Pairs`."""
         self.endpoint.ready(qp, document, now)
 
@@ -139,7 +140,7 @@ class MrcPairs:
         """See `Pairs`."""
         self.endpoint.modify(qp, QpState.RESET, now)
 
-    def set(self, qp: QueuePair, attributes: Mapping[str, Any], now: int) -> None:
+    def set(self, qp: QueuePair, attributes: Attributes, now: int) -> None:
         """See `Pairs`."""
         if set(attributes) == {"mpr_dest"} and qp.state in (QpState.RTR, QpState.RTS):
             if type(attributes["mpr_dest"]) is not int:
@@ -156,14 +157,14 @@ class MrcPairs:
             if type(value) is not kind:
                 raise RefusedError(errno.EINVAL, f"{name} is {value!r}; it is of type {kind.__name__}")
         # Ranges are those of the configuration.
-        checked: ReliabilityConfig = dataclasses.replace(qp.reliability, **attributes)
+        checked: ReliabilityConfig = dataclasses.replace(qp.reliability, **cast("Any", attributes))
         for name in attributes:
             setattr(qp.attributes, name, getattr(checked, name))
 
-    def attributes(self, qp: QueuePair) -> dict[str, Any]:
+    def attributes(self, qp: QueuePair) -> dict[str, int | bool | str | None]:
         """See `Pairs`."""
         own = {name: getattr(qp.attributes, name) for name in ATTRIBUTES}
-        found = {**own, "path_mtu": qp.attributes.mtu, "sq_psn": qp.sq_psn}
+        found: dict[str, int | bool | str | None] = {**own, "path_mtu": qp.attributes.mtu, "sq_psn": qp.sq_psn}
         if qp.connected:
             found["dest_qp_num"] = qp.association.remote_number
             found["remote_address"] = str(ipaddress.IPv6Address(qp.peer.address))
@@ -203,11 +204,11 @@ class RocePairs:
         if (ev, cc) != (DEFAULT, DEFAULT):
             raise RefusedError(errno.EOPNOTSUPP, "profiles are of MRC; this host's transport is roce")
 
-    def accept(self, qp: RoceQueuePair, ev: str, cc: str, document: Mapping[str, Any], now: int) -> None:
+    def accept(self, qp: RoceQueuePair, ev: str, cc: str, document: object, now: int) -> None:
         """See `Pairs`."""
         self.endpoint.connect(qp, document, now)
 
-    def ready(self, qp: RoceQueuePair, document: Mapping[str, Any], now: int) -> None:
+    def ready(self, qp: RoceQueuePair, document: object, now: int) -> None:
         """It is, since `accept`."""
 
     def fail(self, qp: RoceQueuePair, now: int) -> None:
@@ -218,12 +219,12 @@ class RocePairs:
         """See `Pairs`."""
         raise RefusedError(errno.EOPNOTSUPP, "a queue pair of roce is destroyed and made anew, not reset")
 
-    def set(self, qp: RoceQueuePair, attributes: Mapping[str, Any], now: int) -> None:
+    def set(self, qp: RoceQueuePair, attributes: Attributes, now: int) -> None:
         """See `Pairs`."""
         if attributes:
             raise RefusedError(errno.EOPNOTSUPP, f"{min(attributes)} is an attribute of MRC; this transport is roce")
 
-    def attributes(self, qp: RoceQueuePair) -> dict[str, Any]:
+    def attributes(self, qp: RoceQueuePair) -> dict[str, int | bool | str | None]:
         """See `Pairs`."""
         return {"path_mtu": qp.mtu, "sq_psn": qp.start_psn, "error": None}
 

@@ -5,25 +5,27 @@ Nothing that a program says or writes is believed: every number is looked up amo
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
+from mrc_common.rpc import Nothing, Verbs
 from mrc_host.node.controller import DEFAULT
 from mrc_host.node.programs.objects import Channel, Hint, Queue, QueuePairOf, Region
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.shared import Memory, Resources
-from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, integer, wanted
+from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, wanted
 from mrc_host.proto.events import QpState as ProtoState
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs import layout
+from mrc_host.verbs import layout, requests
 from mrc_host.verbs.layout import Access, EventType, QpState
 from mrc_host.verbs.ring import Consumer, Producer
 
 P = TypeVar("P", bound=Pair)
-Answer = tuple[dict[str, Any], list[int]]
+#: With the file descriptors that go beside it.
+Answer = tuple[object, list[int]]
 EVENTS: Final = 1024
-HINTS: Final = ("num_qps_per_peer", "num_send_peers", "num_remote_recv_peers")
 MAX_HINTS: Final = 1 << 16
 STATES: Final = {
     ProtoState.RESET: QpState.RESET,
@@ -86,53 +88,50 @@ class Program(Generic[P]):
         self.events = Producer(self._memories[1].buffer, EVENTS, layout.EVENT_BYTES)
         self.doorbell = resources.bell()
         self.event_bell = resources.bell()
-        self._requests: dict[str, Callable[[Mapping[str, Any], int], Answer]] = {
-            "query_device": self._query_device,
-            "query_port": self._query_port,
-            "alloc_pd": self._alloc_pd,
-            "dealloc_pd": self._dealloc_pd,
-            "reg_mr": self._reg_mr,
-            "dereg_mr": self._dereg_mr,
-            "create_channel": self._create_channel,
-            "destroy_channel": self._destroy_channel,
-            "create_cq": self._create_cq,
-            "destroy_cq": self._destroy_cq,
-            "create_qp": self._create_qp,
-            "destroy_qp": self._destroy_qp,
-            "modify_qp": self._modify_qp,
-            "query_qp": self._query_qp,
-            "query_evs": self._query_evs,
-            "document": self._document,
-            "create_hint": self._create_hint,
-            "modify_hint": self._modify_hint,
-            "query_hint": self._query_hint,
-            "destroy_hint": self._destroy_hint,
-        }
+        self._verbs = Verbs()
+        add = self._verbs.add
+        add(requests.QueryDevice, self._query_device)
+        add(requests.QueryPort, self._query_port)
+        add(requests.AllocPd, self._alloc_pd)
+        add(requests.DeallocPd, self._dealloc_pd)
+        add(requests.RegMr, self._reg_mr)
+        add(requests.DeregMr, self._dereg_mr)
+        add(requests.CreateChannel, self._create_channel)
+        add(requests.DestroyChannel, self._destroy_channel)
+        add(requests.CreateCq, self._create_cq)
+        add(requests.DestroyCq, self._destroy_cq)
+        add(requests.CreateQp, self._create_qp)
+        add(requests.DestroyQp, self._destroy_qp)
+        add(requests.ModifyQp, self._modify_qp)
+        add(requests.QueryQp, self._query_qp)
+        add(requests.QueryEvs, self._query_evs)
+        add(requests.GetQpDocument, self._document)
+        add(requests.CreateHint, self._create_hint)
+        add(requests.ModifyHint, self._modify_hint)
+        add(requests.QueryHint, self._query_hint)
+        add(requests.DestroyHint, self._destroy_hint)
 
-    def greeting(self) -> Answer:
+    def greeting(self, host: str) -> Answer:
         """What a program is told first, with the file descriptors of ring of submissions, ring of events, doorbell and
         the bell of events."""
-        answer = {
-            "version": layout.VERSION,
-            "submissions": self.submissions.capacity,
-            "events": self.events.capacity,
-            "transport": self.of.transport,
-            "address": self.address,
-        }
-        files = [self._memories[0].fd, self._memories[1].fd, self.doorbell.fd, self.event_bell.fd]
-        return answer, files
+        answer = requests.Greeting(
+            version=layout.VERSION,
+            submissions=self.submissions.capacity,
+            events=self.events.capacity,
+            transport=self.of.transport,
+            address=self.address,
+            host=host,
+        )
+        return answer, [self._memories[0].fd, self._memories[1].fd, self.doorbell.fd, self.event_bell.fd]
 
-    def request(self, request: Mapping[str, Any], now: int) -> Answer:
+    def request(self, op: object, arguments: Mapping[str, object], now: int) -> Answer:
         """Carries out a request.
 
         Raises:
             RefusedError: it cannot be. QpError and ConfigError of the endpoint mean the same.
         """
-        name = request.get("op")
-        handler = self._requests.get(name) if isinstance(name, str) else None
-        if handler is None:
-            raise RefusedError(errno.EINVAL, f"no request '{name}'; known: {', '.join(sorted(self._requests))}")
-        return handler(request, now)
+        request, handler = self._verbs.parse(op, arguments)
+        return cast("Answer", handler(request, now))
 
     def tell(self, kind: EventType, element: int, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> None:
         """An asynchronous event; one that finds no room is counted.
@@ -171,7 +170,7 @@ class Program(Generic[P]):
         self.event_bell.close()
         for objects in (self.queues, self.regions, self.channels, self.hints, self.domains):
             objects.clear()
-        self._requests.clear()  # which refer to this: with them gone the memory goes at once
+        self._verbs.clear()  # which refer to this: with them gone the memory goes at once
 
     # -- memory and protection domains ------------------------------------------------------------------------
 
@@ -197,42 +196,40 @@ class Program(Generic[P]):
         self._next += 1
         return self._next - 1
 
-    def _alloc_pd(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _alloc_pd(self, request: requests.AllocPd, now: int) -> Answer:
         wanted("protection domains", len(self.domains) + 1, self.limits.regions, "regions")
         number = self._new_domain()
         self.domains[number] = 0
-        return {"pd": number}, []
+        return requests.DomainNumber(number), []
 
-    def _domain(self, request: Mapping[str, Any]) -> int:
-        number = integer(request, "pd", 0, layout.WORD)
+    def _domain(self, number: int) -> int:
         if number not in self.domains:
             raise RefusedError(errno.EINVAL, f"no protection domain {number} of this program")
         return number
 
-    def _dealloc_pd(self, request: Mapping[str, Any], now: int) -> Answer:
-        number = self._domain(request)
+    def _dealloc_pd(self, request: requests.DeallocPd, now: int) -> Answer:
+        number = self._domain(request.pd)
         if self.domains[number]:
             raise RefusedError(
                 errno.EBUSY, f"{self.domains[number]} objects are in the protection domain; they go first"
             )
         del self.domains[number]
-        return {}, []
+        return Nothing(), []
 
-    def _reg_mr(self, request: Mapping[str, Any], now: int) -> Answer:
-        domain = self._domain(request)
-        length = integer(request, "length", 1, 1 << 44)
-        access = Access(integer(request, "access", 0, int(Access.LOCAL_WRITE | Access.REMOTE_WRITE)))
+    def _reg_mr(self, request: requests.RegMr, now: int) -> Answer:
+        domain = self._domain(request.pd)
+        access = request.access
         if Access.REMOTE_WRITE in access and Access.LOCAL_WRITE not in access:
             raise RefusedError(errno.EINVAL, "REMOTE_WRITE needs LOCAL_WRITE, as in ibv_reg_mr")
         wanted("memory regions", len(self.regions) + 1, self.limits.regions, "regions")
-        memory = self._memory(length)
+        memory = self._memory(request.length)
         made = self.of.register(memory.buffer, domain, Access.REMOTE_WRITE in access)
         self.regions[made.rkey] = Region(made, memory, domain, access)
         self.domains[domain] += 1
-        return {"key": made.rkey, "addr": made.va}, [memory.fd]
+        return requests.RegionKey(made.rkey, made.va), [memory.fd]
 
-    def _dereg_mr(self, request: Mapping[str, Any], now: int) -> Answer:
-        key = integer(request, "key", 0, 0xFFFFFFFF)
+    def _dereg_mr(self, request: requests.DeregMr, now: int) -> Answer:
+        key = request.key
         region = self.regions.get(key)
         if region is None:
             raise RefusedError(errno.EINVAL, f"no memory region with the key {key:#010x} of this program")
@@ -242,11 +239,11 @@ class Program(Generic[P]):
         self.domains[region.domain] -= 1
         self.of.endpoint.deregister_memory(region.region)
         self._free(region.memory)
-        return {}, []
+        return Nothing(), []
 
     # -- completion queues --------------------------------------------------------------------------------------
 
-    def _create_channel(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _create_channel(self, request: requests.CreateChannel, now: int) -> Answer:
         wanted("completion channels", len(self.channels) + 1, self.limits.completion_queues, "completion_queues")
         try:
             bell = self.resources.bell()
@@ -254,25 +251,25 @@ class Program(Generic[P]):
             raise RefusedError(error.errno or errno.EMFILE, f"a completion channel: {error.strerror}") from error
         channel = Channel(self._number(), bell)
         self.channels[channel.number] = channel
-        return {"channel": channel.number}, [bell.fd]
+        return requests.ChannelNumber(channel.number), [bell.fd]
 
-    def _destroy_channel(self, request: Mapping[str, Any], now: int) -> Answer:
-        channel = self.channels.get(integer(request, "channel", 0, layout.WORD))
+    def _destroy_channel(self, request: requests.DestroyChannel, now: int) -> Answer:
+        channel = self.channels.get(request.channel)
         if channel is None:
             raise RefusedError(errno.EINVAL, "no such completion channel of this program")
         if channel.queues:
             raise RefusedError(errno.EBUSY, f"{channel.queues} completion queues use the channel; destroy them first")
         del self.channels[channel.number]
         channel.bell.close()
-        return {}, []
+        return Nothing(), []
 
-    def _create_cq(self, request: Mapping[str, Any], now: int) -> Answer:
-        entries = integer(request, "cqe", 1, 1 << 30)
+    def _create_cq(self, request: requests.CreateCq, now: int) -> Answer:
+        entries = request.cqe
         wanted("entries of a completion queue", entries, self.limits.completions, "completions")
         wanted("completion queues", len(self.queues) + 1, self.limits.completion_queues, "completion_queues")
         channel = None
-        if request.get("channel") is not None:
-            channel = self.channels.get(integer(request, "channel", 0, layout.WORD))
+        if request.channel is not None:
+            channel = self.channels.get(request.channel)
             if channel is None:
                 raise RefusedError(errno.EINVAL, "no such completion channel of this program")
         capacity = layout.power_of_two(entries)
@@ -281,16 +278,15 @@ class Program(Generic[P]):
         self.queues[queue.number] = queue
         if channel is not None:
             channel.queues += 1
-        return {"cq": queue.number, "cqe": capacity}, [memory.fd]
+        return requests.CqNumber(queue.number, capacity), [memory.fd]
 
-    def _queue(self, request: Mapping[str, Any], name: str) -> Queue:
-        number = integer(request, name, 0, layout.WORD)
+    def _queue(self, number: int) -> Queue:
         if number not in self.queues:
             raise RefusedError(errno.EINVAL, f"no completion queue {number} of this program")
         return self.queues[number]
 
-    def _destroy_cq(self, request: Mapping[str, Any], now: int) -> Answer:
-        queue = self._queue(request, "cq")
+    def _destroy_cq(self, request: requests.DestroyCq, now: int) -> Answer:
+        queue = self._queue(request.cq)
         if queue.users:
             raise RefusedError(
                 errno.EBUSY, f"{len(queue.users)} queue pairs use the completion queue; destroy them first"
@@ -300,17 +296,14 @@ class Program(Generic[P]):
         if queue.channel is not None:
             queue.channel.queues -= 1
         self._free(queue.memory)
-        return {}, []
+        return Nothing(), []
 
     # -- queue pairs --------------------------------------------------------------------------------------------
 
-    def _create_qp(self, request: Mapping[str, Any], now: int) -> Answer:
-        domain = self._domain(request)
-        send, recv = self._queue(request, "send_cq"), self._queue(request, "recv_cq")
-        max_send = integer(request, "max_send_wr", 1, 1 << 30)
-        max_recv = integer(request, "max_recv_wr", 0, 1 << 30)
-        max_sge = integer(request, "max_send_sge", 0, layout.MAX_SGE)
-        max_inline = integer(request, "max_inline_data", 0, layout.INLINE_BYTES)
+    def _create_qp(self, request: requests.CreateQp, now: int) -> Answer:
+        domain = self._domain(request.pd)
+        send, recv = self._queue(request.send_cq), self._queue(request.recv_cq)
+        max_send, max_recv = request.max_send_wr, request.max_recv_wr
         wanted("work requests of a send queue", max_send, self.limits.work_requests, "work_requests")
         wanted("work requests of a receive queue", max_recv, self.limits.work_requests, "work_requests")
         wanted("queue pairs", len(self.pairs) + 1, self.limits.queue_pairs, "queue_pairs")
@@ -319,18 +312,17 @@ class Program(Generic[P]):
                 raise RefusedError(errno.EINVAL, f"completion queue {queue.number} has overflowed; create another one")
         made = self.of.create(send.inner, recv.inner, domain)
         pair = QueuePairOf(
-            made, made.number, domain, send, recv, bool(request.get("sq_sig_all")), max_send, max_recv, max_sge,
-            max_inline, DEFAULT, DEFAULT,
+            made, made.number, domain, send, recv, request.sq_sig_all, max_send, max_recv,
+            request.max_send_sge, request.max_inline_data, DEFAULT, DEFAULT,
         )  # fmt: skip
         self.pairs[pair.number] = pair
         self.domains[domain] += 1
         for queue in {send, recv}:
             queue.users.append(pair)
-        return {"qp_num": pair.number}, []
+        return requests.CreatedQp(pair.number), []
 
-    def pair(self, request: Mapping[str, Any]) -> QueuePairOf[P]:
-        """The queue pair that a request names."""
-        number = integer(request, "qp", 0, 0xFFFFFF)
+    def pair(self, number: int) -> QueuePairOf[P]:
+        """The queue pair of this number."""
         if number not in self.pairs:
             raise RefusedError(errno.EINVAL, f"no queue pair {number} of this program")
         return self.pairs[number]
@@ -344,36 +336,31 @@ class Program(Generic[P]):
         if pair.hint is not None:
             self.hints[pair.hint].users -= 1
 
-    def _destroy_qp(self, request: Mapping[str, Any], now: int) -> Answer:
-        pair = self.pair(request)
+    def _destroy_qp(self, request: requests.DestroyQp, now: int) -> Answer:
+        pair = self.pair(request.qp)
         self._drop_pair(pair)
         self.of.endpoint.destroy_qp(pair.qp, now)
-        return {}, []
+        return Nothing(), []
 
-    def _document(self, request: Mapping[str, Any], now: int) -> Answer:
-        return {"document": self.of.endpoint.local_attributes(self.pair(request).qp)}, []
+    def _document(self, request: requests.GetQpDocument, now: int) -> Answer:
+        return requests.QpDocumentAnswer(self.of.endpoint.local_attributes(self.pair(request.qp).qp)), []
 
-    def _modify_qp(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _modify_qp(self, request: requests.ModifyQp, now: int) -> Answer:
         """Attributes first, then at most one step of the state."""
-        pair = self.pair(request)
-        attributes = request.get("attributes", {})
-        if not isinstance(attributes, dict):
-            raise RefusedError(errno.EINVAL, "attributes is no object")
-        ev, cc = request.get("ev_profile", pair.ev_profile), request.get("cc_profile", pair.cc_profile)
-        if not isinstance(ev, str) or not isinstance(cc, str):
-            raise RefusedError(errno.EINVAL, "profiles are named by texts")
+        pair = self.pair(request.qp)
+        ev, cc = request.ev_profile or pair.ev_profile, request.cc_profile or pair.cc_profile
         if (ev, cc) != (pair.ev_profile, pair.cc_profile):
             self.of.profiles(pair.qp, ev, cc)
             pair.ev_profile, pair.cc_profile = ev, cc
-        if "hint" in request:
-            self._assign_hint(pair, request)
-        if attributes:
-            self.of.set(pair.qp, attributes, now)
-        if request.get("state") is not None:
-            self._step(pair, QpState(integer(request, "state", 0, 6)), request.get("document"), now)
-        return {"state": int(STATES[pair.qp.state])}, []
+        if request.hint is not None:
+            self._assign_hint(pair, request.hint)
+        if request.attributes:
+            self.of.set(pair.qp, request.attributes, now)
+        if request.state is not None:
+            self._step(pair, request.state, request.document, now)
+        return requests.QpStateAnswer(STATES[pair.qp.state]), []
 
-    def _step(self, pair: QueuePairOf[P], state: QpState, document: Any, now: int) -> None:
+    def _step(self, pair: QueuePairOf[P], state: QpState, document: object, now: int) -> None:
         if state is QpState.ERR:
             self.of.fail(pair.qp, now)
         elif state is QpState.RESET:
@@ -396,102 +383,97 @@ class Program(Generic[P]):
         else:
             self.of.ready(pair.qp, pair.document, now)
 
-    def _query_qp(self, request: Mapping[str, Any], now: int) -> Answer:
-        pair = self.pair(request)
-        return {
-            "state": int(STATES[pair.qp.state]),
-            "ev_profile": pair.ev_profile,
-            "cc_profile": pair.cc_profile,
-            "hint": pair.hint,
-            "sends_posted": len(pair.posted),
-            "receives_posted": pair.receiving,
-            "why": pair.why,
-            "attributes": self.of.attributes(pair.qp),
-        }, []
+    def _query_qp(self, request: requests.QueryQp, now: int) -> Answer:
+        pair = self.pair(request.qp)
+        answer = requests.QpStatus(
+            state=STATES[pair.qp.state],
+            ev_profile=pair.ev_profile,
+            cc_profile=pair.cc_profile,
+            hint=pair.hint,
+            sends_posted=len(pair.posted),
+            receives_posted=pair.receiving,
+            why=pair.why,
+            attributes=self.of.attributes(pair.qp),
+        )
+        return answer, []
 
-    def _query_evs(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
         """A part at a time: a message on the socket is not large."""
-        rows = self.of.evs(self.pair(request).qp)
-        first = integer(request, "first", 0, 1 << 20, 0)
-        part = [[row.ev, row.plane, row.state.name, row.active, row.losses] for row in rows]
-        return {"evs": part[first : first + 512], "count": len(rows)}, []
+        rows = self.of.evs(self.pair(request.qp).qp)
+        part = rows[request.first : request.first + 512]
+        evs = [requests.Ev(row.ev, row.plane, row.state.name, row.active, row.losses) for row in part]
+        return requests.SomeEvs(evs, len(rows)), []
 
     # -- the device ---------------------------------------------------------------------------------------------
 
-    def _query_device(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _query_device(self, request: requests.QueryDevice, now: int) -> Answer:
         limits = self.limits
-        return {
-            "mrc_protocol_version": layout.PROTOCOL_VERSION,
-            "max_wimm": 32767,
-            "max_wimm_dest": 32767,
-            "max_mpr": 255,
-            "mpr_resolution": 1,
-            "max_qp_hint": MAX_HINTS,
-            "cap": int(self.of.capabilities()),
-            "transport": self.of.transport,
-            "max_mr_size": limits.memory,
-            "max_mr": limits.regions,
-            "max_qp": limits.queue_pairs,
-            "max_qp_wr": limits.work_requests,
-            "max_sge": layout.MAX_SGE,
-            "max_inline_data": layout.INLINE_BYTES,
-            "max_cq": limits.completion_queues,
-            "max_cqe": limits.completions,
-            "max_msg_sz": MAX_MESSAGE_BYTES,
-            "phys_port_cnt": len(self.ports()),
-            "gid": self.address,
-            "memory_used": self.used,
-        }, []
+        answer = requests.DeviceAttributes(
+            mrc_protocol_version=layout.PROTOCOL_VERSION,
+            max_wimm=32767,
+            max_wimm_dest=32767,
+            max_mpr=255,
+            mpr_resolution=1,
+            max_qp_hint=MAX_HINTS,
+            cap=self.of.capabilities(),
+            transport=self.of.transport,
+            max_mr_size=limits.memory,
+            max_mr=limits.regions,
+            max_qp=limits.queue_pairs,
+            max_qp_wr=limits.work_requests,
+            max_sge=layout.MAX_SGE,
+            max_inline_data=layout.INLINE_BYTES,
+            max_cq=limits.completion_queues,
+            max_cqe=limits.completions,
+            max_msg_sz=MAX_MESSAGE_BYTES,
+            phys_port_cnt=len(self.ports()),
+            gid=self.address,
+            memory_used=self.used,
+        )
+        return answer, []
 
-    def _query_port(self, request: Mapping[str, Any], now: int) -> Answer:
+    def _query_port(self, request: requests.QueryPort, now: int) -> Answer:
         ports = self.ports()
-        port = integer(request, "port", 1, len(ports))
-        return {"active": ports[port - 1], "active_mtu": self.mtu, "max_msg_sz": MAX_MESSAGE_BYTES}, []
+        if not 1 <= request.port <= len(ports):
+            raise RefusedError(errno.EINVAL, f"port is {request.port}; it is from 1 to {len(ports)}")
+        return requests.PortAttributes(ports[request.port - 1], self.mtu, MAX_MESSAGE_BYTES), []
 
     # -- hints --------------------------------------------------------------------------------------------------
 
-    def _hint(self, request: Mapping[str, Any]) -> Hint:
-        number = integer(request, "hint", 0, layout.WORD)
+    def _hint(self, number: int) -> Hint:
         if number not in self.hints:
             raise RefusedError(errno.EINVAL, f"no queue pair hint {number} of this program")
         return self.hints[number]
 
-    @staticmethod
-    def _hinted(request: Mapping[str, Any]) -> dict[str, int]:
-        given = request.get("attributes", {})
-        if not isinstance(given, dict) or set(given) - set(HINTS):
-            raise RefusedError(errno.EINVAL, f"attributes of a hint are {', '.join(HINTS)}")
-        return {name: integer(given, name, 0, 1 << 31) for name in given}
-
-    def _create_hint(self, request: Mapping[str, Any], now: int) -> Answer:
-        attributes = dict.fromkeys(HINTS, 0) | self._hinted(request)
+    def _create_hint(self, request: requests.CreateHint, now: int) -> Answer:
         if len(self.hints) >= MAX_HINTS:
             raise RefusedError(errno.ENOMEM, f"{MAX_HINTS} queue pair hints are all there are")
         number = self._number()
-        self.hints[number] = Hint(attributes)
-        return {"hint": number}, []
+        self.hints[number] = Hint(request.attributes)
+        return requests.HintNumber(number), []
 
-    def _modify_hint(self, request: Mapping[str, Any], now: int) -> Answer:
-        self._hint(request).attributes.update(self._hinted(request))
-        return {}, []
+    def _modify_hint(self, request: requests.ModifyHint, now: int) -> Answer:
+        hint = self._hint(request.hint)
+        changes = {name: value for name, value in vars(request.attributes).items() if value is not None}
+        hint.attributes = dataclasses.replace(hint.attributes, **changes)
+        return Nothing(), []
 
-    def _query_hint(self, request: Mapping[str, Any], now: int) -> Answer:
-        hint = self._hint(request)
-        return {"attributes": hint.attributes, "users": hint.users}, []
+    def _query_hint(self, request: requests.QueryHint, now: int) -> Answer:
+        hint = self._hint(request.hint)
+        return requests.HintDocument(hint.attributes, hint.users), []
 
-    def _destroy_hint(self, request: Mapping[str, Any], now: int) -> Answer:
-        hint = self._hint(request)
+    def _destroy_hint(self, request: requests.DestroyHint, now: int) -> Answer:
+        hint = self._hint(request.hint)
         if hint.users:
             raise RefusedError(errno.EBUSY, f"{hint.users} queue pairs name the hint")
-        del self.hints[request["hint"]]
-        return {}, []
+        del self.hints[request.hint]
+        return Nothing(), []
 
-    def _assign_hint(self, pair: QueuePairOf[P], request: Mapping[str, Any]) -> None:
-        new = None if request["hint"] is None else self._hint(request)
+    def _assign_hint(self, pair: QueuePairOf[P], number: int) -> None:
+        new = self._hint(number)
         if pair.qp.state not in (ProtoState.RESET, ProtoState.INIT):
             raise RefusedError(errno.EINVAL, f"a hint is given in RESET or INIT, not in {pair.qp.state.value}")
         if pair.hint is not None:
             self.hints[pair.hint].users -= 1
-        pair.hint = request["hint"]
-        if new is not None:
-            new.users += 1
+        pair.hint = number
+        new.users += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from mrc_host.node.controller import Holder
 from mrc_host.node.programs.completions import deliver
@@ -114,7 +114,7 @@ class Programs(Generic[P]):
         if self.connected.pop(program.number, None) is not None:
             program.close(now)
 
-    def request(self, program: Program[P], request: Mapping[str, Any], now: int) -> Answer:
+    def request(self, program: Program[P], op: object, arguments: Mapping[str, object], now: int) -> Answer:
         """Serve a request of a program, after what it has posted and what has completed before.
 
         Raises:
@@ -126,7 +126,7 @@ class Programs(Generic[P]):
         for queue in list(program.queues):
             self.completions(queue, now)
         try:
-            return program.request(request, now)
+            return program.request(op, arguments, now)
         except (QpError, ConfigError, ValueError, KeyError, TypeError) as error:
             raise RefusedError(EINVAL, str(error)) from error
 

@@ -1,0 +1,357 @@
+"""What a program asks of the agent of its host: a class for each request, with the class of its answer.
+
+On the socket a request is `{"op": ..., arguments}`. Sizes are in bytes. File descriptors travel beside an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from mrc_common.plain import Range
+from mrc_common.rpc import Nothing, Request
+from mrc_host.verbs import layout
+from mrc_host.verbs.layout import Access, DeviceCap, QpState
+
+Number = Annotated[int, Range(0, layout.WORD)]
+QpNumber = Annotated[int, Range(0, 0xFFFFFF)]
+_Count = Annotated[int, Range(0, 1 << 30)]
+_Positive = Annotated[int, Range(1, 1 << 30)]
+_Hint = Annotated[int, Range(0, 1 << 31)]
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """The agent's answer to `Hello`: its version, the capacity of the rings, and the host."""
+
+    version: int
+    submissions: int
+    events: int
+    transport: str
+    address: str
+    host: str
+
+
+@dataclass(frozen=True)
+class Hello(Request[Greeting], verb="hello"):
+    """The first request of a program."""
+
+    version: int
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class DeviceAttributes:
+    """What a device can do (`mrc_device_attr`, and of `ibv_device_attr` what there is of it). MPR in units of 128 PSNs,
+    sizes in bytes."""
+
+    mrc_protocol_version: int
+    max_wimm: int
+    max_wimm_dest: int
+    max_mpr: int
+    mpr_resolution: int
+    max_qp_hint: int
+    cap: DeviceCap
+    transport: str
+    max_mr_size: int
+    max_mr: int
+    max_qp: int
+    max_qp_wr: int
+    max_sge: int
+    max_inline_data: int
+    max_cq: int
+    max_cqe: int
+    max_msg_sz: int
+    phys_port_cnt: int
+    gid: str
+    memory_used: int
+
+
+@dataclass(frozen=True)
+class QueryDevice(Request[DeviceAttributes], verb="query_device"):
+    """Ask what the device can do."""
+
+
+@dataclass(frozen=True)
+class PortAttributes:
+    """A port: whether it is up, and sizes in bytes."""
+
+    active: bool
+    active_mtu: int
+    max_msg_sz: int
+
+
+@dataclass(frozen=True)
+class QueryPort(Request[PortAttributes], verb="query_port"):
+    """Ask for a port, numbered from 1."""
+
+    port: int
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DomainNumber:
+    """The number of a protection domain."""
+
+    pd: int
+
+
+@dataclass(frozen=True)
+class AllocPd(Request[DomainNumber], verb="alloc_pd"):
+    """Make a protection domain."""
+
+
+@dataclass(frozen=True)
+class DeallocPd(Request[Nothing], verb="dealloc_pd"):
+    """Give a protection domain back."""
+
+    pd: Number
+
+
+@dataclass(frozen=True)
+class RegionKey:
+    """The key of a memory region (L_Key and R_Key) and its address."""
+
+    key: int
+    addr: int
+
+
+@dataclass(frozen=True)
+class RegMr(Request[RegionKey], verb="reg_mr"):
+    """Make and register memory; its file descriptor comes with the answer."""
+
+    pd: Number
+    length: Annotated[int, Range(1, 1 << 44)]
+    access: Access
+
+
+@dataclass(frozen=True)
+class DeregMr(Request[Nothing], verb="dereg_mr"):
+    """Deregister memory."""
+
+    key: Annotated[int, Range(0, 0xFFFFFFFF)]
+
+
+# -- completion queues ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChannelNumber:
+    """The number of a completion channel."""
+
+    channel: int
+
+
+@dataclass(frozen=True)
+class CreateChannel(Request[ChannelNumber], verb="create_channel"):
+    """Make a completion channel; its file descriptor comes with the answer."""
+
+
+@dataclass(frozen=True)
+class DestroyChannel(Request[Nothing], verb="destroy_channel"):
+    """Give a completion channel back."""
+
+    channel: Number
+
+
+@dataclass(frozen=True)
+class CqNumber:
+    """The number of a completion queue and the capacity of its ring."""
+
+    cq: int
+    cqe: int
+
+
+@dataclass(frozen=True)
+class CreateCq(Request[CqNumber], verb="create_cq"):
+    """Make a completion queue; the file descriptor of its ring comes with the answer."""
+
+    cqe: _Positive
+    channel: Number | None = None
+
+
+@dataclass(frozen=True)
+class DestroyCq(Request[Nothing], verb="destroy_cq"):
+    """Give a completion queue back."""
+
+    cq: Number
+
+
+# -- queue pairs ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CreatedQp:
+    """The number of a queue pair."""
+
+    qp_num: int
+
+
+@dataclass(frozen=True)
+class CreateQp(Request[CreatedQp], verb="create_qp"):
+    """Make a queue pair in RESET."""
+
+    pd: Number
+    send_cq: Number
+    recv_cq: Number
+    max_send_wr: _Positive
+    max_recv_wr: _Count
+    max_send_sge: Annotated[int, Range(0, layout.MAX_SGE)]
+    max_inline_data: Annotated[int, Range(0, layout.INLINE_BYTES)]
+    sq_sig_all: bool = False
+
+
+@dataclass(frozen=True)
+class DestroyQp(Request[Nothing], verb="destroy_qp"):
+    """Give a queue pair back."""
+
+    qp: QpNumber
+
+
+@dataclass(frozen=True)
+class QpDocumentAnswer:
+    """What the peer of a queue pair must know; the transport's own."""
+
+    document: object
+
+
+@dataclass(frozen=True)
+class GetQpDocument(Request[QpDocumentAnswer], verb="document"):
+    """Ask for what the peer must know; a queue pair in RESET goes to INIT."""
+
+    qp: QpNumber
+
+
+@dataclass(frozen=True)
+class QpStateAnswer:
+    """The state of a queue pair."""
+
+    state: QpState
+
+
+@dataclass(frozen=True)
+class ModifyQp(Request[QpStateAnswer], verb="modify_qp"):
+    """Set attributes of a queue pair, and then take one step of its state."""
+
+    qp: QpNumber
+    attributes: Mapping[str, int | bool]
+    state: QpState | None = None
+    document: object = None
+    ev_profile: str | None = None
+    cc_profile: str | None = None
+    hint: Number | None = None
+
+
+@dataclass(frozen=True)
+class QpStatus:
+    """State and attributes of a queue pair, by name."""
+
+    state: QpState
+    ev_profile: str
+    cc_profile: str
+    hint: int | None
+    sends_posted: int
+    receives_posted: int
+    why: str
+    attributes: Mapping[str, int | bool | str | None]
+
+
+@dataclass(frozen=True)
+class QueryQp(Request[QpStatus], verb="query_qp"):
+    """Ask for state and attributes of a queue pair."""
+
+    qp: QpNumber
+
+
+class Ev(NamedTuple):
+    """An EV of a queue pair: its value, plane, state, whether it is in the active set, losses inferred on it."""
+
+    ev: int
+    plane: int
+    state: str
+    active: bool
+    losses: int
+
+
+@dataclass(frozen=True)
+class SomeEvs:
+    """A part of the EVs of a queue pair, and how many there are."""
+
+    evs: Sequence[Ev]
+    count: int
+
+
+@dataclass(frozen=True)
+class QueryEvs(Request[SomeEvs], verb="query_evs"):
+    """Ask for EVs from number `first` on: a message on the socket is not large."""
+
+    qp: QpNumber
+    first: Annotated[int, Range(0, 1 << 20)] = 0
+
+
+# -- hints ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HintAttributes:
+    """What a program says of its traffic (`mrc_qp_hint_attr`)."""
+
+    num_qps_per_peer: _Hint = 0
+    num_send_peers: _Hint = 0
+    num_remote_recv_peers: _Hint = 0
+
+
+@dataclass(frozen=True)
+class HintChanges:
+    """Attributes of a hint that change; None: it stays."""
+
+    num_qps_per_peer: _Hint | None = None
+    num_send_peers: _Hint | None = None
+    num_remote_recv_peers: _Hint | None = None
+
+
+@dataclass(frozen=True)
+class HintNumber:
+    """The number of a hint."""
+
+    hint: int
+
+
+@dataclass(frozen=True)
+class CreateHint(Request[HintNumber], verb="create_hint"):
+    """Make a hint."""
+
+    attributes: HintAttributes
+
+
+@dataclass(frozen=True)
+class ModifyHint(Request[Nothing], verb="modify_hint"):
+    """Change a hint."""
+
+    hint: Number
+    attributes: HintChanges
+
+
+@dataclass(frozen=True)
+class HintDocument:
+    """A hint, and how many queue pairs name it."""
+
+    attributes: HintAttributes
+    users: int
+
+
+@dataclass(frozen=True)
+class QueryHint(Request[HintDocument], verb="query_hint"):
+    """Ask for a hint."""
+
+    hint: Number
+
+
+@dataclass(frozen=True)
+class DestroyHint(Request[Nothing], verb="destroy_hint"):
+    """Give a hint back."""
+
+    hint: Number
