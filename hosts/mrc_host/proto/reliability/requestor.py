@@ -23,12 +23,12 @@ from mrc_host.proto.reliability.work import FIRST, MIDDLE, WorkQueue, WriteReque
 from mrc_host.proto.send_ring import AHEAD, BUDGET, IDLE, PORT, WINDOW
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
+from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 
 _ASKS_PER_WINDOW: Final = 4  # a SACK is asked for at least so often while a window of bytes leaves
 _EARLIER: Final = -1  # no RTT sample: an earlier transmission was answered
-_CLOSED: Final = 0x63  # a NAK, remote operation error
 _NAK_REASONS: Final = {
     1: (ErrorReason.REMOTE_INVALID_REQUEST, CompletionStatus.REM_INV_REQ_ERR),
     2: (ErrorReason.REMOTE_ACCESS, CompletionStatus.REM_ACCESS_ERR),
@@ -494,7 +494,7 @@ class Requestor(Sender):
         board = self.board
         psn = extend(ack.psn, board.una - 1)
         if psn >= board.nxt:
-            if psn == board.nxt and ack.syndrome == _CLOSED:
+            if psn == board.nxt and ack.syndrome == Nak.REMOTE_OPERATION:
                 # All that was sent has arrived, and whatever comes next will be refused: the peer's user is gone.
                 self.counters.acks_received += 1
                 self.association.fail(

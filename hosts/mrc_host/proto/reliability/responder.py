@@ -14,14 +14,11 @@ from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import TimerKind
-from mrc_host.proto.wire.fields import NackReason, Opcode, SackMark
+from mrc_host.proto.wire.fields import NackReason, Nak, Opcode, SackMark
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
 
 ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
-NAK_INVALID_REQUEST: Final = 0x61
-NAK_REMOTE_ACCESS: Final = 0x62
-NAK_REMOTE_OPERATION: Final = 0x63
 
 _MAX_CE_RUNS: Final = 4096
 _VA_MASK: Final = (1 << 64) - 1
@@ -197,13 +194,13 @@ class Responder:
             valid = layout.base == base and layout.rkey == data.rkey and layout.length == data.dma_length
             layout.packets += 1
         if not valid:
-            self._violation(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
+            self._violation(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
             return
         if size:
             region = self.association.context.memory.regions.get(data.rkey)
             start = region.offset_of(data.va, size) if region is not None else -1
             if region is None or start < 0 or not region.writable or region.domain != self.association.domain:
-                self._violation(psn, NAK_REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
+                self._violation(psn, Nak.REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
                 return
             region.view[start : start + size] = payload
             counters.payload_bytes_placed += size
@@ -237,7 +234,7 @@ class Responder:
             self.ooo += 1
             counters.out_of_order += 1
             if self.stashed > self.association.attributes.max_wimm_dest:
-                self._violation(psn, NAK_REMOTE_OPERATION, ErrorReason.WIMM_LIMIT, data, port, now)
+                self._violation(psn, Nak.REMOTE_OPERATION, ErrorReason.WIMM_LIMIT, data, port, now)
                 return
         if self.association.context.trace is not None:
             self._trace(data, port, now, "placed")
@@ -304,7 +301,7 @@ class Responder:
     def refuse(self) -> None:
         """Whatever comes next is refused: nobody is there to take it. What was refused before stays so."""
         if self._nak is None:
-            self._nak = (self.cack + 1, NAK_REMOTE_OPERATION)
+            self._nak = (self.cack + 1, Nak.REMOTE_OPERATION)
 
     def repeat_nak(self, port: int) -> None:
         """Say again why the queue pair is in ERROR, to a peer that still sends."""
@@ -330,20 +327,20 @@ class Responder:
                 start = starts.pop(psn, None) if starts else None
                 if start is not None:
                     if self._start is not None or psn != self._acked_psn + 1:
-                        self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                        self._fail(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
                         return False
                     self._start = start
                 continue
             if end.msn != (self._acked_msn + 1) & 0xFFFF or not self._whole(end, psn):
-                self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                self._fail(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
                 return False
             if end.immediate is not None:
                 self.stashed -= 1
                 if end.rqmsn != self._expected_rqmsn & 0xFFFF:
-                    self._fail(psn, NAK_INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
+                    self._fail(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, port, now)
                     return False
                 if not self.receives:
-                    self._fail(psn, NAK_REMOTE_OPERATION, ErrorReason.NO_RECEIVE_POSTED, port, now)
+                    self._fail(psn, Nak.REMOTE_OPERATION, ErrorReason.NO_RECEIVE_POSTED, port, now)
                     return False
                 self._expected_rqmsn += 1
                 counters.immediates_delivered += 1

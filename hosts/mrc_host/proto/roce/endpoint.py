@@ -23,10 +23,6 @@ from mrc_host.proto.memory import Gather, MemoryRegion, MemoryTable
 from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.roce.codec import Cnp, RoceAck, RoceCodec, RoceData
 from mrc_host.proto.roce.qp import (
-    NAK_INVALID_REQUEST,
-    NAK_REMOTE_ACCESS,
-    NAK_REMOTE_OPERATION,
-    NAK_SEQUENCE,
     NAK_STATUS,
     SYNDROME_ACK,
     SYNDROME_RNR,
@@ -35,6 +31,7 @@ from mrc_host.proto.roce.qp import (
 )
 from mrc_host.proto.statistics import RocePortStatistics, RoceQpStatistics, RoceStatistics
 from mrc_host.proto.transport import Driven
+from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.packet import WireError
 from mrc_host.proto.wire.psn import PSN_MASK
 
@@ -389,7 +386,7 @@ class RoceEndpoint(Driven):
         self._schedule(qp)
 
     def _say_closed(self, qp: RoceQueuePair) -> None:
-        self._ports[qp.port].enqueue(self._answer(qp, qp.epsn, NAK_REMOTE_OPERATION, qp.msn))
+        self._ports[qp.port].enqueue(self._answer(qp, qp.epsn, Nak.REMOTE_OPERATION, qp.msn))
 
     def fail_qp(self, qp: RoceQueuePair) -> None:
         """Go to ERROR at the user's wish: all that is under way is flushed."""
@@ -650,7 +647,7 @@ class RoceEndpoint(Driven):
                 entry.acks[qp.number] = None  # coalesced until the port can send
         elif syndrome is not None:
             entry.acks.pop(qp.number, None)
-            named = data.psn if qp.selective and syndrome == NAK_SEQUENCE else qp.msn
+            named = data.psn if qp.selective and syndrome == Nak.SEQUENCE else qp.msn
             entry.enqueue(self._answer(qp, qp.epsn, syndrome, named))
         if immediate is not None:
             wr_id = qp.receives.popleft()
@@ -663,9 +660,9 @@ class RoceEndpoint(Driven):
                 immediate.immediate,
             )
             self._complete(qp.recv_cq, done)
-        if syndrome == NAK_REMOTE_ACCESS:
+        if syndrome == Nak.REMOTE_ACCESS:
             self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.LOCAL_ACCESS)
-        elif syndrome == NAK_INVALID_REQUEST:
+        elif syndrome == Nak.INVALID_REQUEST:
             self._to_error(qp, CompletionStatus.WR_FLUSH_ERR, ErrorReason.LOCAL_INVALID_REQUEST)
 
     def _on_ack(self, qp: RoceQueuePair, message: RoceAck, now: int) -> None:

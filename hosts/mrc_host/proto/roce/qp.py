@@ -31,24 +31,21 @@ from mrc_host.proto.roce.codec import (
 )
 from mrc_host.proto.roce.rnr import rnr_delay_ns
 from mrc_host.proto.waiting import Waiting, numbers
+from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.psn import PSN_MASK, extend
 
 # AETH syndromes: the two top bits of the lower seven say ACK, RNR NAK or NAK, the rest says which.
 SYNDROME_ACK: Final = 0x1F  # without end-to-end credits
 SYNDROME_RNR: Final = 0x20
-NAK_SEQUENCE: Final = 0x60
-NAK_INVALID_REQUEST: Final = 0x61
-NAK_REMOTE_ACCESS: Final = 0x62
-NAK_REMOTE_OPERATION: Final = 0x63
 
 _ENDS = frozenset((LAST, LAST_IMM, ONLY, ONLY_IMM))
 _IMMEDIATES = frozenset((LAST_IMM, ONLY_IMM))
 _STARTS = frozenset((FIRST, ONLY, ONLY_IMM))
 
-NAK_STATUS: Final = {
-    NAK_INVALID_REQUEST: CompletionStatus.REM_INV_REQ_ERR,
-    NAK_REMOTE_ACCESS: CompletionStatus.REM_ACCESS_ERR,
-    NAK_REMOTE_OPERATION: CompletionStatus.REM_OP_ERR,
+NAK_STATUS: Final[dict[int, CompletionStatus]] = {
+    Nak.INVALID_REQUEST: CompletionStatus.REM_INV_REQ_ERR,
+    Nak.REMOTE_ACCESS: CompletionStatus.REM_ACCESS_ERR,
+    Nak.REMOTE_OPERATION: CompletionStatus.REM_OP_ERR,
 }
 
 
@@ -314,19 +311,19 @@ class RoceQueuePair:
         if kind == 0:
             return self.acknowledge(psn + 1, now), 0
         # A peer whose user is gone refuses the packet that comes next, be it sent or not.
-        beyond = self.sent_psn + 1 if message.syndrome == NAK_REMOTE_OPERATION else max(self.sent_psn, self.una + 1)
+        beyond = self.sent_psn + 1 if message.syndrome == Nak.REMOTE_OPERATION else max(self.sent_psn, self.una + 1)
         if not self.una <= psn < beyond:
             return [], 0
         done = self.acknowledge(psn, now)
         if kind == SYNDROME_RNR:
             self.not_before = now + rnr_delay_ns(message.syndrome)
             self.go_back()
-        elif message.syndrome == NAK_SEQUENCE and self.selective:
+        elif message.syndrome == Nak.SEQUENCE and self.selective:
             arrived = extend(message.msn, self.una)
             if self.una < arrived < self.sent_psn:
                 self.sacked.add(arrived)
                 self.missing(arrived, again=False)
-        elif message.syndrome == NAK_SEQUENCE:
+        elif message.syndrome == Nak.SEQUENCE:
             self.go_back()
         elif message.syndrome in NAK_STATUS:
             return done, message.syndrome
@@ -350,27 +347,27 @@ class RoceQueuePair:
         if psn > self.epsn and self.keeps_early:
             if psn - self.epsn < self.max_inflight:
                 self.early[psn] = data
-                return NAK_SEQUENCE if self.selective else None, None, None
+                return Nak.SEQUENCE if self.selective else None, None, None
             return None, None, None
         if psn > self.epsn:
             if self.nak_sent:
                 return None, None, None
             self.nak_sent = True
-            return NAK_SEQUENCE, None, None
+            return Nak.SEQUENCE, None, None
         opcode, payload = data.opcode, data.payload
         size = len(payload)
         starts, ends = opcode in _STARTS, opcode in _ENDS
         if starts != (self.target_left < 0):
-            return NAK_INVALID_REQUEST, None, None
+            return Nak.INVALID_REQUEST, None, None
         region, offset, left = self.region, self.target_offset, self.target_left
         if starts:
             region, offset, left = memory.regions.get(data.rkey), 0, data.dma_length
             if left:
                 offset = -1 if region is None or not region.writable else region.offset_of(data.va, left)
                 if offset < 0:
-                    return NAK_REMOTE_ACCESS, None, None
+                    return Nak.REMOTE_ACCESS, None, None
         if size != left if ends else size != self.mtu or size >= left:
-            return NAK_INVALID_REQUEST, None, None
+            return Nak.INVALID_REQUEST, None, None
         immediate = opcode in _IMMEDIATES
         if immediate and not self.receives:
             self.nak_sent = True  # what follows is out of order until the requestor has gone back

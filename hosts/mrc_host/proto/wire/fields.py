@@ -70,6 +70,15 @@ class NackReason(IntEnum):
     UNEXP_EVENT = 0x19
 
 
+class Nak(IntEnum):
+    """AETH.syndrome of a negative acknowledgement."""
+
+    SEQUENCE = 0x60
+    INVALID_REQUEST = 0x61
+    REMOTE_ACCESS = 0x62
+    REMOTE_OPERATION = 0x63
+
+
 class EndpointOp(IntEnum):
     """ERTH.op and EETH.op."""
 
