@@ -35,19 +35,22 @@ def cpu_s(pid: int) -> float:
 
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
     """Runs a workload between the hosts; what rank 0 measured."""
+    from mrc_host import requests
+    from mrc_host.answers import to_json
     from mrc_host.control_api import Controller
 
     hosts = [Controller(folder / f"h{index}.sock") for index in range(2)]
     names, addresses = ["h0", "h1"], ["fd00::1", "fd00::2"]
-    common = {"job": "j", "workload": workload, "params": params, "names": names, "addresses": addresses}
-    told = [host.request("prepare", rank=rank, **common) for rank, host in enumerate(hosts)]
+    told = [
+        host.ask(requests.PrepareJob("j", workload, params, rank, names, addresses)) for rank, host in enumerate(hosts)
+    ]
     for rank, host in enumerate(hosts):
-        host.request("connect", job="j", peers={str(1 - rank): told[1 - rank]})
+        host.ask(requests.ConnectJob("j", {1 - rank: told[1 - rank]}))
     for host in hosts:
-        host.request("start", job="j")
-    while not all(host.request("progress", job="j")["done"] for host in hosts):
+        host.ask(requests.StartJob("j"))
+    while not all(host.ask(requests.GetProgress("j")).done for host in hosts):
         time.sleep(0.02)
-    measured = [host.request("finish", job="j")["measured"] for host in hosts]
+    measured = [to_json(host.ask(requests.FinishJob("j")).measured) for host in hosts]
     for host in hosts:
         host.close()
     found: dict[str, Any] = measured[0]

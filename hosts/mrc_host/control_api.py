@@ -15,10 +15,13 @@ import pathlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
-from mrc_common.rpc import TIMEOUT_S, Client, RefusedError, UnreachableError
+from mrc_common.plain import DecodeError
+from mrc_common.rpc import TIMEOUT_S, Client, RefusedError, Request, UnreachableError
+from mrc_host import requests
+from mrc_host.proto.events import EvState
+from mrc_host.requests import EvOnPlane, GetProbedEvs, ProbeEvs, ProfileState
 from mrc_host.verbs.connection import VerbsError, device_path
 from mrc_host.verbs.device import Version, Versions, query_version
 
@@ -45,22 +48,7 @@ __all__ = [
 ]
 
 _ASK_S: Final = 0.002
-
-
-class ProfileState(Enum):
-    """Where a profile is in its life: INIT, OFFLINE, ONLINE, and back."""
-
-    INIT = "INIT"
-    OFFLINE = "OFFLINE"
-    ONLINE = "ONLINE"
-
-
-class EvState(Enum):
-    """States of an EV that a controller hears of."""
-
-    GOOD = "GOOD"
-    ASSUMED_BAD = "ASSUMED_BAD"
-    DENIED = "DENIED"
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -69,13 +57,13 @@ class DeviceAttributes:
     profile, the settings that may change while it is ONLINE."""
 
     mrc_ctl_protocol_version: int
-    ev_formats: list[str]
-    ev_modes: list[str]
+    ev_formats: Sequence[str]
+    ev_modes: Sequence[str]
     ev_max_count_profile: int
-    algorithms: list[str]
+    algorithms: Sequence[str]
     phy_port_mask: int
     max_probes: int
-    modify_online: Mapping[str, list[str]]
+    modify_online: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ class NsccConfig:
     qa_threshold: int | None = None
     target_delay: int | None = None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> requests.Settings:
         """By the names of the agent's configuration."""
         given = {name: getattr(self, name) for name in NSCC_NAMES}
         return {NSCC_NAMES[name]: value for name, value in given.items() if value is not None}
@@ -180,15 +168,16 @@ class Controller:
         except UnreachableError as error:
             raise VerbsError(error.number, f"{path}: no agent answers ({error})") from None
 
-    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
-        """A verb of the agent (`mrc_host.node.host`)."""
+    def ask(self, request: Request[A]) -> A:
+        """Carry out a request (`mrc_host.requests`) and return its answer."""
         try:
-            answer: dict[str, Any] = self._client.call(verb, arguments)
+            return self._client.ask(request)
         except RefusedError as error:
             raise VerbsError(error.number, str(error)) from None
         except UnreachableError as error:
             raise VerbsError(errno.ENODEV, f"{self.path}: the agent is gone ({error})") from None
-        return answer
+        except DecodeError as error:
+            raise VerbsError(errno.EPROTO, f"{self.path}: {error}; the agent must be of the same mrclab") from None
 
     def close(self) -> None:
         """Hangs up."""
@@ -204,36 +193,34 @@ class Controller:
 
     def query_device(self) -> DeviceAttributes:
         """What the host offers."""
-        answer = self.request("device")
-        del answer["ports"]
-        return DeviceAttributes(**answer)
+        found = dict(vars(self.ask(requests.GetDevice())))
+        del found["ports"]
+        return DeviceAttributes(**found)
 
     def query_port(self, port: int) -> PortAttributes:
         """A port, numbered from 1."""
-        ports = self.request("device")["ports"]
+        ports = self.ask(requests.GetDevice()).ports
         if not 1 <= port <= len(ports):
             raise VerbsError(errno.EINVAL, f"no port {port}; this host has 1 to {len(ports)}")
-        return PortAttributes(**ports[port - 1])
+        found = ports[port - 1]
+        return PortAttributes(found.enabled, found.carrier, found.up)
 
     def modify_port(self, port: int, *, enabled: bool) -> None:
         """Enables or disables a port."""
-        self.request("port", port=port - 1, up=enabled)
+        self.ask(requests.SetPort(port - 1, enabled))
 
     # -- EVs ----------------------------------------------------------------------------------------------------
 
     def query_evs(self, peer: str | None = None) -> dict[int, list[EvEntry]]:
         """The EVs of all queue pairs (to a peer), by the number of the queue pair."""
-        rows = self.request("ev_query", peer=peer)["qps"]
         return {
-            row["qpn"]: [
-                EvEntry(ev["ev"], ev["plane"] + 1, str(ev["state"]), ev["active"], ev["losses"]) for ev in row["evs"]
-            ]
-            for row in rows
+            row.qpn: [EvEntry(ev.ev, ev.plane + 1, ev.state.name, ev.active, ev.losses) for ev in row.evs]
+            for row in self.ask(requests.QueryEvs(peer)).qps
         }
 
     def modify_ev_state(self, evs: Iterable[int], state: EvState, peer: str | None = None) -> int:
         """DENIED takes EVs out of use, GOOD gives them back; how many EVs of queue pairs that concerned."""
-        return int(self.request("ev_set", evs=list(evs), state=state.value, peer=peer)["changed"])
+        return self.ask(requests.SetEvs(list(evs), state, peer)).changed
 
     def replace_ev(self, old: int, new: int, peer: str | None = None, profile: str | None = None) -> int:
         """Put an EV in the place of another, also for later queue pairs; return for how many present queue pairs.
@@ -244,7 +231,7 @@ class Controller:
         Raises:
             VerbsError: ENOENT, nothing has the EV.
         """
-        return int(self.request("ev_replace", old=old, new=new, peer=peer, profile=profile)["changed"])
+        return self.ask(requests.ReplaceEv(old, new, peer, profile)).changed
 
     def create_ev_event_queue(
         self,
@@ -254,9 +241,7 @@ class Controller:
     ) -> EvEventQueue:
         """A queue of changes of EVs to some states, of some EV profiles (None: all). It never overruns: what finds no
         room is counted."""
-        given = None if profiles is None else list(profiles)
-        answer = self.request("ev_events_create", depth=depth, states=[each.value for each in states], profiles=given)
-        return EvEventQueue(self, answer["queue"])
+        return EvEventQueue(self, self.ask(requests.CreateEventQueue(depth, list(states), profiles)).queue)
 
     # -- endpoint operations --------------------------------------------------------------------------------------
 
@@ -273,20 +258,19 @@ class Controller:
         batches: dict[int, list[EpRequest]] = {}
         for address in dict.fromkeys(each.dgid for each in requests):
             mine = [each for each in requests if each.dgid == address]
-            evs = [[each.ev, each.port - 1] for each in mine]
-            answer = self.request("ev_probe", address=address, evs=evs, timeout_ns=timeout_ns, dscp=dscp)
-            batches[answer["batch"]] = mine
+            evs = [EvOnPlane(each.ev, each.port - 1) for each in mine]
+            batches[self.ask(ProbeEvs(address, evs, timeout_ns, dscp)).batch] = mine
         found: list[EpResponse] = []
         deadline = time.monotonic() + timeout_ns / 1e9 + TIMEOUT_S
         while batches:
             for number, mine in list(batches.items()):
-                answer = self.request("ev_probe_result", batch=number)
-                if not answer["waiting"]:
+                answer = self.ask(GetProbedEvs(number))
+                if not answer.waiting:
                     del batches[number]
                     found += [
-                        EpResponse(mine[row["request"]].req_id, row["port"] + 1, row["rtt_ns"], False)
-                        for row in answer["results"]
-                        if row["rtt_ns"] is not None
+                        EpResponse(mine[row.request].req_id, row.port + 1, row.rtt_ns, False)
+                        for row in answer.results
+                        if row.rtt_ns is not None and row.port is not None
                     ]
             if batches:
                 if time.monotonic() > deadline:
@@ -302,7 +286,7 @@ class Controller:
 class _Profile:
     """A named set of settings, and its life."""
 
-    kind = ""
+    kind: ClassVar[requests.ProfileKind]
 
     def __init__(self, controller: Controller, name: str) -> None:
         self.controller = controller
@@ -310,52 +294,56 @@ class _Profile:
 
     def create(self, **settings: Any) -> Self:
         """A new profile, in INIT."""
-        self.controller.request("profile_create", kind=self.kind, name=self.name, settings=settings)
+        self.controller.ask(requests.CreateProfile(self.kind, self.name, settings))
         return self
 
     def modify(self, state: ProfileState | None = None, **settings: Any) -> None:
         """Changes settings, and then takes one step of its life."""
         if settings:
-            self.controller.request("profile_modify", kind=self.kind, name=self.name, settings=settings)
+            self.controller.ask(requests.ModifyProfile(self.kind, self.name, settings))
         if state is not None:
-            self.controller.request("profile_state", kind=self.kind, name=self.name, state=state.value)
+            self.controller.ask(requests.SetProfileState(self.kind, self.name, state))
 
     def online(self) -> Self:
         """INIT or OFFLINE to ONLINE."""
-        if self.query()["state"] == ProfileState.INIT.value:
+        if self._document().state is ProfileState.INIT:
             self.modify(ProfileState.OFFLINE)
         self.modify(ProfileState.ONLINE)
         return self
 
     def query(self) -> dict[str, Any]:
         """State, settings, and the number of queue pairs that use it."""
-        for row in self.controller.request("profile_list")["profiles"]:
-            if (row["kind"], row["name"]) == (self.kind, self.name):
-                return {"state": row["state"], "settings": row["settings"], "qps": row["qps"]}
+        found = self._document()
+        return {"state": found.state.value, "settings": found.settings, "qps": found.qps}
+
+    def _document(self) -> requests.ProfileDocument:
+        for row in self.controller.ask(requests.ListProfiles()).profiles:
+            if (row.kind, row.name) == (self.kind, self.name):
+                return row
         raise VerbsError(errno.EINVAL, f"no {self.kind} profile '{self.name}'")
 
     def destroy(self) -> None:
         """Forgets a profile in INIT."""
-        self.controller.request("profile_delete", kind=self.kind, name=self.name)
+        self.controller.ask(requests.DeleteProfile(self.kind, self.name))
 
 
 class EvFormatProfile(_Profile):
     """How EVs travel; its setting is `fmt` (udp16, stev32, srv6_usid128, srv6_srh256)."""
 
-    kind = "format"
+    kind = requests.ProfileKind.FORMAT
 
 
 class EvProfile(_Profile):
     """Which EVs there are: `mode`, `format` (the name of a format profile), `count`, `active`, `ev_min_active`,
     `values` by plane, `fields`, and the settings of probes."""
 
-    kind = "ev"
+    kind = requests.ProfileKind.EV
 
 
 class CcProfile(_Profile):
     """Congestion control: `algorithm` (nscc, fixed) and its settings."""
 
-    kind = "cc"
+    kind = requests.ProfileKind.CC
 
     def create_nscc(self, config: NsccConfig) -> Self:
         """A new profile of NSCC, in INIT."""
@@ -372,16 +360,13 @@ class EvEventQueue:
 
     def poll(self, limit: int = 64) -> list[EvEvent]:
         """The oldest events."""
-        rows = self.controller.request("ev_events_poll", queue=self.number, limit=limit)["events"]
+        rows = self.controller.ask(requests.PollEventQueue(self.number, limit)).events
         self.taken += len(rows)
-        return [
-            EvEvent(row["profile"], row["ev"], row["port"] + 1, EvState(row["state"]), row["qpn"], row["drop_count"])
-            for row in rows
-        ]
+        return [EvEvent(row.profile, row.ev, row.port + 1, row.state, row.qpn, row.drop_count) for row in rows]
 
     def destroy(self) -> None:
         """Forgets it."""
-        self.controller.request("ev_events_destroy", queue=self.number)
+        self.controller.ask(requests.DestroyEventQueue(self.number))
 
 
 def open_controller(name: str | None = None) -> Controller:
