@@ -16,7 +16,6 @@ from p4lite.errors import P4liteError
 
 #: Errors of packages that do not know `mrc_common`, by module and name, with their exit codes.
 FOREIGN = (
-    ("mrc_host.proto.limits", "ConfigError", ExitCode.USAGE),
     ("mrc_host.policy", "PolicyError", ExitCode.FAILED),
 )
 

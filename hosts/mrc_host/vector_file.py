@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from mrc_common.errors import UsageError
 
-class VectorError(Exception):
+
+class VectorError(UsageError):
     """The file or an item in it is not in the format; the text names the place."""
 
 

@@ -23,6 +23,7 @@ from mrc_host import requests
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.jobs import Job
 from mrc_host.node.own_evs import OwnEvs, replaced
+from mrc_host.node.quota import RefusedError
 from mrc_host.node.stacks import Profiles
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode
 from mrc_host.proto.congestion.base import CcConfig, algorithms
@@ -40,14 +41,6 @@ MAX_EVENTS: Final = 1 << 16
 MAX_EVENT_QUEUES: Final = 64
 MAX_EVS: Final = 4096  # of a profile
 EVENT_STATES: Final = frozenset({EvState.GOOD, EvState.ASSUMED_BAD, EvState.DENIED})
-
-
-class RefusedVerbError(ValueError):
-    """A verb that is refused with another error than EINVAL; `number` is the errno of `mrc_ctl.h`."""
-
-    def __init__(self, number: int, text: str) -> None:
-        super().__init__(text)
-        self.number = number
 
 
 TRANSITIONS: Final = {
@@ -110,7 +103,7 @@ class _EventQueue:
 
 
 class NodeController:
-    """The verbs of one host. Errors are ValueError (`RefusedVerbError`) and KeyError; the node turns them into answers.
+    """The verbs of one host. Errors are RefusedError, ValueError and KeyError; the node turns them into answers.
 
     Args:
         endpoint: whose EVs and profiles these are.
@@ -272,11 +265,11 @@ class NodeController:
         users = self._users(profile)
         if profile.state is ProfileState.ONLINE:
             if users:
-                raise RefusedVerbError(errno.EBUSY, f"{kind} profile '{name}' is busy: {users} queue pairs use it")
+                raise RefusedError(errno.EBUSY, f"{kind} profile '{name}' is busy: {users} queue pairs use it")
             online = [each.name for each in self._ev_profiles_of(profile) if each.state is ProfileState.ONLINE]
             if online:
                 text = f"format profile '{name}' is busy: EV profile '{online[0]}' is ONLINE; bring that OFFLINE first"
-                raise RefusedVerbError(errno.EBUSY, text)
+                raise RefusedError(errno.EBUSY, text)
         if name != DEFAULT or profile.settings:
             profile.made = self._make(profile)
         profile.state = wanted
@@ -369,7 +362,7 @@ class NodeController:
         for ev in evs:
             holders = [qp for qp, known in qps if ev in known]
             if not holders:
-                raise RefusedVerbError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:#010x}")
+                raise RefusedError(errno.ENOENT, f"no queue pair to '{peer}' has EV {ev:#010x}")
             for qp in holders:
                 self.endpoint.set_ev_state(qp, ev, state, now)
             changed += len(holders)
@@ -382,7 +375,7 @@ class NodeController:
         for all copies of the EV. `changed` counts queue pairs, `profiles` the profiles and own EVs towards peers.
 
         Raises:
-            RefusedVerbError: ENOENT, nothing has the EV.
+            RefusedError: ENOENT, nothing has the EV.
         """
         old, new, peer, profile = request.old, request.new, request.peer, request.profile
         if profile is not None:
@@ -407,7 +400,7 @@ class NodeController:
             where = f"no queue pair to '{peer}'" if peer is not None else "no queue pair and no EV profile"
             if profile is not None:
                 where = f"neither EV profile '{profile}' nor a queue pair that uses it"
-            raise RefusedVerbError(errno.ENOENT, f"{where} has EV {old:#010x}")
+            raise RefusedError(errno.ENOENT, f"{where} has EV {old:#010x}")
         return requests.Replaced(changed, kept)
 
     def _replace_in_profiles(self, old: int, new: int, name: str | None) -> int:

@@ -36,7 +36,7 @@ from mrc_host.answers import (
 from mrc_host.node import stacks
 from mrc_host.node.alarms import Alarms
 from mrc_host.node.config import NodeConfig
-from mrc_host.node.controller import NodeController, RefusedVerbError
+from mrc_host.node.controller import NodeController
 from mrc_host.node.datapath import Datapath
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
@@ -281,7 +281,7 @@ class HostNode:
         self.datapath.handle_timer(now)
         try:
             answer = encode(handler(request, now))
-        except RefusedVerbError as error:
+        except RefusedError as error:
             raise CommandError(f"host {self.name}: {verb}: {error}", error.number) from error
         except (TypeError, ValueError, KeyError, WorkloadError, QpError) as error:
             raise CommandError(f"host {self.name}: {verb}: {error}") from error

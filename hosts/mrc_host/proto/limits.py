@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from mrc_common.errors import UsageError
 
-class ConfigError(ValueError):
+
+class ConfigError(UsageError, ValueError):
     """A configuration value out of its range; the message names field, value and range."""
 
 

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mrc_common.errors import ErrorCode, MrclabError
 from mrc_host.workloads.base import Parameters, Workload
 
 DATA, DONE, HELLO = 1, 2, 3
@@ -24,8 +25,10 @@ HEADER: Final = struct.Struct("!B?2xIQQQ")
 BATCH = 64
 
 
-class ChannelError(Exception):
+class ChannelError(MrclabError):
     """A connection cannot be made, or that to `peer` has ended; the text says why."""
+
+    code = ErrorCode.GONE
 
     def __init__(self, text: str, peer: int = -1) -> None:
         super().__init__(text)

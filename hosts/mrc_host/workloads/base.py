@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from mrc_common.errors import UsageError
 from mrc_host.answers import Measured
 from mrc_host.workloads.measure import Distribution
 
@@ -27,7 +28,7 @@ MAX_NUMBER = 1 << 40
 MAX_MEMORY_BYTES = 1 << 30
 
 
-class WorkloadError(Exception):
+class WorkloadError(UsageError):
     """Parameters that make no workload; the text names the parameter and the remedy."""
 
 
