@@ -26,11 +26,11 @@ from typing import IO
 import grpc
 
 from mrc_common.files import write_whole
+from mrc_common.rpc import SelectLoop, Server, refusing
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import HostNet, HostNetError
 from mrc_lab.lab_slice import LabSlice
-from mrc_lab.processes.command import CommandSocket
 from mrc_lab.processes.death import SHELL, Death, Frozen, cause, several
 from mrc_lab.processes.process import Patience, frozen
 from mrc_lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
@@ -53,6 +53,7 @@ READY_S = 90.0
 WATCH_S = 0.1
 #: What may end by itself has so long, all together.
 GRACE_S = 2.0
+REQUEST_BYTES = 1 << 16
 #: What is raised when a process does not answer.
 UNANSWERED = (HostError, P4RuntimeError)
 FAILURES = (HostNetError, HostError, P4RuntimeError, ProgramError, RunError, LabError, OSError)
@@ -125,7 +126,7 @@ class Daemon:
         self.devices: list[Device] = []
         #: What forwards, where it is not the fabric process.
         self.behind = behind_of(self, bmv2)
-        self.commands: CommandSocket | None = None
+        self.loop = SelectLoop()
         self.record = Record(roles={"labd": os.getpid()})
         #: Set by a signal: no `Event`, whose lock the main thread may hold when the signal comes.
         self.ended = False
@@ -158,7 +159,7 @@ class Daemon:
             if self.behind.p4runtime:
                 self.record.switches = {switch.name: switch.device_id for switch in self.topology.switches}
             servers = {name: [device] for name, device in self.record.switches.items()}
-            self.commands = CommandSocket(self.folder.socket(COMMANDS), self.behind.verbs(), FAILURES)
+            Server(self.folder.socket(COMMANDS), self.loop, refusing(self.behind.verbs(), FAILURES), REQUEST_BYTES)
         if self.net.veth:
             for switch in self.topology.switches:
                 self._start_fabric(switch.name, [switch])
@@ -331,10 +332,7 @@ class Daemon:
         while not self.ended and self.folder.record_file.exists():
             with contextlib.suppress(OSError):
                 self.bury()
-            if self.commands is None:
-                time.sleep(WATCH_S)
-            else:
-                self.commands.serve(WATCH_S)
+            self.loop.run(WATCH_S)
             if self.part is not None and self.part.cut_off():
                 self.record.deaths.append(Death.now("labd", "has ended: nobody commands this part of a lab any more"))
                 self.ended = True

@@ -7,7 +7,7 @@ import json
 import pathlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -162,3 +162,15 @@ def test_nothing_listens(tmp_path: pathlib.Path) -> None:
     client.connect()
     client.close()
     server.close()
+
+
+def test_errors_of_chosen_types_are_refusals() -> None:
+    def fail(verb: str, arguments: Mapping[str, object], now: int) -> object:
+        raise {"disk": OSError("full"), "empty": OSError(), "bug": ZeroDivisionError("x")}[verb]
+
+    def told(verb: str) -> str:
+        line = json.dumps({"verb": verb}).encode()
+        return str(json.loads(rpc.answer_to(line, rpc.refusing(fail, (OSError,)), 0))["error"])
+
+    assert [told("disk"), told("empty")] == ["full", "OSError"]
+    assert told("bug") == "internal fault: ZeroDivisionError: x"

@@ -19,8 +19,6 @@ from typer.testing import CliRunner
 
 from mrc_cli.app import app
 from mrc_lab.describe import FabricPlan, fabric_description
-from mrc_lab.hosts.hostclient import HostClient, HostError
-from mrc_lab.processes.command import CommandSocket
 from mrc_lab.processes.death import Death
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.fidelity import judge
@@ -350,40 +348,3 @@ def test_a_process_that_waits_for_a_core_is_seen_to_wait() -> None:
         assert told["runnable"] == pytest.approx(1.0)
         assert told["busiest_thread"] == told["cpu_share"] < 0.9
         assert told["waited_ns"] > 0
-
-
-def test_the_daemons_socket(tmp_path: pathlib.Path) -> None:
-    def refuse(request: object) -> dict[str, object]:
-        raise OSError("not now")
-
-    served = CommandSocket(tmp_path / "s", {"echo": lambda request: {"got": request["what"]}, "refuse": refuse})
-    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
-    ended = threading.Event()
-
-    def serve() -> None:
-        while not ended.is_set():
-            served.serve(0.05)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        client, other = HostClient("labd", tmp_path / "s"), HostClient("labd", tmp_path / "s")
-        for each in (client, other, client):
-            assert each.request("echo", what=[1]) == {"got": [1]}
-        with pytest.raises(HostError, match="not now"):
-            client.request("refuse")
-        with pytest.raises(HostError, match="no 'what' is given"):
-            client.request("echo")
-        with pytest.raises(HostError, match="no verb of this lab's daemon; it has: echo, refuse"):
-            client.request("nothing")
-        client.close()
-        with socket.socket(socket.AF_UNIX) as raw:
-            raw.connect(str(tmp_path / "s"))
-            raw.sendall(b"\xff{]\n[]\n")
-            assert raw.recv(4096).count(b"no verb") >= 1
-        assert other.request("echo", what=2) == {"got": 2}
-        other.close()
-    finally:
-        ended.set()
-        thread.join()
-        served.close()

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_common.plain import encode
+from mrc_common.rpc import RefusedError
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.fabricset import FabricSet
@@ -72,7 +74,9 @@ class Lab:
         patch.setattr(FabricSet, "set_state", lambda _, device, state: self.set_wires(state))
         patch.setattr(FabricSet, "restart", lambda _, device, disconnect=False: self.set_wires(RUNNING))
         patch.setattr(FabricSet, "set_port_link", lambda *_, **__: None)
-        patch.setattr(WiredFabric, "_tell", lambda _, verb, **given: self.behind.verbs()[verb](given))
+        patch.setattr(
+            WiredFabric, "_tell", lambda _, request, name: self.behind.verbs()(request.verb, encode(request), 0)
+        )
         self.fabric = WiredFabric({}, TOPOLOGY, pathlib.Path("x"), {NAME: "unix:x"}, self.refill, str)
 
     def set_wires(self, state: SwitchState) -> None:
@@ -124,9 +128,9 @@ def test_nothing_is_done_to_a_dead_switch(step: SwitchState | str, monkeypatch: 
 
 def test_what_the_daemon_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = Lab(monkeypatch).behind.verbs()
-    with pytest.raises(RunError, match="state is running, frozen or stopped, not 'gone'"):
-        verbs["hold"]({"switch": NAME, "state": "gone"})
+    with pytest.raises(RefusedError, match="hold: state is 'gone'; expected: one of running, frozen, stopped"):
+        verbs("hold", {"switch": NAME, "state": "gone"}, 0)
     with pytest.raises(RunError, match="p9"):
-        verbs["hold"]({"switch": "p9-t0.0", "state": "running"})
+        verbs("hold", {"switch": "p9-t0.0", "state": "running"}, 0)
     with pytest.raises(RunError, match="has no port 77"):
-        verbs["rate"]({"switch": NAME, "port": 77, "rate_bps": 1})
+        verbs("rate", {"switch": NAME, "port": 77, "rate_bps": 1}, 0)

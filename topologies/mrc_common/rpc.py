@@ -36,6 +36,8 @@ _RETRY_S: Final = 0.02
 
 A_co = TypeVar("A_co", covariant=True)
 A = TypeVar("A")
+#: Carries out a verb with its arguments at a time (ns): returns an answer, or raises RefusedError.
+CarryOut = Callable[[str, Mapping[str, object], int], object]
 
 
 class RefusedError(MrclabError):
@@ -302,7 +304,7 @@ class Server:
         self,
         path: pathlib.Path,
         loop: Loop,
-        carry_out: Callable[[str, Mapping[str, object], int], object],
+        carry_out: CarryOut,
         limit: int = MAX_LINE_BYTES,
     ) -> None:
         self.path = path
@@ -343,7 +345,7 @@ class Server:
         """Answer the whole lines that a client has sent."""
         peer, lines = self._peers[fd]
         while (line := lines.take()) is not None:
-            answer = self._answer(line, now) + b"\n"
+            answer = answer_to(line, self.carry_out, now) + b"\n"
             try:
                 sent = peer.send(answer, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -390,20 +392,6 @@ class Server:
             if self._peers[fd][1]:
                 self._serve(fd, now)
 
-    def _answer(self, line: bytes, now: int) -> bytes:
-        """Return the answer as JSON; whatever a client sends, there is one, and the server goes on."""
-        try:
-            request = json.loads(line)
-            verb = request.pop("verb")
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            return _refusal(RefusedError('a request is one JSON object in a line, with a "verb"'))
-        try:
-            return json.dumps({"ok": True, **encode(self.carry_out(verb, request, now))}).encode()
-        except RefusedError as error:
-            return _refusal(error)
-        except Exception as error:  # noqa: BLE001 - no request ends a server
-            return _refusal(RefusedError(f"internal fault: {type(error).__name__}: {error}", errno.EIO))
-
     def _drop(self, fd: int) -> None:
         peer, _ = self._peers.pop(fd)
         if fd not in self._sending:
@@ -420,6 +408,35 @@ class Server:
             each.close()
         self._bell[1].close()
         self.path.unlink(missing_ok=True)
+
+
+def answer_to(line: bytes, carry_out: CarryOut, now: int) -> bytes:
+    """Return the answer to a line as JSON; whatever a client sends, there is one, and the server goes on."""
+    try:
+        request = json.loads(line)
+        verb = request.pop("verb")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return _refusal(RefusedError('a request is one JSON object in a line, with a "verb"'))
+    try:
+        return json.dumps({"ok": True, **encode(carry_out(verb, request, now))}).encode()
+    except RefusedError as error:
+        return _refusal(error)
+    except Exception as error:  # noqa: BLE001 - no request ends a server
+        return _refusal(RefusedError(f"internal fault: {type(error).__name__}: {error}", errno.EIO))
+
+
+def refusing(carry_out: CarryOut, refusals: tuple[type[Exception], ...]) -> CarryOut:
+    """Return a function that does the same, and raises RefusedError for errors of these types."""
+
+    def refuse(verb: str, arguments: Mapping[str, object], now: int) -> object:
+        try:
+            return carry_out(verb, arguments, now)
+        except RefusedError:
+            raise
+        except refusals as error:
+            raise RefusedError(str(error) or type(error).__name__) from error
+
+    return refuse
 
 
 def _refusal(error: RefusedError) -> bytes:

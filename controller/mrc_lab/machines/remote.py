@@ -22,11 +22,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from mrc_common import rpc
 from mrc_lab import lifecycle
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.machines import probe
 from mrc_lab.machines.sources import sources, version
 from mrc_lab.machines.stream import Broken, Line
+from mrc_lab.machines.verbs import (
+    ControlAgent,
+    ListAgents,
+    MeasureFidelity,
+    PartAgents,
+    PartFidelity,
+    SetCarrier,
+    Strike,
+    Struck,
+)
 from mrc_lab.processes.namespaces import has_time_namespaces
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
@@ -82,6 +93,8 @@ class RemoteLabAgent:
         self._lifeline = -1
         self._session: RealSession | None = None
         self._asking = threading.Lock()
+        # Whatever went wrong is the answer on the other machine.
+        self._carry_out = rpc.refusing(lambda verb, arguments, now: self._verbs()(verb, arguments, now), (Exception,))
         self._ended = threading.Event()
         self._left = contextlib.ExitStack()
         self._job: threading.Thread | None = None
@@ -221,34 +234,39 @@ class RemoteLabAgent:
     # --- verbs ----------------------------------------------------------------------------------------
 
     def _serve(self, peer: socket.socket) -> None:
-        """Answers to requests as a host's agent does (`mrc_lab.hosts.hostclient`)."""
+        """Answer requests one after another, as a host's agent does."""
         with contextlib.suppress(OSError), peer, peer.makefile("rb") as lines:
             for line in lines:
-                try:
-                    with self._asking:
-                        answer = {"ok": True, **self._answer(json.loads(line))}
-                except Exception as error:  # noqa: BLE001 - a refusal is told, whatever it was
-                    answer = {"ok": False, "error": str(error) or type(error).__name__}
-                peer.sendall(json.dumps(answer).encode() + b"\n")
+                with self._asking:
+                    answer = rpc.answer_to(line, self._carry_out, time.monotonic_ns())
+                peer.sendall(answer + b"\n")
 
-    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _verbs(self) -> rpc.Verbs:
         session = self._session
         if session is None:
             raise RunError(f"the part on {self._machine} is not up")
-        verb = request.pop("verb")
-        if verb == "fidelity":
-            return {"fidelity": session.fidelity()}
-        if verb == "agents":
-            return {"agents": session.agents()}
-        if verb == "strike":
-            return {"done": session.strike(str(request["role"]), int(request["number"]))}
-        if verb == "carrier":
-            session.set_carrier(str(request["host"]), int(request["port"]), bool(request["up"]))
-            return {}
-        if verb in ("freeze_agent", "thaw_agent", "kill_agent", "restart_agent"):
-            getattr(session, verb)(str(request["host"]))
-            return {}
-        raise RunError(f"a part has no verb '{verb}'")
+        verbs = rpc.Verbs()
+        verbs.add(MeasureFidelity, lambda request, now: PartFidelity(session.fidelity()))
+        verbs.add(ListAgents, lambda request, now: PartAgents(session.agents()))
+        verbs.add(Strike, lambda request, now: Struck(session.strike(request.role, request.number)))
+
+        def carrier(request: SetCarrier, now: int) -> rpc.Nothing:
+            session.set_carrier(request.host, request.port, request.up)
+            return rpc.Nothing()
+
+        def agent(request: ControlAgent, now: int) -> rpc.Nothing:
+            actions[request.action](request.host)
+            return rpc.Nothing()
+
+        verbs.add(SetCarrier, carrier)
+        verbs.add(ControlAgent, agent)
+        actions: dict[str, Callable[[str], object]] = {
+            "freeze": session.freeze_agent,
+            "thaw": session.thaw_agent,
+            "kill": session.kill_agent,
+            "restart": session.restart_agent,
+        }
+        return verbs
 
     # --- the end --------------------------------------------------------------------------------------
 

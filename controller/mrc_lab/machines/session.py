@@ -12,6 +12,7 @@ from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
 from mrc_lab.machines.coordinator import what_is_known
 from mrc_lab.machines.remote import VERBS
+from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, Strike
 from mrc_lab.processes.death import Frozen, Role, RoleKind
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
@@ -46,27 +47,24 @@ class SpreadSession(RealSession):
         #: The counts of the tunnels' ends when the measurement began.
         self._before: Counts = {}
 
-    def _ask(self, machine: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        return self._parts[machine].request(verb, **arguments)
-
-    def _ask_of(self, host: str, verb: str, **arguments: Any) -> None:
-        self._ask(self.placement.machine_of[host], verb, host=host, **arguments)
+    def _of(self, host: str) -> HostClient:
+        return self._parts[self.placement.machine_of[host]]
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
-        self._ask_of(host, "carrier", port=port, up=up)
+        self._of(host).ask(SetCarrier(host, port, up))
 
     def freeze_agent(self, host: str) -> None:
-        self._ask_of(host, "freeze_agent")
+        self._of(host).ask(ControlAgent(host, "freeze"))
 
     def thaw_agent(self, host: str) -> None:
-        self._ask_of(host, "thaw_agent")
+        self._of(host).ask(ControlAgent(host, "thaw"))
 
     def kill_agent(self, host: str) -> None:
-        self._ask_of(host, "kill_agent")
+        self._of(host).ask(ControlAgent(host, "kill"))
         self.clients[host].close()
 
     def restart_agent(self, host: str) -> None:
-        self._ask_of(host, "restart_agent")
+        self._of(host).ask(ControlAgent(host, "restart"))
         self.clients[host].connect(wait_s=1.0)
 
     def strike(self, role: str, number: int) -> bool:
@@ -75,16 +73,16 @@ class SpreadSession(RealSession):
             machine, part = self.placement.machine_of[role], role
         if machine not in self._parts:
             return super().strike(role, number)
-        return bool(self._ask(machine, "strike", role=part, number=number)["done"])
+        return self._parts[machine].ask(Strike(part, number)).done
 
     def frozen(self) -> list[Frozen]:
         return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().frozen.items())]
 
     def agents(self) -> list[dict[str, Any]]:
         found = []
-        for machine in self._parts:
+        for part in self._parts.values():
             with contextlib.suppress(HostError):
-                found += self._ask(machine, "agents")["agents"]
+                found += part.ask(ListAgents()).agents
         return found
 
     def lost(self) -> dict[str, str]:
@@ -133,9 +131,9 @@ class SpreadSession(RealSession):
     def fidelity(self) -> dict[str, Any]:
         parts: dict[str, dict[str, Any]] = {}
         reasons: list[str] = []
-        for machine in self._parts:
+        for machine, client in self._parts.items():
             try:
-                parts[machine] = self._ask(machine, "fidelity")["fidelity"]
+                parts[machine] = client.ask(MeasureFidelity()).fidelity
             except HostError as error:
                 reasons.append(f"fidelity of machine {machine} could not be measured: {error}")
         machines = {row.pop("name"): row for row in self.machines()}

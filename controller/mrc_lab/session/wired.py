@@ -10,18 +10,21 @@ import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal, TypeVar
 
 import grpc
 
+from mrc_common.rpc import Request
 from mrc_lab.describe import BEHIND
 from mrc_lab.hosts.hostclient import HostClient, HostGone
 from mrc_lab.session.fabricset import FabricSet
+from mrc_lab.switches.backend import CheckSwitch, FitQueue, HoldSwitch, RestartSwitch
 from mrc_lab.switches.p4rt import Device, P4RuntimeError
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats, FabricInfo, LinkChanges
 
+A = TypeVar("A")
 #: Switches whose counters are read at a time.
 COUNTED: Final = 4
 
@@ -57,12 +60,12 @@ class WiredFabric(FabricSet):
     def _name(self, device_id: int) -> str:
         return self.topology.switches[device_id - 1].name
 
-    def _tell(self, verb: str, **arguments: Any) -> dict[str, Any]:
+    def _tell(self, request: Request[A], name: str) -> A:
         client = HostClient("labd", self.commands)
         try:
-            return client.request(verb, **arguments)
+            return client.ask(request)
         except HostGone as error:
-            raise HostGone(f"the lab's daemon does not answer to {verb} {arguments['switch']}") from error
+            raise HostGone(f"the lab's daemon does not answer to {request.verb} {name}") from error
         finally:
             client.close()
 
@@ -104,24 +107,24 @@ class WiredFabric(FabricSet):
 
     def set_state(self, device_id: int, state: SwitchState | Literal["running", "frozen", "stopped"]) -> None:
         name, wanted = self._name(device_id), SwitchState(state)
-        self._tell("check", switch=name)  # before the wires are touched
+        self._tell(CheckSwitch(name), name)  # before the wires are touched
         if wanted is not SwitchState.RUNNING:
             super().set_state(device_id, wanted)
         if wanted is SwitchState.STOPPED:
-            self._hold(name, wanted)
+            self._hold(name, "stopped")
             return
         # One that was stopped must know its tables before anything comes, or before it stands still.
-        if self._hold(name, SwitchState.RUNNING):
+        if self._hold(name, "running"):
             self._forget(name)
             self.refill(name)
         if wanted is SwitchState.FROZEN:
-            self._hold(name, wanted)
+            self._hold(name, "frozen")
         else:
             super().set_state(device_id, wanted)
 
-    def _hold(self, name: str, state: SwitchState) -> bool:
+    def _hold(self, name: str, state: Literal["running", "frozen", "stopped"]) -> bool:
         """Whether the switch has started anew."""
-        return bool(self._tell("hold", switch=name, state=state.value)["fresh"])
+        return self._tell(HoldSwitch(name, state), name).fresh
 
     def _forget(self, name: str) -> None:
         """Its server is another one now."""
@@ -130,7 +133,7 @@ class WiredFabric(FabricSet):
             self._channels.pop(name).close()
 
     def restart(self, device_id: int, *, disconnect: bool = False) -> None:
-        self._tell("restart", switch=self._name(device_id))
+        self._tell(RestartSwitch(self._name(device_id)), self._name(device_id))
         self._forget(self._name(device_id))
         super().restart(device_id, disconnect=disconnect)
 
@@ -150,7 +153,7 @@ class WiredFabric(FabricSet):
             ends.append((peer.node, peer.port, incoming))
         for name, number, settings in ends:
             if isinstance(settings, LinkSettings):
-                self._tell("rate", switch=name, port=number, rate_bps=settings.rate_bps)
+                self._tell(FitQueue(name, number, settings.rate_bps), name)
 
     def address(self, device_id: int) -> str:
         return self.switches.get(self._name(device_id)) or super().address(device_id)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import abc
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
+from mrc_common.rpc import Nothing, Request, Verbs
 from mrc_lab.hosts.hostnet import HostNet
-from mrc_lab.processes.command import Verb
 from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import RunError
 from mrc_topo.topology import Switch, Topology, UnknownElement
@@ -19,6 +20,44 @@ from mrc_topo.topology import Switch, Topology, UnknownElement
 #: The socket on which the daemon takes the verbs of what is here.
 COMMANDS = "labd"
 RUNNING, FROZEN, STOPPED = "running", "frozen", "stopped"
+
+
+@dataclass(frozen=True)
+class CheckSwitch(Request[Nothing], verb="check"):
+    """Is a switch alive? A dead one is a refusal that says how it died."""
+
+    switch: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """`fresh`: the switch now runs without program and tables."""
+
+    fresh: bool
+
+
+@dataclass(frozen=True)
+class HoldSwitch(Request[Held], verb="hold"):
+    """Bring a switch into a state."""
+
+    switch: str
+    state: Literal["running", "frozen", "stopped"]
+
+
+@dataclass(frozen=True)
+class RestartSwitch(Request[Nothing], verb="restart"):
+    """As after a reboot."""
+
+    switch: str
+
+
+@dataclass(frozen=True)
+class FitQueue(Request[Nothing], verb="rate"):
+    """Fit the data queue of a port to the rate of its link; 0: it has none."""
+
+    switch: str
+    port: int
+    rate_bps: int
 
 
 def dead_switch(name: str, how: str, lab: str) -> str:
@@ -79,14 +118,19 @@ class ForwardingBackend(abc.ABC):
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
         """Fits the data queue of a port to the rate of its link (0: none)."""
 
-    def verbs(self) -> dict[str, Verb]:
+    def verbs(self) -> Verbs:
         """What the daemon's socket offers of this."""
-        return {"check": self._check, "hold": self._hold, "restart": self._restart, "rate": self._rate}
+        verbs = Verbs()
+        verbs.add(CheckSwitch, self._check)
+        verbs.add(HoldSwitch, self._hold)
+        verbs.add(RestartSwitch, self._restart)
+        verbs.add(FitQueue, self._rate)
+        return verbs
 
-    def _switch(self, request: Mapping[str, Any]) -> Switch:
+    def _switch(self, name: str) -> Switch:
         """The switch that is meant; a dead one cannot be commanded, and stays dead."""
         try:
-            switch = self.house.topology.switch(str(request["switch"]))
+            switch = self.house.topology.switch(name)
         except UnknownElement as error:
             raise RunError(str(error)) from error
         try:
@@ -96,32 +140,30 @@ class ForwardingBackend(abc.ABC):
             raise RunError(dead_switch(switch.name, str(death), self.house.topology.lab.name)) from error
         return switch
 
-    def _check(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        self._switch(request)
-        return {}
+    def _check(self, request: CheckSwitch, now: int) -> Nothing:
+        self._switch(request.switch)
+        return Nothing()
 
-    def _hold(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        switch, state = self._switch(request), str(request["state"])
-        if state not in (RUNNING, FROZEN, STOPPED):
-            raise RunError(f"state is {RUNNING}, {FROZEN} or {STOPPED}, not '{state}'")
-        fresh = self.hold(switch, state)
-        if state == RUNNING:
+    def _hold(self, request: HoldSwitch, now: int) -> Held:
+        switch = self._switch(request.switch)
+        fresh = self.hold(switch, request.state)
+        if request.state == RUNNING:
             self.house.record.held.pop(switch.name, None)
         else:
-            self.house.record.held[switch.name] = state
+            self.house.record.held[switch.name] = request.state
         self.house.write()
-        return {"fresh": fresh}
+        return Held(fresh)
 
-    def _restart(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        switch = self._switch(request)
+    def _restart(self, request: RestartSwitch, now: int) -> Nothing:
+        switch = self._switch(request.switch)
         self.restart(switch)
         self.house.record.held.pop(switch.name, None)
         self.house.write()
-        return {}
+        return Nothing()
 
-    def _rate(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        switch, port = self._switch(request), request["port"]
-        if port not in switch.links:
-            raise RunError(f"{switch.name} has no port {port}")
-        self.set_rate(switch, port, int(request["rate_bps"]))
-        return {}
+    def _rate(self, request: FitQueue, now: int) -> Nothing:
+        switch = self._switch(request.switch)
+        if request.port not in switch.links:
+            raise RunError(f"{switch.name} has no port {request.port}")
+        self.set_rate(switch, request.port, request.rate_bps)
+        return Nothing()

@@ -1,0 +1,64 @@
+"""What a session asks of the part of a lab on one machine, through the part's own socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mrc_common.rpc import Nothing, Request
+
+
+@dataclass(frozen=True)
+class PartFidelity:
+    """As `Session.fidelity`, of the part."""
+
+    fidelity: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MeasureFidelity(Request[PartFidelity], verb="fidelity"):
+    """How late the part's processes were."""
+
+
+@dataclass(frozen=True)
+class PartAgents:
+    """As `RealSession.agents`, of the part."""
+
+    agents: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ListAgents(Request[PartAgents], verb="agents"):
+    """The processes of the part's agents."""
+
+
+@dataclass(frozen=True)
+class Struck:
+    """`done`: there is such a process."""
+
+    done: bool
+
+
+@dataclass(frozen=True)
+class Strike(Request[Struck], verb="strike"):
+    """Send a signal to a process of the part that is no agent."""
+
+    role: str
+    number: int
+
+
+@dataclass(frozen=True)
+class SetCarrier(Request[Nothing], verb="carrier"):
+    """Take the carrier off a host's port, or give it back."""
+
+    host: str
+    port: int
+    up: bool
+
+
+@dataclass(frozen=True)
+class ControlAgent(Request[Nothing], verb="agent"):
+    """Freeze, thaw, kill or restart the agent of a host."""
+
+    host: str
+    action: Literal["freeze", "thaw", "kill", "restart"]
