@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from mrc_cli.common import LabName, on_lab
 from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.machines.session import SpreadSession
+from mrc_lab.machines.session import MachineRow, SpreadSession
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.records.rundir import all_runs
 from mrc_lab.session.real import RealSession
@@ -106,7 +107,7 @@ def lab_status(session: RealSession) -> dict[str, Any]:
         "grpc_addresses": list(session.state.switches.values()) or list(session.state.fabric),
         "switches": switches,
         "hosts": hosts,
-        "agents": session.agents(),
+        "agents": [asdict(each) for each in session.agents()],
         "hosts_alive": sum(host["alive"] for host in hosts),
         "broken": session.failures.broken,
         "unsettled": session.failures.unsettled,
@@ -131,7 +132,7 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
     ]
 
 
-def machine_line(machine: dict[str, Any]) -> str:
+def machine_line(machine: MachineRow) -> str:
     """What is known of a machine that carries a part, in a line."""
     where = f" (ssh {machine['ssh']})" if machine["ssh"] else ""
     parts = f"{len(machine['hosts'])} hosts, {len(machine['switches'])} switches"

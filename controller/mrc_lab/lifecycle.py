@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import IO, TypedDict
 
 from mrc_lab import policies, scheduling
 from mrc_lab.hosts.hostnet import HostNetError, check_installed
@@ -310,7 +310,7 @@ def _start(
         launcher.wait()
 
 
-def _answers(pipe: Any, count: int) -> list[str]:
+def _answers(pipe: IO[bytes], count: int) -> list[str]:
     """Lines of the launcher, in the order in which two processes wrote them, until `count` or an error or the end."""
     data = b""
     deadline = time.monotonic() + LAUNCH_S
@@ -387,17 +387,41 @@ def down(name: str) -> list[str]:
     return run.remove(grace_s=DOWN_S)
 
 
-def listing() -> list[dict[str, Any]]:
-    """Our labs, one row each; `phase` is dead where nothing holds one any more, unreadable where the record is none."""
-    rows = []
+class LabRow(TypedDict):
+    """A lab in `mrclab list`; `phase` is dead where nothing holds it any more, unreadable where its record is none."""
+
+    name: str
+    phase: str
+    hosts: int
+    fabric: int
+    transport: str
+    links: str
+    since: float
+    user: str
+    pid: int | None
+
+
+def listing() -> list[LabRow]:
+    """Our labs, one row each."""
+    rows: list[LabRow] = []
     for run in all_runs():
-        row: dict[str, Any] = {"name": run.name, "phase": "unreadable", "hosts": 0, "fabric": 0}
-        row |= {"transport": "", "links": "", "since": 0.0, "user": "", "pid": None}
+        row = LabRow(
+            name=run.name,
+            phase="unreadable",
+            hosts=0,
+            fabric=0,
+            transport="",
+            links="",
+            since=0.0,
+            user="",
+            pid=None,
+        )
         with contextlib.suppress(RunError):
             state = run.read()
             row["phase"] = "dead" if is_dead(run) else "ending" if state.ending else state.phase
-            row |= {"hosts": len(state.hosts), "fabric": len(state.fabric), "transport": state.transport}
-            row |= {"links": state.links, "since": state.since, "user": user_name(state.uid)}
+            row["hosts"], row["fabric"] = len(state.hosts), len(state.fabric)
+            row["transport"], row["links"], row["since"] = state.transport, state.links, state.since
+            row["user"] = user_name(state.uid)
             row["pid"] = None if state.first is None else state.first.pid
         rows.append(row)
     return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from typing import Any
 
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError, all_runs
@@ -68,7 +67,7 @@ def raise_session(pid: int | str) -> bool:
     return True
 
 
-def measure(run: RunDir) -> dict[str, Any]:
+def measure(run: RunDir) -> dict[str, dict[str, str]]:
     """What was asked for and what the kernel says: `fabric` and `agents`, each with `asked` and `granted`.
 
     `session` is the niceness of the agents' session, where the kernel groups processes by session.
@@ -94,7 +93,7 @@ def measure(run: RunDir) -> dict[str, Any]:
     }
 
 
-def surroundings(run: RunDir) -> dict[str, Any]:
+def surroundings(run: RunDir) -> dict[str, int | float | list[str]]:
     """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
     ours: dict[int, str] = {}
     for other in all_runs():

@@ -24,13 +24,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TypedDict
 
 from mrc_common.files import write_whole
 from mrc_lab.machines.clock import Clock, Reading
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.sources import sources, version
-from mrc_lab.machines.stream import Broken, Line
+from mrc_lab.machines.stream import Broken, Line, Message
 from mrc_lab.processes.death import MACHINE, Death, Role, cause
 from mrc_lab.records.record import Record, read_untrusted
 from mrc_lab.records.rundir import RunDir, RunError
@@ -61,10 +61,36 @@ SAME_CLOCK_NS = 1_000_000
 SAID = 200
 
 
-def what_is_known(run: RunDir) -> dict[str, dict[str, Any]]:
+class ClockKnown(TypedDict):
+    """What is known of a part's clock, ns: moved by `set_ns` within `set_uncertainty_ns`, it is ahead of ours by
+    `off_ns` within `uncertainty_ns`, as an exchange of `rtt_ns` said."""
+
+    off_ns: int
+    set_ns: int
+    uncertainty_ns: int
+    rtt_ns: int
+    set_uncertainty_ns: int
+
+
+class PartFacts(TypedDict, total=False):
+    """What a part has said before it came up: the largest frame that goes through its tunnels in one piece, and whether
+    its kernel can give it another clock."""
+
+    frame_bytes: int
+    time_namespaces: bool
+
+
+class MachineKnown(PartFacts, total=False):
+    """What the coordinator knows of a machine: how it was lost, and its clock."""
+
+    lost: str | None
+    clock: ClockKnown | None
+
+
+def what_is_known(run: RunDir) -> dict[str, MachineKnown]:
     """Of each machine, what the coordinator has written down."""
     try:
-        document: dict[str, dict[str, Any]] = json.loads(read_untrusted(run.folder.path / MACHINES))
+        document: dict[str, MachineKnown] = json.loads(read_untrusted(run.folder.path / MACHINES))
     except (OSError, ValueError):
         return {}
     return document
@@ -128,10 +154,10 @@ class RemoteMachine:
         #: How the machine was lost; empty: it is not.
         self.lost: Death | None = None
         self.ended = False
-        self.facts: dict[str, Any] = {}
+        self.facts = PartFacts()
         self.tell: Callable[[str], object] = bool
         self._said = ""
-        self._answers: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, Message] = {}
         self._changed = threading.Condition()
         #: Whether it has said anything, and for how many seconds it has not since.
         self._heard = False
@@ -190,7 +216,7 @@ class RemoteMachine:
                 self.lost = Death.now(f"{MACHINE}{self.name}", f"is lost: {how}")
             self._changed.notify_all()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _hear(self, message: Message) -> None:
         now = time.monotonic_ns()
         said = message.get("said")
         with self._changed:
@@ -205,16 +231,16 @@ class RemoteMachine:
             elif said == "ended":
                 self.ended = True
             else:
-                self._answers[str(said)] = dict(message)
+                self._answers[str(said)] = message
             self._changed.notify_all()
 
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def _take(self, message: Message) -> None:
         """What a part says of itself is no more trusted than what a lab does."""
         self.record = Record.parse(message["record"])
 
     # --- what is asked of it --------------------------------------------------------------------------
 
-    def answer(self, what: str, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
+    def answer(self, what: str, seconds: float, stopped: Callable[[], bool]) -> Message:
         """The next answer of a kind.
 
         Raises:
@@ -294,14 +320,18 @@ class RemoteMachine:
             return False
         return best.uncertainty_ns <= WELL_NS or time.monotonic() > deadline
 
-    def document(self) -> dict[str, Any]:
-        """What is known of the machine, as JSON; times in ns. `off_ns`: what the part's clock, which was moved by
-        `set_ns`, is ahead of ours, within `uncertainty_ns`; it was moved within `set_uncertainty_ns`."""
+    def document(self) -> MachineKnown:
+        """Return what is known of the machine."""
         best = self.clock.best
-        known = None if best is None else {"off_ns": best.ahead_ns + self.ahead_ns, "set_ns": self.ahead_ns}
-        if known is not None and best is not None:
-            known |= {"uncertainty_ns": best.uncertainty_ns, "rtt_ns": best.rtt_ns}
-            known |= {"set_uncertainty_ns": self.set_within_ns}
+        known: ClockKnown | None = None
+        if best is not None:
+            known = {
+                "off_ns": best.ahead_ns + self.ahead_ns,
+                "set_ns": self.ahead_ns,
+                "uncertainty_ns": best.uncertainty_ns,
+                "rtt_ns": best.rtt_ns,
+                "set_uncertainty_ns": self.set_within_ns,
+            }
         return {"lost": None if self.lost is None else self.lost.text(), "clock": known, **self.facts}
 
     def end(self, seconds: float) -> None:
@@ -378,8 +408,8 @@ class LabCoordinator:
                     "the same on all machines"
                 )
             post.line.send(do="prepare", machine=post.name, lab=text, transport=self.order.transport)
-            post.facts = dict(post.answer("prepare", PREPARE_S, self.is_ended))
-            post.facts.pop("said", None)
+            said = post.answer("prepare", PREPARE_S, self.is_ended)
+            post.facts = PartFacts(frame_bytes=int(said["frame_bytes"]), time_namespaces=bool(said["time_namespaces"]))
             post.measure(self.is_ended)
 
         def probe(post: RemoteMachine) -> None:

@@ -20,14 +20,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 from mrc_common import rpc
 from mrc_lab import lifecycle
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.machines import probe
 from mrc_lab.machines.sources import sources, version
-from mrc_lab.machines.stream import Broken, Line
+from mrc_lab.machines.stream import Broken, Line, Message
 from mrc_lab.machines.verbs import (
     ControlAgent,
     ListAgents,
@@ -101,7 +100,7 @@ class RemoteLabAgent:
 
     # --- the stream -----------------------------------------------------------------------------------
 
-    def heard(self, message: Mapping[str, Any]) -> None:
+    def heard(self, message: Message) -> None:
         """A message of the coordinator's."""
         self.heard_at = time.monotonic()
         what = message.get("do")
@@ -115,7 +114,7 @@ class RemoteLabAgent:
             # The stream goes on, so that the coordinator hears when it is done.
             threading.Thread(target=self._leave, daemon=True).start()
 
-    def _done(self, what: str, work: Callable[[Mapping[str, Any]], dict[str, Any]], message: Mapping[str, Any]) -> None:
+    def _done(self, what: str, work: Callable[[Message], Mapping[str, object]], message: Message) -> None:
         try:
             try:
                 answer = work(message)
@@ -149,7 +148,7 @@ class RemoteLabAgent:
 
     # --- from nothing to a lab ------------------------------------------------------------------------
 
-    def _prepare(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _prepare(self, message: Message) -> Mapping[str, object]:
         """Checks all that can be checked before anything runs, and opens the tunnels."""
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
@@ -179,11 +178,11 @@ class RemoteLabAgent:
         self._wanted, self._machine = wanted, machine
         return {"frame_bytes": frames, "time_namespaces": has_time_namespaces()}
 
-    def _probe(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _probe(self, message: Message) -> Mapping[str, object]:
         """Tries the tunnels, while the other parts do."""
         return {"silent": probe.probe(self._sockets, str(message["token"]))}
 
-    def _start(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def _start(self, message: Message) -> Mapping[str, object]:
         """Brings the part up."""
         if self._wanted is None:
             raise RunError("nothing is prepared")

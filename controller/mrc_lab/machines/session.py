@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NotRequired
 
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
-from mrc_lab.machines.coordinator import what_is_known
+from mrc_lab.machines.coordinator import ClockKnown, MachineKnown, what_is_known
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, Strike
 from mrc_lab.processes.death import Frozen, Role, RoleKind
 from mrc_lab.records.rundir import RunDir
-from mrc_lab.session.real import RealSession
+from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_topo.placement import Placement
 
 #: A part's clock that is not known to be ours within this is no measure of when something happened.
@@ -31,6 +31,17 @@ def session_of(name: str, *, fresh: bool = False) -> RealSession:
 
 #: By machine and link, the counts of a tunnel's end (`TunnelStats`).
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+class MachineRow(MachineKnown):
+    """A machine: where, what is there, and the datagrams of its tunnels' ends by link."""
+
+    name: str
+    ssh: str | None
+    address: str
+    hosts: list[str]
+    switches: list[str]
+    tunnels: NotRequired[dict[str, dict[str, int]]]
 
 
 class SpreadSession(RealSession):
@@ -78,7 +89,7 @@ class SpreadSession(RealSession):
     def frozen(self) -> list[Frozen]:
         return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().frozen.items())]
 
-    def agents(self) -> list[dict[str, Any]]:
+    def agents(self) -> list[AgentProcess]:
         found = []
         for part in self._parts.values():
             with contextlib.suppress(HostError):
@@ -95,21 +106,24 @@ class SpreadSession(RealSession):
         super().reset_fidelity()
         self._before = self._tunnels()
 
-    def machines(self) -> list[dict[str, Any]]:
+    def machines(self) -> list[MachineRow]:
         """What is known of each machine: where, what is there, its clock, and the datagrams of its tunnels' ends."""
         known = what_is_known(self.run)
         tunnels = self._tunnels()
         found = []
         for name, spec in self.placement.machines.items():
-            row: dict[str, Any] = {"name": name, "ssh": spec.ssh, "address": spec.address}
-            row |= {
-                "hosts": [host.name for host in self.placement.hosts(name)],
-                "switches": [switch.name for switch in self.placement.switches(name)],
-                "lost": None,
-                "clock": None,
-                **known.get(name, {}),
-                "tunnels": tunnels.get(name, {}),
-            }
+            row = MachineRow(
+                name=name,
+                ssh=spec.ssh,
+                address=spec.address,
+                hosts=[host.name for host in self.placement.hosts(name)],
+                switches=[switch.name for switch in self.placement.switches(name)],
+                lost=None,
+                clock=None,
+            )
+            if name in known:
+                row = {**row, **known[name]}
+            row["tunnels"] = tunnels.get(name, {})
             found.append(row)
         return found
 
@@ -136,7 +150,9 @@ class SpreadSession(RealSession):
                 parts[machine] = client.ask(MeasureFidelity()).fidelity
             except HostError as error:
                 reasons.append(f"fidelity of machine {machine} could not be measured: {error}")
-        machines = {row.pop("name"): row for row in self.machines()}
+        machines: dict[str, dict[str, Any]] = {
+            row["name"]: {key: value for key, value in row.items() if key != "name"} for row in self.machines()
+        }
         for machine, part in parts.items():
             machines[machine] |= {key: part[key] for key in ("fabric", "scheduling", "machine")}
             reasons += [f"machine {machine}: {reason}" for reason in part["reasons"]]
@@ -179,7 +195,7 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
     return found
 
 
-def clock_problem(machine: str, clock: Mapping[str, Any] | None) -> str:
+def clock_problem(machine: str, clock: ClockKnown | None) -> str:
     """Why times of a part cannot be set beside those of others; empty: they can."""
     if clock is None:
         return f"the clock of machine {machine} is not known"

@@ -14,7 +14,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 HEAD = struct.Struct("!BII")
@@ -27,7 +27,9 @@ CHUNK = 1 << 16
 #: What may wait for a process that does not read; then its connection is closed.
 WAITING = 32 << 20
 
-Heard = Callable[[dict[str, Any]], object]
+#: A message, as its sender made it; whoever takes it checks what is in it.
+Message = Mapping[str, Any]
+Heard = Callable[[Message], object]
 
 
 class Broken(Exception):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mrc_common.rpc import Nothing, Request
+from mrc_lab.session.real import AgentProcess
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class MeasureFidelity(Request[PartFidelity], verb="fidelity"):
 class PartAgents:
     """As `RealSession.agents`, of the part."""
 
-    agents: list[dict[str, Any]]
+    agents: list[AgentProcess]
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class Death:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
         return f"{Role.parse(self.role).sentence()} {self.how} ({when})"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, str | int | float]:
         """As JSON."""
         return asdict(self)
 

@@ -12,7 +12,7 @@ from mrc_lab.faults.ledger import Ledger
 from mrc_lab.hosts.hostclient import HostControl
 from mrc_lab.processes.death import Death, Frozen
 from mrc_lab.session import counters
-from mrc_lab.switches.program import FabricProgram
+from mrc_lab.switches.program import FabricProgram, ProgramDocument
 from mrc_topo import rules
 from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
@@ -95,15 +95,15 @@ class Session(abc.ABC):
         `counted` are counters of the program that are added up."""
         return self.fabric.samples(rules.DATA_PRIORITY, counters.FAILURE_DROPS, counted)
 
-    def fabric_sample(self) -> dict[str, Any]:
+    def fabric_sample(self) -> counters.FabricSample:
         """Counters of the fabric at this moment, per port."""
         return counters.sample(self.topology, self.fabric)
 
-    def pauses(self) -> dict[str, dict[str, Any]]:
+    def pauses(self) -> counters.ByPriority:
         """See `counters.pauses`."""
         return counters.pauses(self.topology, self.fabric)
 
-    def stalls(self) -> dict[str, dict[str, Any]]:
+    def stalls(self) -> counters.ByPriority:
         """See `counters.stalls`."""
         return counters.stalls(self.topology, self.fabric)
 
@@ -119,7 +119,7 @@ class Session(abc.ABC):
         """What the program calls the counters of `rules.COUNTERS`, as far as it has them."""
         return self.program.counters
 
-    def program_document(self) -> dict[str, Any]:
+    def program_document(self) -> ProgramDocument:
         """See `FabricProgram.document`."""
         return self.program.document()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 
 from p4.config.v1 import p4info_pb2
 
@@ -15,6 +15,10 @@ from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CreditStats, PfcStats
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 
+#: `ports`: by `SWITCH:PORT`, what is sampled, by name.
+FabricSample = dict[str, dict[str, dict[str, int]]]
+#: By `SWITCH:PORT` and priority, counters by name.
+ByPriority = dict[str, dict[str, dict[str, int]]]
 #: Reasons of `PortStats.drops` that full queues and slow machines do not have.
 FAILURE_DROPS = ("link_down", "loss", "burst_loss", "blackhole", "not_running")
 
@@ -60,7 +64,7 @@ class CounterSource(Protocol):
         """Cells of a counter of the program."""
 
 
-def sample(topology: Topology, source: StatsSource) -> dict[str, Any]:
+def sample(topology: Topology, source: StatsSource) -> FabricSample:
     """Per port `SWITCH:PORT`: transmitted bytes, waiting bytes and the highest since the last reset, drops, `lost`:
     those of them that only a failure makes, and `storm_frames` where a stuck NIC sent any. With priority flow control
     also how long the port was paused, the pause frames that it sent, and the storms that its watchdog saw; with credits
@@ -96,7 +100,7 @@ def _controls(pfc: Sequence[PfcStats], credits: Sequence[CreditStats]) -> dict[s
     return found
 
 
-def sample_inside(topology: Topology, fabric: Fabric) -> dict[str, Any]:
+def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
     """`sample` of a fabric in this process: all ports by one call."""
     names, ports = [], []
     for device_id, switch in fabric.switches.items():
@@ -117,9 +121,9 @@ def sample_inside(topology: Topology, fabric: Fabric) -> dict[str, Any]:
     return {"ports": found}
 
 
-def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+def pauses(topology: Topology, source: StatsSource) -> ByPriority:
     """What priority flow control did, per `SWITCH:PORT` and priority (`PfcStats`); only where it did something."""
-    found: dict[str, dict[str, Any]] = {}
+    found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
         for number, port in device.ports.items():
@@ -129,9 +133,9 @@ def pauses(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]
     return found
 
 
-def stalls(topology: Topology, source: StatsSource) -> dict[str, dict[str, Any]]:
+def stalls(topology: Topology, source: StatsSource) -> ByPriority:
     """What credits did, per `SWITCH:PORT` and priority (`CreditStats`); only where somebody waited for them."""
-    found: dict[str, dict[str, Any]] = {}
+    found: ByPriority = {}
     for device_id, device in source.stats().items():
         name = topology.switches[device_id - 1].name
         for number, port in device.ports.items():

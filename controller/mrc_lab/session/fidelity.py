@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
-
-from p4lite.switch.fabric.values import Lateness
 
 #: A loop that is this late in one of a hundred rounds distorts round-trip times (share of the base RTT).
 HOST_LAG_SHARE = 1.0
@@ -18,11 +15,6 @@ CPU_LIMIT = 0.95
 #: So is a thread that has work for that share of the time, whether it runs or waits for a core.
 #: Packets that were on their way when a switch was asked how many it has seen.
 MISSED, MISSED_SHARE = 32, 0.001
-
-
-def lateness_document(lateness: Lateness) -> dict[str, Any]:
-    """The fabric's part, as JSON."""
-    return asdict(lateness)
 
 
 def processes(hosts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], float]:

@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
@@ -82,7 +82,7 @@ class Load:
         """Begins anew."""
         self._since, self._before, self._seen = time.monotonic(), self._now(), seen
 
-    def measure(self, seen: Seen) -> dict[str, dict[str, Any]]:
+    def measure(self, seen: Seen) -> dict[str, dict[str, float]]:
         """By switch: see `document`; and packets `given` and `missed`.
 
         One that was started meanwhile has forgotten what it saw: of it nothing is told.

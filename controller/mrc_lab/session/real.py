@@ -8,6 +8,7 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
@@ -31,7 +32,7 @@ from mrc_lab.session.load import Load
 from mrc_lab.session.wired import WiredFabric
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.backend import COMMANDS, dead_switch
-from mrc_lab.switches.program import FabricProgram, fabric_program, fill, primary, shipped_document
+from mrc_lab.switches.program import FabricProgram, ProgramDocument, fabric_program, fill, primary, shipped_document
 from mrc_topo import rules
 from mrc_topo.labfile import load_lab
 
@@ -57,6 +58,14 @@ class RunRecord:
                 self.run.write(state)
 
             yield write
+
+
+@dataclass(frozen=True)
+class AgentProcess:
+    """A process of agents: the hosts that it carries, and its memory with all rings, in bytes."""
+
+    hosts: list[str]
+    memory_bytes: int
 
 
 class RealSession(Session):
@@ -120,7 +129,7 @@ class RealSession(Session):
         # Those of the project's own program are known without compiling it.
         return self.program.counters if self.run.program_file.exists() else rules.COUNTERS
 
-    def program_document(self) -> dict[str, Any]:
+    def program_document(self) -> ProgramDocument:
         return self.program.document() if self.run.program_file.exists() else shipped_document()
 
     def deaths(self) -> list[Death]:
@@ -215,12 +224,12 @@ class RealSession(Session):
             each.signal(number)
         return bool(found)
 
-    def agents(self) -> list[dict[str, Any]]:
-        """The agents' processes: the hosts that each carries, and its memory with all rings, in bytes."""
+    def agents(self) -> list[AgentProcess]:
+        """The agents' processes."""
         found = []
         for process, hosts in self.run.agents().items():
             with contextlib.suppress(psutil.Error):
-                found.append({"hosts": hosts, "memory_bytes": psutil.Process(process.pid).memory_info().rss})
+                found.append(AgentProcess(hosts, psutil.Process(process.pid).memory_info().rss))
         return found
 
     @contextlib.contextmanager
@@ -251,7 +260,7 @@ class RealSession(Session):
                 hosts[name] = client.request("provide", what="fidelity")
             except HostError:
                 continue
-        measured = {"fabric": fidelity.lateness_document(self.target.lateness()), "hosts": hosts}
+        measured = {"fabric": asdict(self.target.lateness()), "hosts": hosts}
         if isinstance(self.target, WiredFabric):
             measured["switches"] = self._load.measure(self._received(self.target, begin=False))
         reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))

@@ -173,13 +173,13 @@ class VirtualSession(Session):
             for ident, switch in fabric.switches.items()
         }
 
-    def fabric_sample(self) -> dict[str, Any]:
+    def fabric_sample(self) -> counters.FabricSample:
         return counters.sample_inside(self.topology, self.server.fabric)
 
-    def pauses(self) -> dict[str, dict[str, Any]]:
+    def pauses(self) -> counters.ByPriority:
         return counters.pauses(self.topology, counters.Inside(self.server.fabric))
 
-    def stalls(self) -> dict[str, dict[str, Any]]:
+    def stalls(self) -> counters.ByPriority:
         return counters.stalls(self.topology, counters.Inside(self.server.fabric))
 
     def advance(self, seconds: float) -> None:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import grpc
 
@@ -25,6 +24,7 @@ from mrc_common import document
 from mrc_common.document import DocumentError
 from mrc_common.errors import ExitCode, MrclabError
 from mrc_common.files import write_whole
+from mrc_common.plain import decode, encode
 from mrc_lab.records import trusted
 from mrc_lab.switches import fitting, forwarders
 from mrc_lab.switches.p4rt import Device, Names, P4RuntimeError
@@ -54,6 +54,18 @@ class OwnProgramError(ProgramError):
     exit_code = ExitCode.USAGE
 
 
+#: `file`, `sha256`, `files`: the switches' program in a run's result.
+ProgramDocument = dict[str, str | list[str]]
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Where a saved program came from, and the text of its files by name."""
+
+    path: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class FabricProgram:
     """BMv2 JSON and P4Info text of a program. Of one that is a lab's own also `path`, its file, and `files`: the texts
@@ -69,14 +81,14 @@ class FabricProgram:
         path.write_bytes(self.bmv2)
         path.with_suffix(INFO).write_text(self.p4info)
         if self.path:
-            path.with_suffix(SOURCES).write_text(json.dumps({"path": self.path, "files": dict(self.files)}))
+            path.with_suffix(SOURCES).write_text(json.dumps(encode(_Sources(self.path, dict(self.files)))))
 
     @classmethod
     def load(cls, path: pathlib.Path) -> FabricProgram:
         """What `save` wrote. Raises OSError."""
         sources = path.with_suffix(SOURCES)
-        of: dict[str, Any] = json.loads(sources.read_text()) if sources.exists() else {"path": "", "files": {}}
-        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of["path"], of["files"])
+        of = decode(_Sources, json.loads(sources.read_text()) if sources.exists() else {})
+        return cls(path.read_bytes(), path.with_suffix(INFO).read_text(), of.path, of.files)
 
     @cached_property
     def names(self) -> Names:
@@ -88,7 +100,7 @@ class FabricProgram:
         """What the program calls the counters of `rules.COUNTERS`; those that it has not are left out."""
         return fitting.counters(self.names)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ProgramDocument:
         """For a run's result: where the source is and its digest; `files` of a lab's own program, else none."""
         return _document(self.path or str(SOURCE), self.files)
 
@@ -107,14 +119,14 @@ class FabricProgram:
             write_whole(folder / f"program{INFO}", self.p4info)
 
 
-def _document(path: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _document(path: str, files: Mapping[str, str]) -> ProgramDocument:
     digest = hashlib.sha256()
     for name, text in sorted((files or sources_of(SOURCE)).items()):
         digest.update(f"{name} {len(text)}\n{text}".encode())
     return {"file": path if files else pathlib.Path(path).name, "sha256": digest.hexdigest(), "files": sorted(files)}
 
 
-def shipped_document() -> dict[str, Any]:
+def shipped_document() -> ProgramDocument:
     """`FabricProgram.document` of the project's own program, which need not be compiled for it."""
     return _document(str(SOURCE), {})
 
