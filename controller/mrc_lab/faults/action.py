@@ -17,6 +17,10 @@ class FailureError(UsageError):
     """A failure that cannot be made or undone; the text names the target and what would work."""
 
 
+#: An `Action` as JSON, with its description as `text`.
+ActionDocument = dict[str, str | float | dict[str, Setting] | None]
+
+
 @dataclass(frozen=True)
 class Action:
     """`fail` or `restore` of a target: a link (`p0-t0.1--p0-t1.0`), a host port (`h3:2`), a switch (`p0-t1.0`).
@@ -41,7 +45,7 @@ class Action:
         way = "" if self.direction == "both" else f" ({self.direction})"
         return f"{(self.kind or 'fail').replace('_', ' ')} {self.target}{way}{extra}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ActionDocument:
         """As JSON, with the description as `text`."""
         return {
             "verb": self.verb,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
 from mrc_lab.faults.effects import DOWN, UP, Effects
 from mrc_topo.topology import Link, Switch, Topology
@@ -68,24 +68,38 @@ class LinkState:
     down: WayState
 
 
+class WayDocument(TypedDict):
+    """A `WayState` as JSON."""
+
+    up: bool
+    settings: Mapping[str, object]
+
+
+class FoundDocument(TypedDict, total=False):
+    """What was found, as JSON: the state of a switch, or both directions of a link."""
+
+    state: str
+    up: WayDocument
+    down: WayDocument
+
+
 #: What was found at a link or a switch.
 Found = LinkState | SwitchState
 
 
-def found_document(found: Found) -> dict[str, Any]:
+def found_document(found: Found) -> FoundDocument:
     """As JSON."""
     if isinstance(found, SwitchState):
-        return {"state": found.value}
-    return {
-        way: {"up": state.up, "settings": asdict(state.settings)} for way, state in ((UP, found.up), (DOWN, found.down))
-    }
+        return FoundDocument(state=found.value)
+    up, down = (WayDocument(up=way.up, settings=asdict(way.settings)) for way in (found.up, found.down))
+    return FoundDocument(up=up, down=down)
 
 
-def found_from_document(document: Mapping[str, Any]) -> Found:
+def found_from_document(document: FoundDocument) -> Found:
     """What `found_document` wrote."""
     if "state" in document:
         return SwitchState(document["state"])
-    ways = (document[way] for way in (UP, DOWN))
+    ways = (document["up"], document["down"])
     return LinkState(
         *(WayState(each["up"], documents.read(LinkSettings, each["settings"], "settings")) for each in ways)
     )

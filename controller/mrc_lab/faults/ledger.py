@@ -14,18 +14,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 from mrc_common.errors import MrclabError
 from mrc_lab.faults import fabric, kinds
-from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.action import Action, ActionDocument, FailureError
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.fabric import Breakable, Found, LinkState
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Link, Switch, Topology
 from p4lite.switch.fabric.values import SwitchState
 
-Document = dict[str, Any]
+
+class Document(TypedDict, total=False):
+    """The ledger as JSON; empty before the first failure."""
+
+    causes: list[ActionDocument]
+    found: dict[str, fabric.FoundDocument]
+    unsettled: list[str]
 
 
 class UnsettledError(MrclabError):

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import psutil
@@ -47,14 +47,14 @@ class RunRecord:
         self.run = run
 
     def read(self) -> Document:
-        return self.run.read().broken
+        return cast(Document, self.run.read().broken)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[Callable[[Document], None]]:
         with self.run.change() as state:
 
             def write(document: Document) -> None:
-                state.broken = document
+                state.broken = dict(document)
                 self.run.write(state)
 
             yield write
