@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from benchmarks import scaled
+from mrc_host.answers import to_json
 from mrc_lab import lifecycle
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import processes
 from mrc_lab.switches import forwarders
 from mrc_results import analysis, verdict
 from mrc_results.expectation import Evidence, Expectation
+from mrc_results.record import RunResult
 from mrc_results.verdict import Verdict
 from mrc_runs.execute import run_on, session_for
 from mrc_runs.experiment import Experiment, Step, Workload
@@ -75,33 +76,32 @@ def measure(session: Session, workload: Workload, schedule: list[Step]) -> list[
     expect = Expectation(valid=False, recovery=2.0) if alone else Expectation(valid=False)
     experiment = Experiment(name="forwarders", title="t", workload=workload, schedule=schedule, expect=expect)
     before = session.program_counters()
-    document = run_on(session, experiment).document()
+    result = run_on(session, experiment)
     counted = {key: value - before[key] for key, value in session.program_counters().items()}
-    judged = verdict.judge(document, session.topology, expect, experiment.claims())
-    return row(session, document, judged, counted)
+    judged = verdict.judge(result, session.topology, expect, experiment.claims())
+    return row(session, result, judged, counted)
 
 
-def row(session: Session, document: Mapping[str, Any], judged: Verdict, counted: Mapping[str, int]) -> list[str]:
+def row(session: Session, result: RunResult, judged: Verdict, counted: Mapping[str, int]) -> list[str]:
     """As text."""
-    lab, sums, fidelity = session.topology.lab, analysis.totals(document), document["fidelity"]
-    verified = sum(each["bytes_verified"] for each in document["progress"].values())
-    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
+    lab, sums, fidelity = session.topology.lab, analysis.totals(result), result.fidelity
+    verified = sum(each.bytes_verified for each in result.progress.values())
     broken = next((each for each in judged.recoveries if each.breaks), None)
     after = ""
     if broken is not None:
         took = "never" if broken.recovery_s is None else f"{broken.recovery_s * 1e3:.0f} ms"
         after = f"{broken.after:.0%} after {took}"
-    switches = sum(each["cpu_share"] for each in fidelity.get("switches", {}).values())
+    switches = sum(each.cpu_share for each in fidelity.switches.values())
     return [
         f"{verified / 1e6:.2f} MB",
-        f"{verified * 8 / seconds / (len(document['ranks']) * lab.host_rate_bps):.0%}",
+        f"{verified * 8 / result.seconds / (len(result.ranks) * lab.host_rate_bps):.0%}",
         str(sums["retransmissions"]),
         str(counted["marked"]),
         str(counted["trimmed"]),
         after,
-        f"{fidelity['fabric']['cpu_share']:.2f}",
-        f"{switches:.2f}" if fidelity.get("switches") else "",
-        f"{sum(processes(fidelity['hosts']).values()):.2f}",
+        f"{fidelity.fabric.cpu_share:.2f}" if fidelity.fabric else "",
+        f"{switches:.2f}" if fidelity.switches else "",
+        f"{sum(processes(to_json(fidelity.hosts)).values()):.2f}",
         "yes" if judged.valid else f"no: {judged.reasons[0]}",
         judged.status if judged.passed else "; ".join(each.what for each in judged.checks if not each.passed),
     ]

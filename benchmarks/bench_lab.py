@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import yaml
 
 from benchmarks import scaled, smoke
+from mrc_host.answers import to_json
 from mrc_lab import lifecycle
 from mrc_lab.session.fidelity import processes
 from mrc_lab.session.real import RealSession
@@ -65,24 +66,24 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
     with session_for(lab, "real", "mrc") as session:
         assert isinstance(session, RealSession)
         up_s = time.monotonic() - began
-        result = run_on(session, experiment).document()
+        result = run_on(session, experiment)
         memory = sum(agent["memory_bytes"] for agent in session.agents())
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
-        capacity = session.topology.lab.host_rate_bps * len(result["ranks"]) / 1e6
+        capacity = session.topology.lab.host_rate_bps * len(result.ranks) / 1e6
     edges = analysis.grid(result)
     # The first and the last moments are not steady.
     goodput = float(analysis.goodput_bps(result, edges)[5:-10].mean()) / 1e6
     missed = [check.what for check in judged.checks if not check.passed]
-    hosts = result["fidelity"]["hosts"]
-    wall_s = max(host["wall_ns"] for host in hosts.values()) / 1e9
-    sent = [qp["requestor"]["packets_sent"] for host in result["statistics"].values() for qp in host["qps"]]
+    hosts, fabric = result.fidelity.hosts, result.fidelity.fabric
+    wall_s = max(host.wall_ns for host in hosts.values()) / 1e9
+    sent = [qp.requestor["packets_sent"] for qp in result.queue_pairs().values()]
     return Row(
         goodput,
         capacity,
         not missed,
         judged.reasons[0] if judged.reasons else ", ".join(missed),
-        result["fidelity"]["fabric"]["cpu_share"],
-        sum(processes(hosts).values()),
+        0.0 if fabric is None else fabric.cpu_share,
+        sum(processes(to_json(hosts)).values()),
         sum(sent) / wall_s,
         up_s,
         memory / len(hosts),

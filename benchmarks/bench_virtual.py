@@ -72,7 +72,7 @@ def measure() -> dict[str, Any]:
         result = run_on(session, experiment)
         simulated = session.now_ns() / 1e9
     assert not result.failures, result.failures
-    document = result.document()
+    document: dict[str, Any] = json.loads(json.dumps(result.document()))
     seen = json.dumps(
         [document[key] for key in ("happenings", "progress", "statistics")], default=plain, sort_keys=True
     )

@@ -364,6 +364,7 @@ API = {
     "Runs": [
         "mrc_runs.experiment",
         "mrc_runs.compare",
+        "mrc_results.record",
         "mrc_results.resultdir",
         "mrc_lab.session.virtual",
     ],

@@ -64,9 +64,9 @@ def run_and_show(
         cores=cores,
         recorded=None if earlier is None else earlier.experiment,
     )
-    repetition = None if earlier is None else again.compared(earlier, outcome.document, outcome.folder)
+    repetition = None if earlier is None else again.compared(earlier, outcome.result, outcome.folder)
     if as_json:
-        measured = performance.of(outcome.document)
+        measured = performance.of(outcome.result).document()
         made = {"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}
         if earlier is not None and repetition is not None:
             made["again"] = {"of": str(earlier.folder), "caveats": earlier.caveats, **asdict(repetition)}
@@ -122,10 +122,10 @@ def show(outcome: Outcome) -> None:
         mark = "[green]good[/]" if check.passed else "[red]missed[/]"
         table.add_row(check.what, check.expected, check.measured, mark)
     console.print(table)
-    for measured in performance.tables(outcome.document):
+    for measured in performance.tables(outcome.result):
         console.print(measured.text(), markup=False, highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
-    counters = outcome.document["program_counters"]
+    counters = outcome.result.program_counters or {}
     shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
     console.print(f"the P4 program counted: {shown or 'nothing'}")
     if paused := _pauses(outcome):
@@ -141,7 +141,7 @@ def show(outcome: Outcome) -> None:
 
 def _pauses(outcome: Outcome) -> str:
     """What priority flow control did, in one line; empty if nothing."""
-    pauses: dict[str, dict[str, dict[str, int]]] = outcome.document.get("pauses", {})
+    pauses = outcome.result.pauses or {}
     rows = [(each["paused_ns"], port, each) for port, classes in pauses.items() for each in classes.values()]
     if not rows:
         return ""
@@ -155,7 +155,7 @@ def _pauses(outcome: Outcome) -> str:
 
 def _stalls(outcome: Outcome) -> str:
     """What credits did, in one line; empty if nobody waited for any."""
-    credits: dict[str, dict[str, dict[str, int]]] = outcome.document.get("credits", {})
+    credits = outcome.result.credits or {}
     rows = [(each["stall_ns"], port) for port, classes in credits.items() for each in classes.values()]
     if not rows:
         return ""
@@ -165,12 +165,11 @@ def _stalls(outcome: Outcome) -> str:
 
 def _sums(outcome: Outcome) -> str:
     """What the hosts counted, in one line."""
-    document = outcome.document
-    progress = document["progress"].values()
-    sums = analysis.totals(document)
-    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
-    verified = sum(each["bytes_verified"] for each in progress)
-    iterations = [each["iterations"] for each in progress if each["takes_part"]]
+    result = outcome.result
+    progress = result.progress.values()
+    sums = analysis.totals(result)
+    verified = sum(each.bytes_verified for each in progress)
+    iterations = [each.iterations for each in progress if each.takes_part]
     spread = f"{min(iterations, default=0)}" + (f" to {max(iterations)}" if len(set(iterations)) > 1 else "")
     counted = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in sums.items())
-    return f"{seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"
+    return f"{result.seconds:.2f} s, iterations {spread}, bytes verified {verified}; the hosts counted: {counted}"

@@ -129,7 +129,7 @@ def _one(lab: str, plan: Plan, backend: str, interruption: Interruption, quiet: 
             told["attempts"] = len(result.attempts)
         for each in result.happenings[told["happenings"] :]:
             at = (each.done_ns - summary.zero_ns(result)) / 1e9
-            tell(f"{at:6.2f} s  {each.error or each.action['text']}")
+            tell(f"{at:6.2f} s  {each.error or each.action.describe()}")
         told["happenings"] = len(result.happenings)
         done = attempt.steps(len(plan.names))
         if done and done[-1] != told["step"] and (done[-1] // EVERY != told["step"] // EVERY or attempt.ended):

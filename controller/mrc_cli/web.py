@@ -12,7 +12,7 @@ from mrc_cli.common import the_lab
 from mrc_cli.livepage import Port, check_page, page
 from mrc_cli.outcome import Clock, clock_of
 from mrc_lab.records.rundir import RunError, all_runs
-from mrc_results.resultdir import RESULT, FolderError
+from mrc_results.reading import RESULT, FolderError
 from mrc_runs import execute
 from mrc_runs.experiment import load_experiment
 from mrc_runs.interruption import interruptible

@@ -7,14 +7,14 @@ start of the run.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mrc_results.series import TIME, Series
+from mrc_results.record import Happening, RunResult
+from mrc_results.series import TIME
 
 Curve = npt.NDArray[np.float64]
 
@@ -43,79 +43,66 @@ class Recovery:
     recovery_s: float | None
 
 
-def grid(document: Mapping[str, Any], bin_s: float = BIN_S) -> Curve:
+def grid(result: RunResult, bin_s: float = BIN_S) -> Curve:
     """Bin edges in seconds from the start of the run to its end."""
-    length = (document["finished_ns"] - document["started_ns"]) / 1e9
-    return np.arange(0.0, max(length, 2 * bin_s), bin_s)
+    return np.arange(0.0, max(result.seconds, 2 * bin_s), bin_s)
 
 
-def samples_of(document: Mapping[str, Any], host: str) -> Series:
-    """The samples of a host; none at all if it never sent any."""
-    found = document["samples"].get(host, [])
-    return found if isinstance(found, Series) else Series.of(found)
-
-
-def fabric_of(document: Mapping[str, Any]) -> Series:
-    """The counters of the fabric."""
-    found = document["fabric"]
-    return found if isinstance(found, Series) else Series.of(found)
-
-
-def _at(document: Mapping[str, Any], second: float) -> int:
+def _at(result: RunResult, second: float) -> int:
     """A time after the start, on the session's clock (ns)."""
-    return int(document["started_ns"]) + round(second * 1e9)
+    return result.started_ns + round(second * 1e9)
 
 
-def rates(document: Mapping[str, Any], host: str, column: str, edges: Curve) -> Curve:
+def rates(result: RunResult, host: str, column: str, edges: Curve) -> Curve:
     """Rate per second of a cumulative counter of one host, one number per bin."""
-    samples = samples_of(document, host)
+    samples = result.samples_of(host)
     if len(samples) < 2 or column not in samples.columns:
         return np.zeros(len(edges) - 1)
-    span = _at(document, float(edges[0])), _at(document, float(edges[-1]))
+    span = _at(result, float(edges[0])), _at(result, float(edges[-1]))
     times, totals = samples.take([TIME, column], *span)
-    return np.diff(np.interp(edges, (times - document["started_ns"]) / 1e9, totals)) / np.diff(edges)
+    return np.diff(np.interp(edges, (times - result.started_ns) / 1e9, totals)) / np.diff(edges)
 
 
-def goodput_bps(document: Mapping[str, Any], edges: Curve) -> Curve:
+def goodput_bps(result: RunResult, edges: Curve) -> Curve:
     """Payload placed at all responders, bits per second."""
     total = np.zeros(len(edges) - 1)
-    for host in document["ranks"]:
-        total += 8 * rates(document, host, "delivered_bytes", edges)
+    for host in result.ranks:
+        total += 8 * rates(result, host, "delivered_bytes", edges)
     return total
 
 
-def plane_load_bps(document: Mapping[str, Any], edges: Curve, planes: int) -> list[Curve]:
+def plane_load_bps(result: RunResult, edges: Curve, planes: int) -> list[Curve]:
     """Bits per second that all hosts send into each plane."""
     loads = []
     for plane in range(planes):
         total = np.zeros(len(edges) - 1)
-        for host in document["ranks"]:
-            total += 8 * rates(document, host, f"tx_bytes.{plane}", edges)
+        for host in result.ranks:
+            total += 8 * rates(result, host, f"tx_bytes.{plane}", edges)
         loads.append(total)
     return loads
 
 
-def levels(document: Mapping[str, Any], hosts: Sequence[str], key: str, name: str, edges: Curve) -> Curve:
+def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: Curve) -> Curve:
     """Sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the bin edges."""
     total = np.zeros(len(edges))
     for host in hosts:
-        samples = samples_of(document, host)
+        samples = result.samples_of(host)
         if len(samples) and f"{key}.{name}" in samples.columns:
             times, values = samples.take([TIME, f"{key}.{name}"])
-            total += np.interp(edges, (times - document["started_ns"]) / 1e9, values)
+            total += np.interp(edges, (times - result.started_ns) / 1e9, values)
     return total
 
 
-def stalls(document: Mapping[str, Any], column: str) -> dict[str, tuple[Curve, Curve]]:
+def stalls(result: RunResult, column: str) -> dict[str, tuple[Curve, Curve]]:
     """Of each port of a switch that had to stand still (`column`: a counter of ns): times, and the share of the time
     since the sample before; the port that stood longest first."""
-    fabric = fabric_of(document)
+    fabric = result.fabric
     names = [name for name in fabric.columns if name.startswith("ports.") and name.endswith(f".{column}")]
     if not names or len(fabric) < 2:
         return {}
     times, *totals = fabric.take([TIME, *names])
     spans = np.maximum(np.diff(times), 1)
-    seconds = (times[1:] - document["started_ns"]) / 1e9
+    seconds = (times[1:] - result.started_ns) / 1e9
     found = {
         name.removeprefix("ports.").removesuffix(f".{column}"): (seconds, np.diff(total) / spans)
         for name, total in zip(names, totals, strict=True)
@@ -125,25 +112,24 @@ def stalls(document: Mapping[str, Any], column: str) -> dict[str, tuple[Curve, C
     return {port: found[port] for port in longest}
 
 
-def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recovery]:
+def recoveries(result: RunResult, bin_s: float = BIN_S) -> list[Recovery]:
     """Dip and recovery for every action of the run, in order, but those with less than `HOLD_S` to the one before
     (or the start) or the one after: there is nothing to compare with."""
-    edges = grid(document, bin_s)
-    series = goodput_bps(document, edges)
-    happenings = document["happenings"]
-    start = document["started_ns"]
+    edges = grid(result, bin_s)
+    series = goodput_bps(result, edges)
+    happenings = result.happenings
     if not happenings:
         return []
-    times = [(each["done_ns"] - start) / 1e9 for each in happenings]
+    times = [result.since_start(each.done_ns) for each in happenings]
     # Goodput falls when ranks have done their work, which is no dip of a failure.
-    last = min(float(edges[-1]), _first_end(document))
+    last = min(float(edges[-1]), _first_end(result))
     ends = [min(each, last) for each in (*times[1:], last)]
     begins = [0.0, *times[:-1]]
     found = []
     loss = 0.0
     for happening, begin, time, end in zip(happenings, begins, times, ends, strict=True):
-        expected = (1.0 - happening["expected_loss"]) / max(1.0 - loss, 1e-9)
-        loss = happening["expected_loss"]
+        expected = (1.0 - happening.expected_loss) / max(1.0 - loss, 1e-9)
+        loss = happening.expected_loss
         if end - time < HOLD_S or time - begin < HOLD_S:
             continue
         before = window_mean(series, edges, *_window_before(begin, time))
@@ -151,11 +137,11 @@ def recoveries(document: Mapping[str, Any], bin_s: float = BIN_S) -> list[Recove
     return found
 
 
-def _first_end(document: Mapping[str, Any]) -> float:
+def _first_end(result: RunResult) -> float:
     """When the first rank had done its work, seconds after the start; infinite if none has."""
-    progress = [each for each in document["progress"].values() if each.get("takes_part", True)]
-    ends = [each["finished_ns"] for each in progress if each.get("done") and each.get("finished_ns")]
-    return (min(ends) - document["started_ns"]) / 1e9 if ends else np.inf
+    progress = [each for each in result.progress.values() if each.takes_part]
+    ends = [each.finished_ns for each in progress if each.done and each.finished_ns]
+    return (min(ends) - result.started_ns) / 1e9 if ends else np.inf
 
 
 def _window_before(begin: float, time: float) -> tuple[float, float]:
@@ -163,11 +149,11 @@ def _window_before(begin: float, time: float) -> tuple[float, float]:
     return max(begin + (time - begin) / 2, time - 2.0), time
 
 
-def goodput_before(document: Mapping[str, Any], times: Sequence[float]) -> float | None:
+def goodput_before(result: RunResult, times: Sequence[float]) -> float | None:
     """Mean goodput before the last of some actions, bit/s, as `Recovery.before_bps` has it; for while a run goes on.
 
     Args:
-        document: `samples`, `started_ns` and `ranks` of a run suffice.
+        result: so far.
         times: when the actions were done, seconds after the start, in order.
 
     Returns:
@@ -179,7 +165,7 @@ def goodput_before(document: Mapping[str, Any], times: Sequence[float]) -> float
     low, high = _window_before(begin, time)
     edges = np.arange(0.0, high + 1e-9, BIN_S)
     edges = edges[edges >= low - BIN_S]
-    return window_mean(goodput_bps(document, edges), edges, low, high) if len(edges) > 1 else None
+    return window_mean(goodput_bps(result, edges), edges, low, high) if len(edges) > 1 else None
 
 
 def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
@@ -189,7 +175,7 @@ def window_mean(series: Curve, edges: Curve, begin: float, end: float) -> float:
 
 
 def _recovery(
-    happening: Mapping[str, Any],
+    happening: Happening,
     series: Curve,
     edges: Curve,
     span: tuple[float, float],
@@ -208,11 +194,10 @@ def _recovery(
             recovery = max(float(edges[first + index]) - begin, 0.0)
             break
     settled = window_mean(series, edges, begin + (end - begin) / 2, end)
-    action = happening["action"]
     return Recovery(
         at_s=begin,
-        text=action["text"],
-        breaks=action["verb"] == "fail",
+        text=happening.action.describe(),
+        breaks=happening.fails,
         before_bps=before,
         expected=expected,
         dip=float(shares.min()) if len(shares) else 0.0,
@@ -221,17 +206,17 @@ def _recovery(
     )
 
 
-def totals(document: Mapping[str, Any]) -> dict[str, int]:
+def totals(result: RunResult) -> dict[str, int]:
     """Sums over hosts between the first and the last sample of the run."""
     keys = ("retransmissions", "spurious_retransmissions", "trims", "marks", "timeouts", "losses", "packets")
-    result = dict.fromkeys(keys, 0)
-    for host in document["samples"]:
-        samples = samples_of(document, host)
+    found = dict.fromkeys(keys, 0)
+    for host in result.samples:
+        samples = result.samples_of(host)
         for key in keys:
             if len(samples) > 1:
                 # Results of version 0.1.0 have no spurious retransmissions.
-                result[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
-    return result
+                found[key] += samples.last.get(key, 0) - samples.first.get(key, 0)
+    return found
 
 
 def thinned(x: Curve, y: Curve, most: int) -> tuple[Curve, Curve]:

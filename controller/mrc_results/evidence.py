@@ -6,13 +6,14 @@ shows it, measured from the failure until its target is restored (or the run end
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mrc_host.answers import PortEvent
+from mrc_lab.faults.action import Action
 from mrc_results import analysis
 from mrc_results.expectation import Evidence
-from mrc_results.recording import Events
+from mrc_results.record import RunResult
 from mrc_topo import addressing
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
@@ -32,14 +33,14 @@ class Finding:
     timed: bool = False
 
 
-def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
-    """What a run (`record.RunResult.document`) shows of its failures.
+def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
+    """What a run shows of its failures.
 
     Args:
         claims: the evidence of each happening of the schedule, in order; None where nothing is broken.
     """
-    happenings = document["happenings"]
-    scheduled = [number for number, each in enumerate(happenings) if not each.get("clicked")]
+    happenings = result.happenings
+    scheduled = [number for number, each in enumerate(happenings) if not each.clicked]
     for place, claim in enumerate(claims):
         if claim is None:
             continue
@@ -47,9 +48,9 @@ def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[E
             yield Finding(f"evidence of failure {place + 1}", "that it is made", "never made", False)
             continue
         number = scheduled[place]
-        found = _Found(document, topology, number)
+        found = _Found(result, topology, number)
         for key, wanted in claim.stated().items():
-            what = f"evidence of {happenings[number]['action']['text']}: {LABELS[key]}"
+            what = f"evidence of {happenings[number].action.describe()}: {LABELS[key]}"
             value = getattr(found, key)()
             if key in ("carried", "goodput"):
                 shown = "nothing before" if value is None else f"{value:.1%} of before"
@@ -59,9 +60,9 @@ def findings(document: Mapping[str, Any], topology: Topology, claims: Sequence[E
                 yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
 
 
-def counted(document: Mapping[str, Any], topology: Topology, number: int) -> dict[str, float]:
+def counted(result: RunResult, topology: Topology, number: int) -> dict[str, float]:
     """What a run shows of one happening that breaks something: the keys of `Evidence` that say "at least"."""
-    found = _Found(document, topology, number)
+    found = _Found(result, topology, number)
     return {key: getattr(found, key)() for key in LABELS if key not in ("carried", "goodput")}
 
 
@@ -80,23 +81,23 @@ LABELS = {
 class _Found:
     """One failure of a run: its element, its time, and what was counted then."""
 
-    def __init__(self, document: Mapping[str, Any], topology: Topology, number: int) -> None:
-        self.document = document
+    def __init__(self, result: RunResult, topology: Topology, number: int) -> None:
+        self.result = result
         self.topology = topology
-        happenings = document["happenings"]
+        happenings = result.happenings
         happening = happenings[number]
-        self.element = topology.element(happening["action"]["target"])
-        later = (each["at_ns"] for each in happenings[number + 1 :] if self._ends(each["action"], happening["action"]))
-        self.begin = happening["at_ns"]
-        self.end = max(next(later, document["finished_ns"]), self.begin)
-        before = [document["started_ns"], *(each["done_ns"] for each in happenings[:number])]
+        self.element = topology.element(happening.action.target)
+        later = (each.at_ns for each in happenings[number + 1 :] if self._ends(each.action, happening.action))
+        self.begin = happening.at_ns
+        self.end = max(next(later, result.finished_ns), self.begin)
+        before = [result.started_ns, *(each.done_ns for each in happenings[:number])]
         self.start = max(before[-1], self.begin - BEFORE_NS)
 
-    def _ends(self, action: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
+    def _ends(self, action: Action, failure: Action) -> bool:
         """Whether an action restores this failure: a restore without a kind restores all of a target's."""
-        if action["verb"] != "restore" or self.topology.element(action["target"]).name != self.element.name:
+        if action.verb != "restore" or self.topology.element(action.target).name != self.element.name:
             return False
-        kinds = action.get("kind", ""), failure.get("kind", "")
+        kinds = action.kind, failure.kind
         return "" in kinds or kinds[0] == kinds[1]
 
     def _switch_ports(self) -> list[str]:
@@ -110,7 +111,7 @@ class _Found:
 
     def _counted(self, key: str, begin: int, end: int) -> int:
         """Increase of a counter over the element's ports, between the last samples at or before both times."""
-        fabric = analysis.fabric_of(self.document)
+        fabric = self.result.fabric
         first, last = fabric.at(begin), fabric.at(end)
         if last is None:
             return 0
@@ -134,38 +135,22 @@ class _Found:
 
     def losses(self) -> float:
         total = 0.0
-        for host in self.document["samples"]:
-            samples = analysis.samples_of(self.document, host)
+        for host in self.result.samples:
+            samples = self.result.samples_of(host)
             first, last = samples.at(self.begin), samples.at(self.end)
             if first is not None and last is not None:
                 total += last["losses"] - first["losses"]
         return total
 
-    def _events(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        events = self.document["events"]
-        if isinstance(events, Events):
-            found = events.between(self.begin, self.end)
-        else:
-            found = ((host, row) for host, rows in events.items() for row in rows)
-        for host, row in found:
-            if row["kind"] == kind and self.begin <= row["t_ns"] <= self.end:
-                yield host, row
-
     def evs_lost(self) -> int:
         topology, paths = self.topology, Paths(self.topology)
         by_address = {addressing.text(host.address): host.index for host in topology.hosts}
-        peers = {
-            (host, qp["qpn"]): by_address.get(qp.get("peer"))
-            for host, statistics in self.document["statistics"].items()
-            for qp in statistics.get("qps", ())
-        }
+        peers = {key: by_address.get(qp.peer or "") for key, qp in self.result.queue_pairs().items()}
         found = set()
-        for host, row in self._events("ev"):
-            peer = peers.get((host, row["qpn"]))
-            if row["new"] != "ASSUMED_BAD" or peer is None:
-                continue
-            if paths.may_cross(self.element, topology.host(host).index, peer, row["ev"]):
-                found.add((host, row["qpn"], row["ev"]))
+        for host, event in self.result.bad_evs(self.begin, self.end):
+            peer = peers.get((host, event.qpn))
+            if peer is not None and paths.may_cross(self.element, topology.host(host).index, peer, event.ev):
+                found.add((host, event.qpn, event.ev))
         return len(found)
 
     def ports_down(self) -> int:
@@ -180,20 +165,22 @@ class _Found:
         return len(
             {
                 host
-                for host, row in self._events("port")
-                if not row["up"] and (names.get(row["peer"], host) if row["peer"] else host, row["port"]) in dead
+                for host, event in self.result.events.between(self.begin, self.end, "port")
+                if isinstance(event, PortEvent)
+                and not event.up
+                and (names.get(event.peer, host) if event.peer else host, event.port) in dead
             }
         )
 
     def goodput(self) -> float | None:
-        start = self.document["started_ns"]
+        start = self.result.started_ns
         times = [(each - start) / 1e9 for each in (self.start, self.begin, self.end)]
-        edges = analysis.grid(self.document)
+        edges = analysis.grid(self.result)
         # All of a long run for each of many failures would take longer than the run.
         edges = edges[(edges >= times[0] - 2 * analysis.BIN_S) & (edges <= times[2] + 2 * analysis.BIN_S)]
         if len(edges) < 2:
             return None
-        series = analysis.goodput_bps(self.document, edges)
+        series = analysis.goodput_bps(self.result, edges)
         before = analysis.window_mean(series, edges, times[0], times[1])
         # Samples lie up to two bins apart from what they tell; a window without a whole bin tells nothing.
         inside = (edges[:-1] >= times[1] - 1e-9) & (edges[1:] <= times[2] + 1e-9)

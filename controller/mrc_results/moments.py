@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from mrc_lab.faults import effects, kinds
-from mrc_lab.faults.action import Action, FailureError
+from mrc_lab.faults.action import FailureError
 from mrc_lab.faults.effects import Effects
 from mrc_results import analysis
 from mrc_results.analysis import Curve, Recovery
+from mrc_results.record import RunResult
 from mrc_results.series import TIME
 from mrc_topo.topology import Topology, UnknownElement
 
@@ -42,16 +43,31 @@ class Moment:
     recovery: Recovery | None
 
 
-def chosen(document: Mapping[str, Any], recoveries: Sequence[Recovery], links: int) -> list[Moment]:
+#: As of the frame `from`: what is down or impaired, links by their place in the topology's order.
+BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired": list[int], "switches": list[str]})
+
+
+class Frames(TypedDict):
+    """What `report.js` plays of a moment (see `frames`)."""
+
+    at: float
+    t: list[float]
+    links: list[str]
+    goodput: list[float]
+    bad: list[int]
+    lost: list[int]
+    states: list[BrokenFrom]
+
+
+def chosen(result: RunResult, recoveries: Sequence[Recovery], links: int) -> list[Moment]:
     """The failures to show, in order of time: all, or of many those that cost the most goodput."""
-    length = (document["finished_ns"] - document["started_ns"]) / 1e9
     measured = {round(each.at_s, 6): each for each in recoveries}
     found = []
-    for number, happening in enumerate(document["happenings"]):
-        at = (happening["done_ns"] - document["started_ns"]) / 1e9
-        if happening["action"]["verb"] == "fail" and not happening.get("error"):
-            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, length)
-            text = happening["action"]["text"]
+    for number, happening in enumerate(result.happenings):
+        at = result.since_start(happening.done_ns)
+        if happening.fails and not happening.error:
+            span = max(at - BEFORE_S, 0.0), min(at + AFTER_S, result.seconds)
+            text = happening.action.describe()
             found.append(Moment(number, at, text, *span, measured.get(round(at, 6))))
     most = max(min(MOST, DIGITS // (LEAST_FRAMES * max(links, 1))), 1)
     found.sort(key=lambda each: (_cost(each), each.number))
@@ -64,7 +80,7 @@ def _cost(moment: Moment) -> float:
     return math.inf if recovery is None else recovery.dip - min(recovery.expected, 1.0)
 
 
-def frames(document: Mapping[str, Any], topology: Topology, moments: Sequence[Moment]) -> list[dict[str, Any]]:
+def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[Frames]:
     """Of each moment what `report.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
@@ -72,20 +88,20 @@ def frames(document: Mapping[str, Any], topology: Topology, moments: Sequence[Mo
     """
     links = len(topology.links)
     longest = DIGITS // max(links * len(moments), 1)
-    made = []
-    forced = forces(document, topology)
+    made: list[Frames] = []
+    forced = forces(result, topology)
     for moment in moments:
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
-        hosts = list(document["samples"])
-        bad = analysis.levels(document, hosts, "ev", "ASSUMED_BAD", edges[1:])
-        lost = _lost(document, edges[1:], moment.at_s)
+        hosts = list(result.samples)
+        bad = analysis.levels(result, hosts, "ev", "ASSUMED_BAD", edges[1:])
+        lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {
                 "at": round(moment.at_s, 4),
                 "t": edges[1:].round(4).tolist(),
-                "links": loads(document, topology, edges),
-                "goodput": (analysis.goodput_bps(document, edges) / 1e6).round(2).tolist(),
+                "links": loads(result, topology, edges),
+                "goodput": (analysis.goodput_bps(result, edges) / 1e6).round(2).tolist(),
                 "bad": bad.round().astype(int).tolist(),
                 "lost": lost,
                 "states": list(states(forced, topology, edges[1:])),
@@ -94,10 +110,10 @@ def frames(document: Mapping[str, Any], topology: Topology, moments: Sequence[Mo
     return made
 
 
-def loads(document: Mapping[str, Any], topology: Topology, edges: Curve) -> list[str]:
+def loads(result: RunResult, topology: Topology, edges: Curve) -> list[str]:
     """Between two edges each: for every link the level of its busier direction."""
-    fabric = analysis.fabric_of(document)
-    start = document["started_ns"]
+    fabric = result.fabric
+    start = result.started_ns
     names: dict[str, list[str]] = {link.name: [] for link in topology.links.values()}
     hosts = {host.name for host in topology.hosts}
     for link in topology.links.values():
@@ -117,16 +133,16 @@ def loads(document: Mapping[str, Any], topology: Topology, edges: Curve) -> list
     for link in topology.links.values():
         rates = [found[column] for column in names[link.name] if column in found]
         if link.low.node in hosts:
-            rates.append(analysis.rates(document, link.low.node, f"tx_bytes.{link.low.port}", edges))
+            rates.append(analysis.rates(result, link.low.node, f"tx_bytes.{link.low.port}", edges))
         busier = np.max(rates, axis=0) if rates else np.zeros(len(edges) - 1)
         rows.append(np.searchsorted(LEVELS, 8 * busier / link.spec.rate, side="right"))
     table = np.array(rows, dtype=np.uint8).reshape(len(rows), len(edges) - 1).T + ord("0")
     return [row.tobytes().decode("ascii") for row in np.ascontiguousarray(table)]
 
 
-def _lost(document: Mapping[str, Any], times: Curve, since: float) -> list[int]:
+def _lost(result: RunResult, times: Curve, since: float) -> list[int]:
     """Packets that failures cost in the fabric, from a time on, at each of some times (s)."""
-    fabric, start = analysis.fabric_of(document), document["started_ns"]
+    fabric, start = result.fabric, result.started_ns
     columns = [name for name in fabric.columns if name.endswith(".lost")]
     begin, end = start + int(min(since, times[0]) * 1e9), start + int(times[-1] * 1e9)
     stamps, *counters = fabric.take([TIME, *columns], begin, end)
@@ -142,15 +158,15 @@ def _lost(document: Mapping[str, Any], times: Curve, since: float) -> list[int]:
 Force = tuple[float, tuple[Effects, ...]]
 
 
-def forces(document: Mapping[str, Any], topology: Topology) -> list[Force]:
+def forces(result: RunResult, topology: Topology) -> list[Force]:
     """What was broken, from each happening on; of targets and kinds that nobody knows nothing."""
     force: dict[tuple[str, str], Effects] = {}
     found: list[Force] = [(-math.inf, ())]
-    for happening in document["happenings"]:
-        if happening.get("error"):
+    for happening in result.happenings:
+        if happening.error:
             continue
         try:
-            action = kinds.check(topology, Action.from_document(happening["action"]))
+            action = kinds.check(topology, happening.action)
         except (FailureError, UnknownElement, TypeError):
             continue
         if action.verb == "fail":
@@ -159,11 +175,11 @@ def forces(document: Mapping[str, Any], topology: Topology) -> list[Force]:
             gone = [key for key in force if key[0] == action.target and action.kind in ("", key[1])]
             for key in gone:
                 del force[key]
-        found.append(((happening["done_ns"] - document["started_ns"]) / 1e9, tuple(force.values())))
+        found.append((result.since_start(happening.done_ns), tuple(force.values())))
     return found
 
 
-def states(forced: Sequence[Force], topology: Topology, times: Curve) -> Iterator[dict[str, Any]]:
+def states(forced: Sequence[Force], topology: Topology, times: Curve) -> Iterator[BrokenFrom]:
     """What is broken, as of the frame (`from`) in which it changes; links by their place in the topology's order."""
     place = {name: number for number, name in enumerate(topology.links)}
     begins = [begin for begin, _ in forced]

@@ -5,22 +5,17 @@ All of it comes from the hosts (`mrc_host.workloads.measure`); here it gets name
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from mrc_results import steps, verdict
+from mrc_host.answers import LatencyTimes, Stream, Times, to_json
+from mrc_results import steps
+from mrc_results.record import RunResult
+from mrc_results.steps import TrainingSummary
+from mrc_results.verdict import jain
 
-#: Columns of ib_write_lat, and where they stand in a distribution's summary.
-TIMES = (
-    ("t_min", "min"),
-    ("t_max", "max"),
-    ("t_typical", "typical"),
-    ("t_avg", "mean"),
-    ("t_stdev", "stdev"),
-    ("99%", "p99"),
-    ("99.9%", "p99_9"),
-)
+#: Columns of ib_write_lat, in the order of `_times`.
+TIMES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%")
 
 #: The title of a table has room for so many.
 _MOST_INDICES = 3
@@ -42,40 +37,89 @@ class Table:
         return "\n".join([self.title, *shown])
 
 
-def of(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """`bandwidth` per stream (`Meter.summary`), `latency` per pair and `iterations` per host (`Distribution.summary`,
-    ns); `training` of all hosts (`steps.summary`, seconds); hosts by name. Parts that the workload does not measure are
-    missing."""
-    ranks = document["ranks"]
-    found: dict[str, list[dict[str, Any]]] = {}
+@dataclass(frozen=True)
+class StreamRow:
+    """A stream between two hosts."""
+
+    source: str
+    destination: str
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """Latency between two hosts."""
+
+    source: str
+    destination: str
+    times: LatencyTimes
+
+
+@dataclass(frozen=True)
+class IterationsRow:
+    """Times of a host's iterations."""
+
+    host: str
+    times: Times
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What the workload measured; parts that it does not measure are empty."""
+
+    bandwidth: Sequence[StreamRow]
+    latency: Sequence[LatencyRow]
+    iterations: Sequence[IterationsRow]
+    training: TrainingSummary | None
+
+    def document(self) -> dict[str, list[dict[str, object]]]:
+        """Return it as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
+        parts = {
+            "bandwidth": [
+                {"source": each.source, "destination": each.destination, **to_json(each.stream)}
+                for each in self.bandwidth
+            ],
+            "latency": [
+                {"source": each.source, "destination": each.destination, **_without_peer(each.times)}
+                for each in self.latency
+            ],
+            "iterations": [{"host": each.host, **to_json(each.times)} for each in self.iterations],
+            "training": [] if self.training is None else [to_json(self.training)],
+        }
+        return {name: rows for name, rows in parts.items() if rows}
+
+
+def _without_peer(times: LatencyTimes) -> dict[str, object]:
+    return {key: value for key, value in to_json(times).items() if key != "peer"}
+
+
+def of(result: RunResult) -> Performance:
+    """Return what the workload measured: bandwidth per stream, latency per pair, iterations per host (ns), and steps of
+    training over all hosts (s); hosts by name."""
+    ranks = result.ranks
+    bandwidth: list[StreamRow] = []
+    latency: list[LatencyRow] = []
+    iterations: list[IterationsRow] = []
     for name in ranks:
-        measured = document["progress"].get(name, {}).get("measured", {})
-        for peer, stream in measured.get("streams", {}).items():
-            row = {"source": name, "destination": ranks[int(peer)], **stream}
-            found.setdefault("bandwidth", []).append(row)
-        if times := measured.get("latency_ns"):
-            rest = {key: value for key, value in times.items() if key != "peer"}
-            row = {"source": name, "destination": ranks[int(times["peer"])], **rest}
-            found.setdefault("latency", []).append(row)
-        elif times := measured.get("iteration_ns"):
-            found.setdefault("iterations", []).append({"host": name, **times})
-    if training := steps.summary(document):
-        # Of all ranks together: that of each is the same but for a few packets.
-        found.pop("iterations", None)
-        found["training"] = [training]
-    # The answering side of a latency test measured nothing of its own.
-    if "latency" in found:
-        found.pop("iterations", None)
-    return found
+        measured = result.measured(name)
+        bandwidth += [StreamRow(name, ranks[int(peer)], each) for peer, each in (measured.streams or {}).items()]
+        if measured.latency_ns is not None:
+            latency.append(LatencyRow(name, ranks[measured.latency_ns.peer], measured.latency_ns))
+        elif measured.iteration_ns is not None:
+            iterations.append(IterationsRow(name, measured.iteration_ns))
+    training = steps.summary(result)
+    # Iterations of a training are the same at all ranks but for a few packets, and the answering side of a latency test
+    # measured nothing of its own.
+    return Performance(bandwidth, latency, [] if latency or training is not None else iterations, training)
 
 
-def _fairness(streams: Sequence[Mapping[str, Any]]) -> str:
+def _fairness(streams: Sequence[StreamRow]) -> str:
     """Jain's index of the streams that share a destination, for the title of their table; empty where none do."""
     shared: dict[str, list[float]] = {}
     for each in streams:
-        shared.setdefault(each["destination"], []).append(each["average_bps"])
+        shared.setdefault(each.destination, []).append(each.stream.average_bps)
     indices = [
-        f"of {len(rates)} streams to {destination}: {verdict.jain(rates):.3f}"
+        f"of {len(rates)} streams to {destination}: {jain(rates):.3f}"
         for destination, rates in shared.items()
         if len(rates) > 1
     ]
@@ -83,60 +127,65 @@ def _fairness(streams: Sequence[Mapping[str, Any]]) -> str:
     return f"; Jain's index of fairness {', '.join(indices)}" if 0 < len(indices) <= _MOST_INDICES else ""
 
 
-def tables(document: Mapping[str, Any]) -> list[Table]:
+def tables(result: RunResult) -> list[Table]:
     """The same as text; bandwidths in Mb/s, times in µs."""
-    found = of(document)
+    found = of(result)
     made = []
     heads: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    if streams := found.get("bandwidth"):
+    if streams := found.bandwidth:
         heads = ("stream", "#bytes", "#messages", "BW peak", "BW average", "MsgRate")
         rows = [
             (
-                f"{each['source']} > {each['destination']}",
-                str(each["message_bytes"]),
-                str(each["messages"]),
-                f"{each['peak_bps'] / 1e6:.3f}",
-                f"{each['average_bps'] / 1e6:.3f}",
-                f"{each['messages_per_s']:.3f}",
+                f"{each.source} > {each.destination}",
+                str(each.stream.message_bytes),
+                str(each.stream.messages),
+                f"{each.stream.peak_bps / 1e6:.3f}",
+                f"{each.stream.average_bps / 1e6:.3f}",
+                f"{each.stream.messages_per_s:.3f}",
             )
             for each in streams
         ]
         made.append(Table(f"bandwidth, Mb/s; messages per second{_fairness(streams)}", heads, rows))
-    if pairs := found.get("latency"):
-        heads = ("pair", "#bytes", "#iterations", *(head for head, _ in TIMES))
+    if pairs := found.latency:
+        heads = ("pair", "#bytes", "#iterations", *TIMES)
         rows = [
-            (f"{each['source']} > {each['destination']}", str(each["message_bytes"]), str(each["count"]), *_times(each))
+            (
+                f"{each.source} > {each.destination}",
+                str(each.times.message_bytes),
+                str(each.times.count),
+                *_times(each.times),
+            )
             for each in pairs
         ]
         made.append(Table("latency (half of the round trip), µs", heads, rows))
-    if hosts := found.get("iterations"):
-        heads = ("host", "#iterations", *(head for head, _ in TIMES))
-        rows = [(each["host"], str(each["count"]), *_times(each)) for each in hosts]
+    if hosts := found.iterations:
+        heads = ("host", "#iterations", *TIMES)
+        rows = [(each.host, str(each.times.count), *_times(each.times)) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
-    for training in found.get("training", ()):
-        made += _training(training)
+    if found.training is not None:
+        made += _training(found.training)
     return made
 
 
 STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}
 
 
-def _training(training: Mapping[str, Any]) -> list[Table]:
+def _training(training: TrainingSummary) -> list[Table]:
     """Times of steps and of what they communicate."""
     made = []
-    idle = f"{training['idle']:.1%} of the time nothing is computed"
+    idle = f"{training.idle:.1%} of the time nothing is computed"
     for title, rows in (
-        (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training["times"].items()}),
-        ("time of an operation at a rank, ms", training["operations"]),
+        (f"time of a step, ms; {idle}", {STEPS[key]: each for key, each in training.times.items()}),
+        ("time of an operation at a rank, ms", training.operations),
     ):
         lines = [
-            (name, str(each["count"]), *(f"{each[key] * 1e3:.2f}" for key in steps.STATISTICS))
-            for name, each in rows.items()
+            (name, str(each.count), *(f"{value * 1e3:.2f}" for value in each.values())) for name, each in rows.items()
         ]
         made.append(Table(title, ("which", "#", "mean", "P50", "P99", "max"), lines))
     return made
 
 
-def _times(summary: Mapping[str, Any]) -> list[str]:
-    return [f"{summary[key] / 1e3:.2f}" for _, key in TIMES]
+def _times(times: Times) -> list[str]:
+    shown = (times.min, times.max, times.typical, times.mean, times.stdev, times.p99, times.p99_9)
+    return [f"{each / 1e3:.2f}" for each in shown]

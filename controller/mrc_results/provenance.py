@@ -22,7 +22,6 @@ from mrc_host import running
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 
-KEY = "provenance"
 #: A repository on a file system that does not answer must not hold a run up.
 GIT_S = 10.0
 #: The entry that says when and not what: two runs of the same never agree in it.
@@ -134,16 +133,6 @@ def checkout() -> tuple[str | None, bool | None]:
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None, None
-
-
-def of(document: Mapping[str, Any]) -> Provenance | None:
-    """Return the provenance of a result; None of one that has none.
-
-    Raises:
-        ValueError: it is not one (pydantic's `ValidationError`).
-    """
-    given = document.get(KEY)
-    return None if given is None else Provenance.model_validate(given)
 
 
 def _names(policies: Mapping[str, str | None]) -> dict[str, str | None]:

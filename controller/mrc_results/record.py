@@ -1,72 +1,320 @@
-"""What a run leaves: plain data about everything that happened, beside the recording of what grows with its length."""
+"""What a run leaves: a typed document of everything that happened, and the recording of what grows with its length."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+import dataclasses
+import json
+import pathlib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from mrc_results.recording import Events, Recording
+from mrc_common.document import printable
+from mrc_common.plain import OMIT_NONE, DecodeError, encode
+from mrc_host.answers import (
+    EvEvent,
+    HostFidelity,
+    HostStatistics,
+    JobProgress,
+    JobWaiting,
+    LagSummary,
+    Measured,
+    MrcHostStatistics,
+    RoceHostStatistics,
+    Software,
+)
+from mrc_host.proto.statistics import QpStatistics
+from mrc_lab.faults.action import Action
+from mrc_lab.processes.death import Death
+from mrc_results.provenance import Provenance
+from mrc_results.reading import RESULT, FolderError, of_any_version, readable
+from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
+from mrc_results.series import Series
+from p4lite.files import write_whole
 
-#: Of `RunResult.document`. Format 1 held all samples and events itself (`resultdir.load` reads both).
+#: Of result.json. Format 1 held all samples and events itself (`RunResult.load` reads both).
 FORMAT = 2
+NOT_MEASURED = "fidelity was not measured"
+_STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
 
 
 @dataclass
 class Happening:
     """Something that was done to the lab: when it was asked for and when it was done (ns of the session's clock).
 
-    `clicked`: not by the schedule, but by somebody who looked on.
+    `clicked`: not by the schedule, but by a person who looked on.
     """
 
     at_ns: int
     done_ns: int
-    action: dict[str, Any]
+    action: Action
     expected_loss: float
     error: str = ""
     broken: list[str] = field(default_factory=list)
     localised: list[str] = field(default_factory=list)
     clicked: bool = False
 
+    @property
+    def fails(self) -> bool:
+        """Whether it was to break something."""
+        return self.action.verb == "fail"
+
+
+@dataclass(frozen=True)
+class FabricFidelity:
+    """How late the fabric's loop was, and its CPU time over wall time."""
+
+    loop: LagSummary
+    cpu_share: float
+
+
+@dataclass(frozen=True)
+class ClockFidelity:
+    """How far the clock of another machine is ahead of ours, in ns, and within how much that is known."""
+
+    off_ns: int
+    uncertainty_ns: int
+
+
+@dataclass(frozen=True)
+class TunnelCounts:
+    """Datagrams of one end of a link between machines."""
+
+    sent: int
+    received: int
+    lost: int
+    late: int
+    refused: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class MachineFidelity:
+    """A machine that carried a part of the lab: its fabric, its clock, and its ends of links to other machines."""
+
+    clock: ClockFidelity | None = None
+    tunnels: Mapping[str, TunnelCounts] = field(default_factory=dict)
+    fabric: FabricFidelity | None = None
+
+
+@dataclass(frozen=True)
+class SwitchFidelity:
+    """CPU time of a switch's process over wall time."""
+
+    cpu_share: float
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Whether the machine kept up with a run (`mrc_lab.session.fidelity`). `document`: as the session reported it,
+    which result.json keeps whole; empty when nothing was measured."""
+
+    valid: bool = False
+    reasons: list[str] = field(default_factory=list)
+    simulated: bool = False
+    fabric: FabricFidelity | None = None
+    hosts: Mapping[str, HostFidelity] = field(default_factory=dict)
+    machines: Mapping[str, MachineFidelity] = field(default_factory=dict)
+    switches: Mapping[str, SwitchFidelity] = field(default_factory=dict)
+    software: Software | None = None
+    document: object = None
+
+    @property
+    def doubt(self) -> str:
+        """Why times are not valid; empty if they are, or nothing was measured."""
+        return "" if self.valid or not self.document else "; ".join(self.reasons)
+
+    @classmethod
+    def parse(cls, document: object, where: str = "fidelity") -> Fidelity:
+        """Return the typed form of what a session reported, or result.json holds.
+
+        Raises:
+            DecodeError: a value is of another type.
+        """
+        if document == {}:
+            return cls(reasons=[NOT_MEASURED], document=document)
+        given = document
+        if isinstance(document, Mapping):  # the fabric of a lab on machines of which none answered is empty
+            given = {key: value for key, value in document.items() if key not in ("document", "fabric") or value}
+        return dataclasses.replace(of_any_version(cls, given, where), document=document)
+
 
 @dataclass
 class RunResult:
-    """Everything about a run: plain data, and the recording of what grows with its length."""
+    """Everything about a run.
+
+    `statistics` of a host that was lost is None. `waiting`: of a run without progress, what each rank waited for at the
+    end. `interrupted`: the signal that ended the run before its time, if one did. `pauses` and `credits`: what flow
+    control did, by port and priority. `program`, `topology` and `experiment` are documents for whoever repeats the run.
+    """
 
     lab: str
     clock: str
     seed: int
     workload: str
-    params: dict[str, Any]
+    params: Mapping[str, object]
     ranks: list[str]
     started_ns: int = 0
     finished_ns: int = 0
     happenings: list[Happening] = field(default_factory=list)
-    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    fidelity: dict[str, Any] = field(default_factory=dict)
+    progress: dict[str, JobProgress] = field(default_factory=dict)
+    statistics: dict[str, HostStatistics | None] = field(default_factory=dict)
+    fidelity: Fidelity = field(default_factory=lambda: Fidelity.parse({}))
     failures: list[str] = field(default_factory=list)
-    #: What of the lab died, and when (`lab.death.Death`).
-    deaths: list[dict[str, Any]] = field(default_factory=list)
-    #: Of a run without progress: what each rank waited for at the end (`mrc_host.node.jobs.Job.waiting`).
-    waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: The signal that ended the run before its time, if one did.
+    deaths: list[Death] = field(default_factory=list)
+    waiting: dict[str, JobWaiting] = field(default_factory=dict)
     interrupted: str = ""
-    recording: Recording = field(default_factory=Recording, repr=False)
+    program_counters: Mapping[str, int] | None = field(default=None, metadata=OMIT_NONE)
+    pauses: Mapping[str, Mapping[str, Mapping[str, int]]] | None = field(default=None, metadata=OMIT_NONE)
+    credits: Mapping[str, Mapping[str, Mapping[str, int]]] | None = field(default=None, metadata=OMIT_NONE)
+    program: object = field(default=None, metadata=OMIT_NONE)
+    topology: object = field(default=None, metadata=OMIT_NONE)
+    experiment: object = field(default=None, metadata=OMIT_NONE)
+    provenance: Provenance | None = field(default=None, metadata=OMIT_NONE)
+    recording: Recording | StoredRecording = field(default_factory=Recording, repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took on the session's clock."""
+        return (self.finished_ns - self.started_ns) / 1e9
+
+    def since_start(self, t_ns: int) -> float:
+        """Return a time of the session's clock in seconds after the start of the run."""
+        return (t_ns - self.started_ns) / 1e9
+
+    @property
+    def samples(self) -> Mapping[str, Series]:
+        """The samples of the hosts that sent some."""
+        return self.recording.samples
+
+    @property
+    def fabric(self) -> Series:
+        """The counters of the fabric."""
+        return self.recording.fabric
 
     @property
     def events(self) -> Events:
         """What the hosts logged."""
         return self.recording.events
 
-    def document(self) -> dict[str, Any]:
-        """Plain data, but `samples` (by host) and `fabric` are `Series`, and `events` are `recording.Events`."""
-        document = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "recording"}
-        document["happenings"] = [asdict(each) for each in self.happenings]
-        record = self.recording
+    def samples_of(self, host: str) -> Series:
+        """Return the samples of a host; none at all if it never sent any."""
+        found = self.samples.get(host)
+        return Series.of([]) if found is None else found
+
+    def measured(self, host: str) -> Measured:
+        """Return what a rank's workload measured; nothing of a rank that never ended."""
+        progress = self.progress.get(host)
+        return Measured() if progress is None or progress.measured is None else progress.measured
+
+    def queue_pairs(self) -> dict[tuple[str, int], QpStatistics]:
+        """Return the queue pairs of MRC by host and number, as they were at the end."""
         return {
-            "format": FORMAT,
-            **document,
-            "samples": record.samples,
-            "fabric": record.fabric,
-            "events": record.events,
+            (host, qp.qpn): qp
+            for host, statistics in self.statistics.items()
+            if isinstance(statistics, MrcHostStatistics)
+            for qp in statistics.qps
         }
+
+    def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
+        """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
+        for host, event in self.events.between(begin, end, "ev"):
+            if isinstance(event, EvEvent) and event.new == "ASSUMED_BAD":
+                yield host, event
+
+    def document(self, *, recorded: bool = True) -> dict[str, object]:
+        """Return the contents of result.json; without `recorded`, without the names of the files beside it."""
+        run: dict[str, object] = {"format": FORMAT}
+        origin: dict[str, object] = {}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if each.metadata:
+                origin |= {} if value is None else {each.name: _encoded(value)}
+            elif each.name != "recording":
+                run[each.name] = _encoded(value)
+        run["statistics"] = {host: {} if each is None else encode(each) for host, each in self.statistics.items()}
+        return {**run, **(_STORED if recorded else {}), **origin}
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Write result.json; samples and events are in the recording's files.
+
+        Raises:
+            WriteError: it could not be written.
+        """
+        write_whole(folder / RESULT, json.dumps(self.document()))
+
+    @classmethod
+    def load(cls, folder: pathlib.Path, *, recorded: bool = True) -> RunResult:
+        """Return the result of an earlier run, of this format or 1; without `recorded`, without samples and events.
+
+        Raises:
+            FolderError: there is none, a file of it is damaged, or its format is a later one; names the file.
+        """
+        with readable(folder / RESULT):
+            document = json.loads((folder / RESULT).read_text())
+            version = document.get("format", 1)
+        if version not in (1, FORMAT):
+            text = f"results of format {version}; this version reads up to {FORMAT}"
+            raise FolderError(f"{printable(str(folder))}: {text}")
+        with readable(folder / RESULT):
+            made = cls.parse(document)
+            if recorded and version == 1:
+                made.recording = StoredRecording.of(document["samples"], document["fabric"], document["events"])
+        if recorded and version == FORMAT:
+            made.recording = StoredRecording.load(folder)
+        return made
+
+    @classmethod
+    def parse(cls, document: Mapping[str, object]) -> RunResult:
+        """Return the result of the contents of result.json, without samples and events.
+
+        Raises:
+            DecodeError, ValidationError: a key is missing or a value of another type.
+        """
+        hints = typing.get_type_hints(cls)
+        made: dict[str, typing.Any] = {}
+        for each in dataclasses.fields(cls):
+            if each.name in document and each.name != "recording":
+                made[each.name] = _decoded(each.name, hints[each.name], document[each.name])
+            elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+                raise DecodeError(f"key '{each.name}' is missing")
+        return cls(**{"recording": StoredRecording.of({}, [], {}), **made})
+
+
+def _encoded(value: object) -> object:
+    """Return a value of a result as JSON."""
+    if isinstance(value, Fidelity):
+        return value.document
+    if isinstance(value, Provenance):
+        return value.model_dump()
+    if isinstance(value, list):
+        return [
+            encode(each) | {"action": each.action.document()} if isinstance(each, Happening) else encode(each)
+            for each in value
+        ]
+    return encode(value)
+
+
+def _decoded(name: str, kind: type[object], value: object) -> object:
+    """Return the value of a result's key `name` from JSON."""
+    if name == "fidelity":
+        return Fidelity.parse(value)
+    if name == "provenance":
+        return None if value is None else Provenance.model_validate(value)
+    if name == "statistics" and isinstance(value, Mapping):
+        rows = typing.cast("Mapping[str, object]", value)
+        return {key: statistics_of(each, f"statistics.{key}") for key, each in rows.items()}
+    return of_any_version(kind, value, name)
+
+
+def statistics_of(answer: object, where: str = "statistics") -> HostStatistics | None:
+    """Return the statistics of a host from its answer; None of a host that gave none.
+
+    Raises:
+        DecodeError: a value is of another type; `where` stands in front of its key.
+    """
+    if not answer:
+        return None
+    if isinstance(answer, Mapping) and answer.get("transport") == "roce":
+        return of_any_version(RoceHostStatistics, answer, where)
+    return of_any_version(MrcHostStatistics, answer, where)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import gzip
 import itertools
@@ -16,7 +17,8 @@ import tempfile
 import zipfile
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any
 
@@ -24,7 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_common.files import WriteError
-from mrc_results.series import Series, flat
+from mrc_host.answers import Event, to_json
+from mrc_results.reading import of_any_version, readable
+from mrc_results.series import Row, Series, flat
 
 SAMPLES, EVENTS = "samples.npz", "events.jsonl.gz"
 #: Of each host, for a live view: half a second at the usual interval.
@@ -152,23 +156,56 @@ def _read(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
         return found
 
 
-class Events(Mapping[str, Iterator[dict[str, Any]]]):
-    """The events of a run by host, oldest first; each look reads them anew from disk."""
+class Events(Mapping[str, Iterator[Event]]):
+    """The events of a run by host, oldest first."""
+
+    @abc.abstractmethod
+    def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
+        """Host and event of all that happened from `begin` to `end` (ns), or only those of a kind."""
+
+    def __getitem__(self, host: str) -> Iterator[Event]:
+        if host not in iter(self):
+            raise KeyError(host)
+        return (event for name, event in self.between(-(1 << 63), 1 << 63) if name == host)
+
+
+class StoredEvents(Events):
+    """The events of an earlier run, in memory."""
+
+    def __init__(self, hosts: Mapping[str, Sequence[Event]]) -> None:
+        self._hosts = hosts
+
+    def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
+        """See `Events`."""
+        for host, events in self._hosts.items():
+            for event in events:
+                if begin <= event.t_ns <= end and kind in ("", event.kind):
+                    yield host, event
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+
+class SpooledEvents(Events):
+    """The events of a run that goes on, on disk; each look reads them again."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._hosts: dict[str, None] = {}
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[tuple[str, Event]] = []
         self._offsets, self._begins, self._ends = array("q"), array("q"), array("q")
 
-    def extend(self, host: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    def extend(self, host: str, events: Iterable[Event]) -> None:
         """The next events of a host; it is known from then on, also if there are none.
 
         Raises:
             WriteError: they could not be written.
         """
         self._hosts[host] = None
-        self._waiting += ({"host": host, **row} for row in rows)
+        self._waiting += ((host, event) for event in events)
         if len(self._waiting) >= BATCH:
             self.flush()
 
@@ -176,8 +213,8 @@ class Events(Mapping[str, Iterator[dict[str, Any]]]):
         """Writes what is in memory only, as one member of the gzip file."""
         if not self._waiting:
             return
-        text = "".join(f"{json.dumps(row)}\n" for row in self._waiting)
-        times = [row["t_ns"] for row in self._waiting]
+        text = "".join(f"{json.dumps({'host': host, **to_json(event)})}\n" for host, event in self._waiting)
+        times = [event.t_ns for _, event in self._waiting]
         with self._spool.guarded():
             file = self._spool.file
             file.seek(0, os.SEEK_END)
@@ -188,8 +225,8 @@ class Events(Mapping[str, Iterator[dict[str, Any]]]):
         self._ends.append(max(times))
         self._waiting.clear()
 
-    def between(self, begin: int, end: int) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Host and event of all that happened from `begin` to `end` (ns)."""
+    def between(self, begin: int, end: int, kind: str = "") -> Iterator[tuple[str, Event]]:
+        """See `Events`."""
         self.flush()
         file = self._spool.file
         bounds = itertools.pairwise([*self._offsets, file.seek(0, os.SEEK_END)])
@@ -199,13 +236,9 @@ class Events(Mapping[str, Iterator[dict[str, Any]]]):
             file.seek(offset)
             for line in gzip.decompress(file.read(after - offset)).splitlines():
                 row = json.loads(line)
-                if begin <= row["t_ns"] <= end:
-                    yield row.pop("host"), row
-
-    def __getitem__(self, host: str) -> Iterator[dict[str, Any]]:
-        if host not in self._hosts:
-            raise KeyError(host)
-        return (row for name, row in self.between(-(1 << 63), 1 << 63) if name == host)
+                if begin <= row["t_ns"] <= end and kind in ("", row["kind"]):
+                    host = row.pop("host")
+                    yield host, event_of(row)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._hosts)
@@ -235,11 +268,11 @@ class Recording:
         self._arrays = ArrayFile(self._spools[0])
         self.samples: dict[str, Series] = {}
         self.fabric = Series("fabric", self._arrays)
-        self.events = Events(self._spools[1])
-        #: The latest samples of each host, as they came.
-        self.recent: dict[str, deque[dict[str, Any]]] = {}
+        self.events = SpooledEvents(self._spools[1])
+        #: The latest samples of each host, in columns.
+        self.recent: dict[str, deque[Mapping[str, int]]] = {}
 
-    def sample(self, host: str, row: Mapping[str, Any]) -> None:
+    def sample(self, host: str, row: Row) -> None:
         """A sample of a host, newer than those before.
 
         Raises:
@@ -248,10 +281,10 @@ class Recording:
         if host not in self.samples:
             self.samples[host] = Series(f"hosts/{host}", self._arrays)
             self.recent[host] = deque(maxlen=RECENT)
-        self.samples[host].append(flat(row))
-        self.recent[host].append(dict(row))
+        self.samples[host].append(columns := flat(row))
+        self.recent[host].append(columns)
 
-    def fabric_sample(self, row: Mapping[str, Any]) -> None:
+    def fabric_sample(self, row: Row) -> None:
         """Counters of the fabric; errors as `sample`."""
         self.fabric.append(flat(row))
 
@@ -287,17 +320,48 @@ class Recording:
             spool.close()
 
 
-def load_samples(folder: pathlib.Path) -> tuple[dict[str, Series], Series]:
-    """Samples of the hosts by name, and of the fabric, from the folder of an earlier run."""
-    arrays = StoredArrays(folder / SAMPLES)
-    return {name: arrays.series(f"hosts/{name}") for name in arrays.hosts()}, arrays.series("fabric")
+@dataclass(frozen=True)
+class StoredRecording:
+    """Samples of hosts and fabric, and events, of an earlier run."""
+
+    samples: Mapping[str, Series]
+    fabric: Series
+    events: StoredEvents
+    recent: Mapping[str, deque[Mapping[str, int]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, samples: Mapping[str, Sequence[Row]], fabric: Sequence[Row], events: Mapping[str, Iterable[object]]
+    ) -> StoredRecording:
+        """Return a recording of nested rows (results of format 1)."""
+        hosts = {name: Series.of(rows) for name, rows in samples.items()}
+        known = {host: [event_of(row) for row in rows] for host, rows in events.items()}
+        return cls(hosts, Series.of(fabric), StoredEvents(known))
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> StoredRecording:
+        """Return the recording in the folder of an earlier run.
+
+        Raises:
+            FolderError: a file is damaged or missing; names the file.
+        """
+        with readable(folder / SAMPLES):
+            arrays = StoredArrays(folder / SAMPLES)
+            samples = {name: arrays.series(f"hosts/{name}") for name in arrays.hosts()}
+            fabric = arrays.series("fabric")
+        events: dict[str, list[Event]] = {}
+        with readable(folder / EVENTS), gzip.open(folder / EVENTS, "rt") as file:
+            for line in file:
+                row = json.loads(line)
+                events.setdefault(row.pop("host"), []).append(event_of(row))
+        return cls(samples, fabric, StoredEvents(events))
 
 
-def load_events(folder: pathlib.Path) -> dict[str, list[dict[str, Any]]]:
-    """Events of an earlier run by host."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    with gzip.open(folder / EVENTS, "rt") as file:
-        for line in file:
-            row = json.loads(line)
-            found.setdefault(row.pop("host"), []).append(row)
-    return found
+def event_of(row: object) -> Event:
+    """Return an event from JSON.
+
+    Raises:
+        DecodeError: it is of no known kind, or a value of another type.
+    """
+    # mypy takes no union for a type.
+    return of_any_version(Event, row, "event")  # type: ignore[arg-type]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import html
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
 from mrc_common import look
+from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe
 from mrc_results import analysis, charts, moments, performance, steps, summary
 from mrc_results.charts import Curve, Mark
+from mrc_results.record import MachineFidelity, RunResult
 from mrc_results.series import TIME
 from mrc_results.verdict import Check, Verdict
 from mrc_topo import draw
@@ -42,48 +45,48 @@ STALLED_PORTS = 16
 LABELLED = 60
 
 
-def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict, title: str) -> str:
-    """The report of a run's result (`record.RunResult.document`) as HTML."""
-    edges = analysis.grid(document)
+def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) -> str:
+    """The report of a run's result as HTML."""
+    edges = analysis.grid(result)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         _doubt(verdict),
-        summary.render(document, topology, verdict),
+        summary.render(result, topology, verdict),
         "NAVIGATION",
         "<h2>The run</h2>",
-        _summary(document, topology, verdict),
+        _summary(result, topology, verdict),
         "<h2>Verdict</h2>",
         _checks(verdict),
         "<h2>What every failure did</h2>" if verdict.recoveries else "",
         _recoveries(verdict) if verdict.recoveries else "",
-        *_moments(document, topology, verdict),
-        *_performance(document),
-        *_steps(document),
+        *_moments(result, topology, verdict),
+        *_performance(result),
+        *_steps(result),
         "<h2>Goodput over time</h2>",
         "<p class=note>Payload placed in memory at all responders. Dashed: what was done to the fabric. In every chart:"
         " values under the pointer or with the arrow keys; drag to see a part of the time, double click or Escape for"
         " all of it; a click on a name hides its curve.</p>",
-        _plot("goodput", "Goodput over time", _goodput(document, edges), document, "Mb/s"),
+        _plot("goodput", "Goodput over time", _goodput(result, edges), result, "Mb/s"),
         "<h2>Load of each plane</h2>",
         "<p class=note>What all hosts send into a plane. MRC loads planes equally while all ports are up.</p>",
-        _plot("planes", "Load of each plane", _planes(document, topology, edges), document, "Mb/s"),
+        _plot("planes", "Load of each plane", _planes(result, topology, edges), result, "Mb/s"),
         "<h2>Entropy values by state</h2>",
         "<p class=note>Over all queue pairs. GOOD: in use or in reserve; SKIP: rested once after a mark or trim;"
         " ASSUMED_BAD: out until probes succeed.</p>",
-        _plot("evs", "Entropy values by state", _evs(document, edges), document, "EVs"),
+        _plot("evs", "Entropy values by state", _evs(result, edges), result, "EVs"),
         "<h2>Queues</h2>",
         "<p class=note>Bytes that wait in the data queues of a plane's switches: the sum over its ports.</p>",
-        _plot("queues", "Queues of each plane", _queues(document, topology), document, "KiB"),
-        *_stalls(document),
+        _plot("queues", "Queues of each plane", _queues(result, topology), result, "KiB"),
+        *_stalls(result),
         "<h2>Window and round-trip time</h2>",
-        _plot("cwnd", "Window", _levels(document, edges, "cwnd", 1 / 1024), document, "KiB (mean over hosts)"),
-        _plot("rtt", "Round-trip time", _levels(document, edges, "rtt_ns", 1e-6), document, "ms (mean over hosts)"),
+        _plot("cwnd", "Window", _levels(result, edges, "cwnd", 1 / 1024), result, "KiB (mean over hosts)"),
+        _plot("rtt", "Round-trip time", _levels(result, edges, "rtt_ns", 1e-6), result, "ms (mean over hosts)"),
         "<h2>Hosts</h2>",
-        _hosts(document),
+        _hosts(result),
         "<h2>The lab</h2>",
         f'<div id="lab" class="scroll">{draw.to_svg(topology)}</div>',
         "<h2>Fidelity</h2>",
-        _fidelity(document),
+        _fidelity(result),
     ]
     return look.page(title, _navigated(parts), ("report.css",), ("report.js",))
 
@@ -108,13 +111,12 @@ def _mark(check: Check, verdict: Verdict) -> str:
     return "<span class=doubt>not valid</span>" if doubtful else "<span class=bad>missed</span>"
 
 
-def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> str:
+def _summary(result: RunResult, topology: Topology, verdict: Verdict) -> str:
     lab = topology.lab
-    totals = analysis.totals(document)
-    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
-    edges = analysis.grid(document)
-    mean = float(analysis.goodput_bps(document, edges).mean())
-    simulated = " (simulated time)" if document["clock"] == "virtual" else ""
+    totals = analysis.totals(result)
+    edges = analysis.grid(result)
+    mean = float(analysis.goodput_bps(result, edges).mean())
+    simulated = " (simulated time)" if result.clock == "virtual" else ""
     colour = "good" if verdict.passed else "doubt" if verdict.timing_only else "bad"
     word = f"<span class={colour}>{verdict.outcome}</span>"
     rows = [
@@ -122,9 +124,9 @@ def _summary(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
         ["mean goodput", format_rate(round(mean))],
         ["lab", f"{html.escape(lab.name)}: {lab.planes} planes, {lab.t0_per_plane} T0 and {lab.t1_per_plane} T1 each, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
-        ["workload", html.escape(f"{document['workload']} {document['params']} on {len(document['ranks'])} hosts")],
-        ["clock", f"{document['clock']}{simulated}, {seconds:.1f} s, seed {document['seed']}"],
-        ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, document['clock']))}, "
+        ["workload", html.escape(f"{result.workload} {result.params} on {len(result.ranks)} hosts")],
+        ["clock", f"{result.clock}{simulated}, {result.seconds:.1f} s, seed {result.seed}"],
+        ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, result.clock))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
         ["retransmissions, of them spurious", f"{totals['retransmissions']}, {totals['spurious_retransmissions']}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
@@ -148,27 +150,27 @@ def _checks(verdict: Verdict) -> str:
     return look.table(["check", "expected", "measured", ""], rows)
 
 
-def _performance(document: Mapping[str, Any]) -> list[str]:
+def _performance(result: RunResult) -> list[str]:
     """What the workload measured, a table each under a head."""
     parts = []
-    for table in performance.tables(document):
+    for table in performance.tables(result):
         parts.append(f"<h2>{html.escape(table.title.capitalize())}</h2>")
         parts.append(look.table(table.heads, [[html.escape(cell) for cell in row] for row in table.rows]))
     return parts
 
 
-def _steps(document: Mapping[str, Any]) -> list[str]:
+def _steps(result: RunResult) -> list[str]:
     """How long each step of a training took; none of another workload."""
-    rows = steps.steps_of(document)
+    rows = steps.steps_of(result)
     if not rows:
         return []
-    times = [(each.end_ns - document["started_ns"]) / 1e9 for each in rows]
+    times = [(each.end_ns - result.started_ns) / 1e9 for each in rows]
     line = _line("all steps", times, [each.seconds * 1e3 for each in rows], *charts.series(0))
     seen = [index for index, each in enumerate(rows) if each.broken][:POINTS]
     x, y = np.array([times[index] for index in seen]), np.array([rows[index].seconds * 1e3 for index in seen])
     marks = Curve("with something broken", x, y, "var(--down)", dots=True)
     note = "<p class=note>From the end of a step at the last rank to that of the next one.</p>"
-    return ["<h2>Time of each step</h2>", note, _plot("steps", "Time of each step", [line, marks], document, "ms")]
+    return ["<h2>Time of each step</h2>", note, _plot("steps", "Time of each step", [line, marks], result, "ms")]
 
 
 def _recoveries(verdict: Verdict) -> str:
@@ -190,12 +192,12 @@ def _recoveries(verdict: Verdict) -> str:
     return look.table(head, rows)
 
 
-def _moments(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> list[str]:
+def _moments(result: RunResult, topology: Topology, verdict: Verdict) -> list[str]:
     """An animation of each failure."""
-    chosen = moments.chosen(document, verdict.recoveries, len(topology.links))
+    chosen = moments.chosen(result, verdict.recoveries, len(topology.links))
     if not chosen:
         return []
-    made = summary.broken(document)
+    made = summary.broken(result)
     some = f" Of {made} failures the {len(chosen)} that cost most." if made > len(chosen) else ""
     return [
         "<h2>The moment of each failure</h2>",
@@ -203,7 +205,7 @@ def _moments(document: Mapping[str, Any], topology: Topology, verdict: Verdict) 
         " Without scripts, the table above and the charts below say the same.</p>",
         _scale(),
         *(_moment(each) for each in chosen),
-        look.data("moments-data", moments.frames(document, topology, chosen)),
+        look.data("moments-data", moments.frames(result, topology, chosen)),
     ]
 
 
@@ -236,53 +238,50 @@ def _moment(moment: moments.Moment) -> str:
     )
 
 
-def _plot(name: str, title: str, curves: Sequence[Curve], document: Mapping[str, Any], unit: str) -> str:
-    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
-    marks = _marks(document)
+def _plot(name: str, title: str, curves: Sequence[Curve], result: RunResult, unit: str) -> str:
+    seconds = result.seconds
+    marks = _marks(result)
     return charts.chart(name, title, curves, unit, seconds, marks, len(marks) <= LABELLED)
 
 
-def _marks(document: Mapping[str, Any]) -> list[Mark]:
+def _marks(result: RunResult) -> list[Mark]:
     """What was done to the fabric."""
-    return [
-        Mark((each["done_ns"] - document["started_ns"]) / 1e9, each["action"]["text"], each["action"]["verb"] == "fail")
-        for each in document["happenings"]
-    ]
+    return [Mark(result.since_start(each.done_ns), each.action.describe(), each.fails) for each in result.happenings]
 
 
-def _line(name: str, x: Any, y: Any, colour: str, dash: str = "") -> Curve:
-    x, y = analysis.thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
-    return Curve(name, x, y, colour, dash)
+def _line(name: str, x: npt.ArrayLike, y: npt.ArrayLike, colour: str, dash: str = "") -> Curve:
+    xs, ys = analysis.thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
+    return Curve(name, xs, ys, colour, dash)
 
 
-def _goodput(document: Mapping[str, Any], edges: analysis.Curve) -> list[Curve]:
-    return [_line("all hosts", edges[:-1], analysis.goodput_bps(document, edges) / 1e6, *charts.series(0))]
+def _goodput(result: RunResult, edges: analysis.Curve) -> list[Curve]:
+    return [_line("all hosts", edges[:-1], analysis.goodput_bps(result, edges) / 1e6, *charts.series(0))]
 
 
-def _planes(document: Mapping[str, Any], topology: Topology, edges: analysis.Curve) -> list[Curve]:
-    loads = analysis.plane_load_bps(document, edges, topology.lab.planes)
+def _planes(result: RunResult, topology: Topology, edges: analysis.Curve) -> list[Curve]:
+    loads = analysis.plane_load_bps(result, edges, topology.lab.planes)
     return [_line(f"plane {plane}", edges[:-1], load / 1e6, *charts.series(plane)) for plane, load in enumerate(loads)]
 
 
-def _hosts_with(document: Mapping[str, Any], column: str) -> list[str]:
+def _hosts_with(result: RunResult, column: str) -> list[str]:
     """Hosts that have samples of this."""
-    return [name for name in document["samples"] if column in analysis.samples_of(document, name).columns]
+    return [name for name in result.samples if column in result.samples_of(name).columns]
 
 
-def _evs(document: Mapping[str, Any], edges: analysis.Curve) -> list[Curve]:
+def _evs(result: RunResult, edges: analysis.Curve) -> list[Curve]:
     traces = []
-    hosts = _hosts_with(document, "ev.GOOD")
+    hosts = _hosts_with(result, "ev.GOOD")
     for state, dash in zip(EV_STATES, EV_DASHES, strict=True):
-        counts = analysis.levels(document, hosts, "ev", state, edges)
+        counts = analysis.levels(result, hosts, "ev", state, edges)
         traces.append(_line(state, edges, counts, f"var(--ev-{state.lower().replace('_', '-')})", dash))
     return traces
 
 
-def _queues(document: Mapping[str, Any], topology: Topology) -> list[Curve]:
+def _queues(result: RunResult, topology: Topology) -> list[Curve]:
     plane_of = {switch.name: switch.plane for switch in topology.switches}
-    fabric = analysis.fabric_of(document)
+    fabric = result.fabric
     (stamps,) = fabric.take([TIME])
-    times = (stamps - document["started_ns"]) / 1e9
+    times = (stamps - result.started_ns) / 1e9
     depths = np.zeros((topology.lab.planes, len(times)))
     columns = {
         number: plane_of[name.removeprefix("ports.").rpartition(":")[0]]
@@ -299,11 +298,11 @@ def _queues(document: Mapping[str, Any], topology: Topology) -> list[Curve]:
     ]
 
 
-def _stalls(document: Mapping[str, Any]) -> list[str]:
+def _stalls(result: RunResult) -> list[str]:
     """A chart for each reason for which a port that could send had to wait; none where no port had to."""
     parts = []
     for column, (head, note) in STALLS.items():
-        ports = analysis.stalls(document, column)
+        ports = analysis.stalls(result, column)
         if not ports:
             continue
         shown = list(ports.items())[:STALLED_PORTS]
@@ -315,24 +314,24 @@ def _stalls(document: Mapping[str, Any]) -> list[str]:
         parts += [
             f"<h2>{head}</h2>",
             f"<p class=note>{note}{rest}</p>",
-            _plot(column, head, lines, document, "% of time"),
+            _plot(column, head, lines, result, "% of time"),
         ]
     return parts
 
 
-def _levels(document: Mapping[str, Any], edges: analysis.Curve, key: str, scale: float) -> list[Curve]:
-    hosts = _hosts_with(document, f"cc.{key}")
+def _levels(result: RunResult, edges: analysis.Curve, key: str, scale: float) -> list[Curve]:
+    hosts = _hosts_with(result, f"cc.{key}")
     if not hosts:
         return []
-    total = analysis.levels(document, hosts, "cc", key, edges)
+    total = analysis.levels(result, hosts, "cc", key, edges)
     return [_line(key.removesuffix("_ns"), edges, total * scale / len(hosts), *charts.series(0))]
 
 
-def _hosts(document: Mapping[str, Any]) -> str:
+def _hosts(result: RunResult) -> str:
     rows = []
-    for name in document["ranks"]:
-        progress = document["progress"].get(name)
-        samples = analysis.samples_of(document, name)
+    for name in result.ranks:
+        progress = result.progress.get(name)
+        samples = result.samples_of(name)
         if progress is None or not len(samples):
             rows.append([html.escape(name), "<span class=bad>no word</span>", "", "", "", ""])
             continue
@@ -340,55 +339,54 @@ def _hosts(document: Mapping[str, Any]) -> str:
         rows.append(
             [
                 html.escape(name),
-                str(progress["iterations"]),
-                f"{progress['bytes_verified'] / 1e6:.1f} MB",
+                str(progress.iterations),
+                f"{progress.bytes_verified / 1e6:.1f} MB",
                 f"{last['packets']}",
                 f"{last['retransmissions']}",
-                html.escape(progress["failure"]) or "-",
+                html.escape(progress.failure) or "-",
             ]
         )
     return look.table(["host", "iterations", "verified", "packets sent", "retransmitted", "failure"], rows)
 
 
-def _fidelity(document: Mapping[str, Any]) -> str:
-    fidelity = document["fidelity"]
-    if fidelity.get("simulated"):
+def _fidelity(result: RunResult) -> str:
+    fidelity = result.fidelity
+    if fidelity.simulated:
         text = "Simulated time: the fabric's and the hosts' clocks wait for the machine, so nothing can be late."
-        return f"<p>{text} {_software([fidelity])}</p>"
+        return f"<p>{text} {_software([fidelity.software])}</p>"
     rows = []
-    machines = fidelity.get("machines", {})
-    fabrics = {f"fabric on {name}": row["fabric"] for name, row in machines.items() if "fabric" in row}
-    for name, fabric in (fabrics or {"fabric": fidelity.get("fabric")}).items():
-        if not fabric:
-            continue
-        loop = fabric["loop"]
-        share = f"{fabric['cpu_share']:.0%}"
-        rows.append(
-            [html.escape(name), *(f"{loop[key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")), share, ""]
-        )
-    for name, host in fidelity.get("hosts", {}).items():
-        lag = [f"{host['loop_lag'][key] / 1e6:.3f}" for key in ("p50_ns", "p99_ns", "max_ns")]
-        others = [each for each in host.get("process", ()) if each != name]
-        share = f"{host['cpu_share']:.0%}{', with ' * bool(others)}{', '.join(others)}"
-        rows.append([html.escape(name), *lag, html.escape(share), str(host["rx_ring_drops"])])
+    fabrics = {f"fabric on {name}": row.fabric for name, row in fidelity.machines.items() if row.fabric is not None}
+    if not fabrics and fidelity.fabric is not None:
+        fabrics["fabric"] = fidelity.fabric
+    for name, fabric in fabrics.items():
+        rows.append([html.escape(name), *_lag(fabric.loop), f"{fabric.cpu_share:.0%}", ""])
+    for name, host in fidelity.hosts.items():
+        others = [each for each in host.process if each != name]
+        share = f"{host.cpu_share:.0%}{', with ' * bool(others)}{', '.join(others)}"
+        rows.append([html.escape(name), *_lag(host.loop_lag), html.escape(share), str(host.rx_ring_drops)])
     head = ["part", "loop late p50, ms", "p99, ms", "max, ms", "its process's CPU, cores", "frames lost by the host"]
-    return f"{look.table(head, rows)}{_machines(machines)}<p>{_software(fidelity.get('hosts', {}).values())}</p>"
+    software = _software(host.software for host in fidelity.hosts.values())
+    return f"{look.table(head, rows)}{_machines(fidelity.machines)}<p>{software}</p>"
 
 
-def _machines(machines: Mapping[str, Mapping[str, Any]]) -> str:
+def _lag(lag: LagSummary) -> list[str]:
+    return [f"{each / 1e6:.3f}" for each in (lag.p50_ns, lag.p99_ns, lag.max_ns)]
+
+
+def _machines(machines: Mapping[str, MachineFidelity]) -> str:
     """Of a lab on several machines, their clocks and what went between them."""
     rows = []
+    counted = attrgetter("sent", "received", "lost", "late", "refused", "repeated")
     for name, row in machines.items():
-        clock = row["clock"]
-        known = ["-", "-"] if clock is None else [f"{clock[key] / 1e6:.3f}" for key in ("off_ns", "uncertainty_ns")]
-        ends = row["tunnels"].values()
-        counts = (sum(end[key] for end in ends) for key in ("sent", "received", "lost", "late", "refused", "repeated"))
-        rows.append([html.escape(name), *known, str(len(ends)), *map(str, counts)])
+        clock = row.clock
+        known = ["-", "-"] if clock is None else [f"{ns / 1e6:.3f}" for ns in (clock.off_ns, clock.uncertainty_ns)]
+        sums = map(sum, zip(*map(counted, row.tunnels.values()), strict=True)) if row.tunnels else [0] * 6
+        rows.append([html.escape(name), *known, str(len(row.tunnels)), *map(str, sums)])
     head = ["machine", "clock ahead, ms", "known within, ms", "tunnels", "datagrams sent", "received", "lost", "late"]
     return look.table([*head, "refused", "repeated"], rows) if rows else ""
 
 
-def _software(measured: Iterable[Mapping[str, Any]]) -> str:
+def _software(measured: Iterable[Software | None]) -> str:
     """How the protocol core ran in these processes."""
-    found = {tuple(sorted(each["software"].items())) for each in measured if "software" in each}
-    return "; ".join(f"Protocol core {dict(each)['core']}, CRC by {dict(each)['crc']}" for each in sorted(found))
+    found = {(each.core, each.crc) for each in measured if each is not None}
+    return "; ".join(f"Protocol core {core}, CRC by {crc}" for core, crc in sorted(found))

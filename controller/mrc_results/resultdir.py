@@ -6,38 +6,24 @@ import contextlib
 import json
 import os
 import pathlib
-import struct
 import time
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from mrc_common.document import printable
-from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
-from mrc_results import provenance, report
-from mrc_results.record import FORMAT
-from mrc_results.recording import EVENTS, SAMPLES, Recording, load_events, load_samples
+from mrc_results import report
+from mrc_results.reading import RESULT, FolderError
+from mrc_results.record import RunResult
+from mrc_results.recording import EVENTS, SAMPLES, Recording
 from mrc_results.verdict import Verdict
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
 
 RESULTS = pathlib.Path("results")
-RESULT = "result.json"
 #: A report, and room for what the samples of a short run need.
 LEAST_BYTES = 16 << 20
 #: Samples and events, per host and second, with their share of the fabric's ports; measured: 0.4 to 1.4 KB.
 BYTES_PER_HOST_SECOND = 3_000
-#: What reading raises where bytes, names, types or values are not those that a run writes.
-DAMAGE = (
-    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
-    *(MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error),
-)
-
-
-class FolderError(UsageError):
-    """A folder in which results cannot be written; the text says why and what to do."""
 
 
 def default_folder(name: str, clock: str) -> pathlib.Path:
@@ -103,17 +89,12 @@ def _make(folder: pathlib.Path, needed: int) -> list[pathlib.Path]:
 
 
 def write(
-    folder: pathlib.Path,
-    document: Mapping[str, Any],
-    topology: Topology,
-    judged: Verdict,
-    title: str,
-    recording: Recording,
+    folder: pathlib.Path, result: RunResult, topology: Topology, judged: Verdict, title: str, recording: Recording
 ) -> pathlib.Path:
     """Writes verdict.json, samples and events, result.json and report.html, in this order; returns the folder.
 
     Args:
-        recording: in this folder.
+        recording: of the result, in this folder.
 
     Raises:
         WriteError: one could not be written; those before it are complete, it and those after it are absent.
@@ -123,45 +104,9 @@ def write(
     for name in (*names, SAMPLES, EVENTS):
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
-    came = {key: document[key] for key in (provenance.KEY,) if key in document}
+    came = {} if result.provenance is None else {"provenance": result.provenance.model_dump()}
     write_whole(folder / names[0], json.dumps({**judged.document(), **came}, indent=1))
     recording.keep()
-    stored = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
-    write_whole(folder / names[1], json.dumps({**document, **stored}))
-    write_whole(folder / names[2], report.render(document, topology, judged, title))
+    result.save(folder)
+    write_whole(folder / names[2], report.render(result, topology, judged, title))
     return folder
-
-
-@contextlib.contextmanager
-def readable(path: pathlib.Path) -> Iterator[None]:
-    """Around what reads a file of an earlier run, which may have been damaged or changed in any way.
-
-    Raises:
-        FolderError: what is in the file is not what a run writes; names the file.
-    """
-    try:
-        yield
-    except DAMAGE as error:
-        text = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-        raise FolderError(
-            f"{printable(str(path))}: no results that can be read ({text}); it is damaged or missing: run it again"
-        ) from error
-
-
-def load(folder: pathlib.Path) -> dict[str, Any]:
-    """The document of an earlier run (`record.RunResult.document`), to be judged or rendered anew.
-
-    Raises:
-        FolderError: there is none, a file of it is damaged, or its format is a later one; the file is named.
-    """
-    with readable(folder / RESULT):
-        document: dict[str, Any] = json.loads((folder / RESULT).read_text())
-        version = document.get("format", 1)
-    if version == FORMAT:
-        with readable(folder / SAMPLES):
-            document["samples"], document["fabric"] = load_samples(folder)
-        with readable(folder / EVENTS):
-            document["events"] = load_events(folder)
-    if version not in (1, FORMAT):
-        raise FolderError(f"{printable(str(folder))}: results of format {version}; this version reads up to {FORMAT}")
-    return document

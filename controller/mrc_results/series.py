@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
 
+#: A sample: numbers, lists of numbers, and such rows.
+Row = Mapping[str, "int | Sequence[int] | Row"]
+
 CHUNK_BYTES = 1 << 20
 LEAST_ROWS, MOST_ROWS = 64, 4096
 TIME = "t_ns"
@@ -47,13 +50,13 @@ class MemoryStore:
         return self._chunks[name]
 
 
-def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, int]:
+def flat(row: Row, prefix: str = "") -> dict[str, int]:
     """A row of nested mappings and lists as columns: `{"cc": {"cwnd": 1}, "tx": [2]}` is `cc.cwnd` and `tx.0`."""
     found: dict[str, int] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{key}.")
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, Sequence):
             found |= {f"{prefix}{key}.{number}": int(each) for number, each in enumerate(value)}
         else:
             found[prefix + key] = int(value)
@@ -79,7 +82,7 @@ class Series:
         self._filled = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> Series:
+    def of(cls, rows: Sequence[Row]) -> Series:
         """In memory, from nested rows (the results format 1)."""
         made = cls("", MemoryStore())
         for row in rows:

@@ -7,9 +7,11 @@ of the lab was broken at any time of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from mrc_host.answers import TrainingTimes
+from mrc_results.record import Happening, RunResult
 
 #: Statistics of step times, by the names that results and expectations use.
 STATISTICS = ("mean", "p50", "p99", "max")
@@ -32,34 +34,35 @@ class Step:
         return (self.end_ns - self.begin_ns) / 1e9
 
 
-def broken_intervals(document: Mapping[str, Any]) -> list[tuple[int, int]]:
+def broken_intervals(happenings: Sequence[Happening], finished_ns: int) -> list[tuple[int, int]]:
     """When something was broken: from a failure until nothing is broken any more (ns of the session's clock)."""
     found: list[tuple[int, int]] = []
     since: int | None = None
-    for happening in document["happenings"]:
-        if happening["broken"] and since is None:
-            since = happening["at_ns"]
-        elif not happening["broken"] and since is not None:
-            found.append((since, happening["done_ns"]))
+    for happening in happenings:
+        if happening.broken and since is None:
+            since = happening.at_ns
+        elif not happening.broken and since is not None:
+            found.append((since, happening.done_ns))
             since = None
     if since is not None:
-        found.append((since, max(document["finished_ns"], since)))
+        found.append((since, max(finished_ns, since)))
     return found
 
 
-def steps_of(document: Mapping[str, Any]) -> list[Step]:
+def steps_of(result: RunResult) -> list[Step]:
     """The steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
-    rows = [each for each in document["progress"].values() if "training" in each.get("measured", {})]
-    if not rows or len(rows) < len(document["ranks"]):
+    measured = _measured(result)
+    rows = [each for each in result.progress.values() if each.measured is not None and each.measured.training]
+    if not rows or len(rows) < len(result.ranks):
         return []
-    ends = [each["measured"]["training"]["ends_ns"] for each in rows]
-    first = max(each["iterations"] - len(mine) for each, mine in zip(rows, ends, strict=True))
-    last = min(each["iterations"] for each in rows)
-    broken = broken_intervals(document)
-    begin = min(each["started_ns"] for each in rows) if first == 0 else None
+    ends = [each.ends_ns for each in measured]
+    first = max(each.iterations - len(mine) for each, mine in zip(rows, ends, strict=True))
+    last = min(each.iterations for each in rows)
+    broken = broken_intervals(result.happenings, result.finished_ns)
+    begin = min(each.started_ns for each in rows) if first == 0 else None
     found = []
     for number in range(first, last):
-        end = max(mine[number - each["iterations"]] for each, mine in zip(rows, ends, strict=True))
+        end = max(mine[number - each.iterations] for each, mine in zip(rows, ends, strict=True))
         if begin is not None:
             saw = any(since < end and begin < until for since, until in broken)
             found.append(Step(number, begin, end, saw))
@@ -81,41 +84,71 @@ def statistic(seconds: Sequence[float], name: str) -> float:
     return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
 
 
-def summary(document: Mapping[str, Any]) -> dict[str, Any]:
-    """`steps` (number, begin and seconds of each, and whether it saw a failure), `times` of `DURING` and `STATISTICS`
-    (seconds), `idle` (share of all ranks' time that is not computation: exposed communication, and bubbles of the
-    pipeline), and `operations`, seconds, over all ranks. Empty without steps."""
-    steps = steps_of(document)
+@dataclass(frozen=True)
+class TimeSummary:
+    """How many times, and their `STATISTICS` in seconds."""
+
+    count: int
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+    def values(self) -> tuple[float, ...]:
+        """Return them in the order of `STATISTICS`."""
+        return self.mean, self.p50, self.p99, self.max
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """All steps (number, begin and duration in seconds, whether it saw a failure), their `times` by `DURING`, `idle`
+    (share of all ranks' time that is not computation: exposed communication, and bubbles of the pipeline), and
+    the times of `operations` over all ranks."""
+
+    steps: Sequence[tuple[int, float, float, bool]]
+    times: dict[str, TimeSummary]
+    idle: float
+    operations: dict[str, TimeSummary]
+
+
+def summary(result: RunResult) -> TrainingSummary | None:
+    """Summarize the steps of a training run; None without steps."""
+    steps = steps_of(result)
     if not steps:
-        return {}
-    times = {}
+        return None
+    times: dict[str, TimeSummary] = {}
     for during in DURING:
         if seconds := [each.seconds for each in chosen(steps, during)]:
-            times[during] = {"count": len(seconds)} | {name: statistic(seconds, name) for name in STATISTICS}
-    measured = [each["measured"]["training"] for each in document["progress"].values()]
-    spent = sum(each["finished_ns"] - each["started_ns"] for each in document["progress"].values() if each["done"])
-    computed = sum(each["computed_ns"] for each in measured)
-    start = document["started_ns"]
-    return {
-        "steps": [[each.number, (each.begin_ns - start) / 1e9, each.seconds, each.broken] for each in steps],
-        "times": times,
-        "idle": 1 - computed / spent if spent else 0.0,
-        "operations": _operations(measured),
-    }
+            times[during] = TimeSummary(len(seconds), *(statistic(seconds, name) for name in STATISTICS))
+    measured = _measured(result)
+    spent = sum(each.finished_ns - each.started_ns for each in result.progress.values() if each.done)
+    computed = sum(each.computed_ns for each in measured)
+    return TrainingSummary(
+        [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],
+        times,
+        1 - computed / spent if spent else 0.0,
+        _operations(measured),
+    )
 
 
-def _operations(measured: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def _measured(result: RunResult) -> list[TrainingTimes]:
+    """What the ranks of a training measured."""
+    found = (each.measured.training for each in result.progress.values() if each.measured is not None)
+    return [each for each in found if each is not None]
+
+
+def _operations(measured: Sequence[TrainingTimes]) -> dict[str, TimeSummary]:
     """Over the ranks: counts, mean, the median of the ranks' medians, the highest of their 99 %, and the maximum."""
-    names = sorted({name for each in measured for name in each["operations"]})
+    names = sorted({name for each in measured for name in each.operations})
     found = {}
     for name in names:
-        rows = [each["operations"][name] for each in measured if name in each["operations"]]
-        count = sum(each["count"] for each in rows)
-        found[name] = {
-            "count": count,
-            "mean": sum(each["mean"] * each["count"] for each in rows) / count / 1e9,
-            "p50": statistic([each["typical"] for each in rows], "p50") / 1e9,
-            "p99": max(each["p99"] for each in rows) / 1e9,
-            "max": max(each["max"] for each in rows) / 1e9,
-        }
+        rows = [each.operations[name] for each in measured if name in each.operations]
+        count = sum(each.count for each in rows)
+        found[name] = TimeSummary(
+            count,
+            sum(each.mean * each.count for each in rows) / count / 1e9,
+            statistic([each.typical for each in rows], "p50") / 1e9,
+            max(each.p99 for each in rows) / 1e9,
+            max(each.max for each in rows) / 1e9,
+        )
     return found

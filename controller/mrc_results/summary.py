@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
-from typing import Any
 
 from mrc_results import analysis
+from mrc_results.record import RunResult
 from mrc_results.verdict import Check, Verdict, goodput_share
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
@@ -15,16 +14,16 @@ from mrc_topo.units import format_rate
 NAMED = 4
 
 
-def render(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> str:
+def render(result: RunResult, topology: Topology, verdict: Verdict) -> str:
     """The banner, what was done, and the figures, as HTML."""
     missed = [check for check in verdict.checks if not check.passed]
     named = "".join(f"<li>{_missed(check)}</li>" for check in missed[:NAMED])
     more = f"<li>and {len(missed) - NAMED} more</li>" if len(missed) > NAMED else ""
     colour = "doubtful" if verdict.timing_only else verdict.status
     return (
-        f'<div class="banner {colour}"><strong>{html.escape(headline(document, verdict))}</strong>'
-        f"{html.escape(story(document, topology))}{f'<ul>{named}{more}</ul>' if missed else ''}</div>"
-        f'<div class="tiles">{"".join(_tile(*each) for each in figures(document, topology, verdict))}</div>'
+        f'<div class="banner {colour}"><strong>{html.escape(headline(result, verdict))}</strong>'
+        f"{html.escape(story(result, topology))}{f'<ul>{named}{more}</ul>' if missed else ''}</div>"
+        f'<div class="tiles">{"".join(_tile(*each) for each in figures(result, topology, verdict))}</div>'
     )
 
 
@@ -36,14 +35,14 @@ def _tile(value: str, what: str, more: str) -> str:
     return f'<div class="tile"><b>{html.escape(value)}</b>{html.escape(what)}<br><span>{html.escape(more)}</span></div>'
 
 
-def broken(document: Mapping[str, Any]) -> int:
+def broken(result: RunResult) -> int:
     """How many failures were made."""
-    return sum(each["action"]["verb"] == "fail" and not each.get("error") for each in document["happenings"])
+    return sum(each.fails and not each.error for each in result.happenings)
 
 
-def headline(document: Mapping[str, Any], verdict: Verdict) -> str:
+def headline(result: RunResult, verdict: Verdict) -> str:
     """The outcome in one line."""
-    count = broken(document)
+    count = broken(result)
     through = f", with {_many(count, 'failure')} on the way" if count else ""
     missed = sum(not check.passed for check in verdict.checks)
     if verdict.interrupted:
@@ -58,39 +57,38 @@ def headline(document: Mapping[str, Any], verdict: Verdict) -> str:
     )
 
 
-def story(document: Mapping[str, Any], topology: Topology) -> str:
+def story(result: RunResult, topology: Topology) -> str:
     """What was done, for who does not know the workloads' names."""
     lab = topology.lab
-    seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
-    clock = "simulated time" if document["clock"] == "virtual" else "real time"
+    clock = "simulated time" if result.clock == "virtual" else "real time"
     switches = _many(lab.t0_per_plane + lab.t1_per_plane, "switch", "switches")
     planes = "one network" if lab.planes == 1 else f"{lab.planes} parallel networks (planes)"
-    happened = broken(document)
+    happened = broken(result)
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (
-        f"{_many(len(document['ranks']), 'host')} ran the workload {document['workload']} for {seconds:.1f} s "
+        f"{_many(len(result.ranks), 'host')} ran the workload {result.workload} for {result.seconds:.1f} s "
         f"({clock}) over {planes} of {switches} each; {done or 'nothing was broken'}."
     )
 
 
-def figures(document: Mapping[str, Any], topology: Topology, verdict: Verdict) -> list[tuple[str, str, str]]:
+def figures(result: RunResult, topology: Topology, verdict: Verdict) -> list[tuple[str, str, str]]:
     """Value, what it is, and what it means, six times."""
-    progress = list(document["progress"].values())
-    right = sum(each.get("bytes_verified", 0) for each in progress)
-    wrong = sum(each.get("mismatches", 0) for each in progress)
-    dead = sum(each.get("qps", 0) - each.get("qps_in_rts", 0) for each in progress)
-    edges = analysis.grid(document)
-    mean = float(analysis.goodput_bps(document, edges).mean())
-    share = goodput_share(document, topology)
+    progress = list(result.progress.values())
+    right = sum(each.bytes_verified for each in progress)
+    wrong = sum(each.mismatches for each in progress)
+    dead = sum(each.qps - each.qps_in_rts for each in progress)
+    edges = analysis.grid(result)
+    mean = float(analysis.goodput_bps(result, edges).mean())
+    share = goodput_share(result, topology)
     judged = [each for each in verdict.recoveries if each.breaks]
-    totals = analysis.totals(document)
+    totals = analysis.totals(result)
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
         (format_rate(round(mean)), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
         (f"{right / 1e6:.1f} MB", "data checked byte by byte", f"{wrong} wrong" if right or wrong else "none was"),
-        (str(broken(document)), "failures caused", _lowest([each.dip for each in judged])),
+        (str(broken(result)), "failures caused", _lowest([each.dip for each in judged])),
         (*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
-        (str(dead), "connections lost", f"of {sum(each.get('qps', 0) for each in progress)} queue pairs"),
+        (str(dead), "connections lost", f"of {sum(each.qps for each in progress)} queue pairs"),
         (str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
     ]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from mrc_lab import describe
+from mrc_lab.processes.death import Death
 from mrc_results import analysis, evidence, steps
 from mrc_results.analysis import Recovery
 from mrc_results.expectation import Evidence, Expectation, StepExpectation, StreamExpectation
+from mrc_results.record import RunResult
 from mrc_topo.topology import Topology
 
 
@@ -35,7 +36,7 @@ class Verdict:
     recoveries: list[Recovery]
     valid: bool
     reasons: list[str]
-    deaths: list[dict[str, Any]] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
     interrupted: str = ""
 
     @property
@@ -63,7 +64,7 @@ class Verdict:
         """For people: the status, or that the run passed and its times are not valid."""
         return "passed; timing not valid" if self.timing_only else self.status
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """As JSON."""
         return {
             "status": self.status,
@@ -71,7 +72,7 @@ class Verdict:
             "holds": self.holds,
             "valid": self.valid,
             "reasons": self.reasons,
-            "deaths": self.deaths,
+            "deaths": [each.document() for each in self.deaths],
             "checks": [asdict(check) for check in self.checks],
             "recoveries": [asdict(each) for each in self.recoveries],
         }
@@ -84,41 +85,38 @@ def recovery_bound_s(topology: Topology, clock: str, extra_s: float = 0.0) -> fl
 
 
 def judge(
-    document: Mapping[str, Any], topology: Topology, expect: Expectation, claims: Sequence[Evidence | None] = ()
+    result: RunResult, topology: Topology, expect: Expectation, claims: Sequence[Evidence | None] = ()
 ) -> Verdict:
-    """Judges a run's result (`record.RunResult.document`); `claims`: the evidence of each happening."""
-    recoveries = analysis.recoveries(document)
+    """Judges a run's result; `claims`: the evidence of each happening."""
+    recoveries = analysis.recoveries(result)
     checks: list[Check] = []
-    _failures(document, checks)
-    checks += [Check(**asdict(finding)) for finding in evidence.findings(document, topology, claims)]
+    _failures(result, checks)
+    checks += [Check(**asdict(finding)) for finding in evidence.findings(result, topology, claims)]
     if expect.verified:
-        _verified(document, checks)
-    errors = sum(each["qps"] - each["qps_in_rts"] for each in document["progress"].values())
+        _verified(result, checks)
+    errors = sum(each.qps - each.qps_in_rts for each in result.progress.values())
     checks.append(Check("queue pairs in error", f"at most {expect.qp_errors}", str(errors), errors <= expect.qp_errors))
     judged = [each for each in recoveries if each.breaks]
     if expect.recovery is not None:
-        bound = recovery_bound_s(topology, document["clock"], expect.recovery)
+        bound = recovery_bound_s(topology, result.clock, expect.recovery)
         checks += [_recovered(each, bound) for each in recoveries] or [_nothing("recovery")]
     if expect.min_share is not None:
         checks += [_settled(each, expect.min_share) for each in judged] or [_nothing("settled goodput")]
     if expect.max_dip is not None:
         checks += [_dip(each, expect.max_dip) for each in judged] or [_nothing("dip")]
-    _goodput(document, topology, expect, checks)
-    _counts(document, expect, checks)
+    _goodput(result, topology, expect, checks)
+    _counts(result, expect, checks)
     if expect.plane_spread is not None:
-        _planes(document, topology, expect.plane_spread, checks)
+        _planes(result, topology, expect.plane_spread, checks)
     for stream in expect.streams:
-        _streams(document, topology, stream, checks)
-    checks += [check for each in expect.steps for check in _steps(document, each)]
+        _streams(result, topology, stream, checks)
+    checks += [check for each in expect.steps for check in _steps(result, each)]
     if expect.localised is not None:
-        _localised(document, checks)
-    fidelity = document["fidelity"]
-    valid = bool(fidelity.get("valid", False))
-    reasons = list(fidelity.get("reasons", [] if fidelity else ["fidelity was not measured"]))
+        _localised(result, checks)
+    valid, reasons = result.fidelity.valid, result.fidelity.reasons
     if expect.valid and not valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False, timed=True))
-    deaths, interrupted = list(document.get("deaths", ())), document.get("interrupted", "")
-    return Verdict(checks, recoveries, valid, reasons, deaths, interrupted)
+    return Verdict(checks, recoveries, valid, reasons, result.deaths, result.interrupted)
 
 
 def _nothing(what: str) -> Check:
@@ -126,10 +124,10 @@ def _nothing(what: str) -> Check:
     return Check(what, "something to judge by", "no failure with enough time around it", False)
 
 
-def _counts(document: Mapping[str, Any], expect: Expectation, checks: list[Check]) -> None:
+def _counts(result: RunResult, expect: Expectation, checks: list[Check]) -> None:
     """Trims, marks and timeouts: none only counts where the hosts did count."""
-    totals = analysis.totals(document)
-    silent = [name for name in document["ranks"] if len(document["samples"].get(name, ())) < 2]
+    totals = analysis.totals(result)
+    silent = [name for name in result.ranks if len(result.samples_of(name)) < 2]
     wanted: list[tuple[str, str, bool]] = []
     for key, some in (("trims", expect.trims), ("marks", expect.marks)):
         if some is not None:
@@ -148,20 +146,20 @@ def _counts(document: Mapping[str, Any], expect: Expectation, checks: list[Check
         checks.append(Check(key.replace("_", " "), text, measured, passed and not silent, timed=key == "timeouts"))
 
 
-def _failures(document: Mapping[str, Any], checks: list[Check]) -> None:
-    failures = document["failures"]
+def _failures(result: RunResult, checks: list[Check]) -> None:
+    failures = result.failures
     text = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
     checks.append(Check("nothing failed", "no failure", text or "none", not failures))
 
 
-def _verified(document: Mapping[str, Any], checks: list[Check]) -> None:
-    progress = document["progress"].values()
-    wrong = sum(each["mismatches"] for each in progress)
-    good = sum(each["bytes_verified"] for each in progress)
-    least = min((each["iterations"] for each in progress if each.get("takes_part", True)), default=0)
+def _verified(result: RunResult, checks: list[Check]) -> None:
+    progress = result.progress.values()
+    wrong = sum(each.mismatches for each in progress)
+    good = sum(each.bytes_verified for each in progress)
+    least = min((each.iterations for each in progress if each.takes_part), default=0)
     text = f"{good / 1e6:.1f} MB right, {wrong} values wrong"
     checks.append(Check("bytes verified", "all right, some at least", text, wrong == 0 and good > 0))
-    done = all(each["done"] and not each["failure"] for each in progress)
+    done = all(each.done and not each.failure for each in progress)
     checks.append(Check("iterations of every rank", "at least 1, all done", str(least), done and least >= 1))
 
 
@@ -194,15 +192,15 @@ def _dip(recovery: Recovery, dip: float) -> Check:
     return Check(what, f"at least {lowest:.1%}", f"{recovery.dip:.1%}", recovery.dip >= lowest, timed=True)
 
 
-def goodput_share(document: Mapping[str, Any], topology: Topology) -> float:
+def goodput_share(result: RunResult, topology: Topology) -> float:
     """Mean goodput of the run over what the receiving ranks' links could carry."""
-    edges = analysis.grid(document)
-    capacity = topology.lab.host_rate_bps * len(document["ranks"])
-    return float(analysis.goodput_bps(document, edges).mean()) / capacity
+    edges = analysis.grid(result)
+    capacity = topology.lab.host_rate_bps * len(result.ranks)
+    return float(analysis.goodput_bps(result, edges).mean()) / capacity
 
 
-def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectation, checks: list[Check]) -> None:
-    share = goodput_share(document, topology)
+def _goodput(result: RunResult, topology: Topology, expect: Expectation, checks: list[Check]) -> None:
+    share = goodput_share(result, topology)
     if expect.goodput_share is not None:
         text = f"at least {expect.goodput_share:.0%} of link capacity"
         checks.append(Check("goodput", text, f"{share:.1%}", share >= expect.goodput_share, timed=True))
@@ -211,10 +209,10 @@ def _goodput(document: Mapping[str, Any], topology: Topology, expect: Expectatio
         checks.append(Check("goodput", text, f"{share:.1%}", share <= expect.max_goodput_share, timed=True))
 
 
-def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks: list[Check]) -> None:
+def _planes(result: RunResult, topology: Topology, most: float, checks: list[Check]) -> None:
     loads = [0] * topology.lab.planes
-    for host in document["samples"]:
-        samples = analysis.samples_of(document, host)
+    for host in result.samples:
+        samples = result.samples_of(host)
         for plane in range(len(loads) if len(samples) else 0):
             loads[plane] += samples.last[f"tx_bytes.{plane}"] - samples.first[f"tx_bytes.{plane}"]
     mean = sum(loads) / len(loads)
@@ -223,15 +221,14 @@ def _planes(document: Mapping[str, Any], topology: Topology, most: float, checks
     checks.append(Check("spread of the planes' load", text, f"{spread:.1%}", spread <= most, timed=True))
 
 
-def stream_rates(document: Mapping[str, Any], source: str | None, destination: str | None) -> dict[str, float]:
+def stream_rates(result: RunResult, source: str | None, destination: str | None) -> dict[str, float]:
     """Average bit rates of the streams from and to these hosts (None: any), by `SOURCE to DESTINATION`."""
-    ranks = document["ranks"]
+    ranks = result.ranks
     rates = {}
     for name in ranks:
-        streams = document["progress"].get(name, {}).get("measured", {}).get("streams", {})
-        for rank, measured in streams.items():
+        for rank, measured in (result.measured(name).streams or {}).items():
             if source in (None, name) and destination in (None, ranks[int(rank)]):
-                rates[f"{name} to {ranks[int(rank)]}"] = float(measured["average_bps"])
+                rates[f"{name} to {ranks[int(rank)]}"] = float(measured.average_bps)
     return rates
 
 
@@ -241,8 +238,8 @@ def jain(rates: Sequence[float]) -> float:
     return sum(rates) ** 2 / squares if squares else 0.0
 
 
-def _streams(document: Mapping[str, Any], topology: Topology, wanted: StreamExpectation, checks: list[Check]) -> None:
-    rates = stream_rates(document, wanted.source, wanted.destination)
+def _streams(result: RunResult, topology: Topology, wanted: StreamExpectation, checks: list[Check]) -> None:
+    rates = stream_rates(result, wanted.source, wanted.destination)
     what = f"streams from {wanted.source or 'any'} to {wanted.destination or 'any'}"
     if not rates:
         checks.append(Check(what, "some", "none", False))
@@ -266,9 +263,9 @@ def _streams(document: Mapping[str, Any], topology: Topology, wanted: StreamExpe
 WHICH = {"all": "all steps", "broken": "steps with something broken", "whole": "steps with nothing broken"}
 
 
-def _steps(document: Mapping[str, Any], wanted: StepExpectation) -> list[Check]:
+def _steps(result: RunResult, wanted: StepExpectation) -> list[Check]:
     what = f"{wanted.of} of {WHICH[wanted.during]}"
-    seconds = [each.seconds for each in steps.chosen(steps.steps_of(document), wanted.during)]
+    seconds = [each.seconds for each in steps.chosen(steps.steps_of(result), wanted.during)]
     if not seconds:
         return [Check(what, "some", "none", False)]
     measured = steps.statistic(seconds, wanted.of)
@@ -281,11 +278,11 @@ def _steps(document: Mapping[str, Any], wanted: StepExpectation) -> list[Check]:
     return checks
 
 
-def _localised(document: Mapping[str, Any], checks: list[Check]) -> None:
-    if not document["happenings"]:
+def _localised(result: RunResult, checks: list[Check]) -> None:
+    if not result.happenings:
         checks.append(_nothing("hosts name what is broken"))
-    for happening in document["happenings"]:
-        wanted, named = happening["broken"], happening["localised"]
+    for happening in result.happenings:
+        wanted, named = happening.broken, happening.localised
         text = ", ".join(named) or "nothing"
-        what = f"hosts name what is broken after {happening['action']['text']}"
+        what = f"hosts name what is broken after {happening.action.describe()}"
         checks.append(Check(what, ", ".join(wanted) or "nothing", text, named == wanted))

@@ -7,23 +7,22 @@ import gzip
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from mrc_common.document import printable
-from mrc_results import provenance
 from mrc_results.provenance import Provenance
+from mrc_results.reading import RESULT, FolderError, readable
+from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES
-from mrc_results.resultdir import RESULT, FolderError, readable
 from mrc_runs.experiment import Experiment, ExperimentError, check_trusted
 from mrc_topo.schema import Lab
 
 #: Parts of `result.json` that say by what the run was made, not what came out.
-NOT_COMPARED = (provenance.KEY, "fidelity")
+NOT_COMPARED = ("provenance", "fidelity")
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,10 @@ def load(folder: Path) -> Earlier:
     """
     path = folder / RESULT
     with readable(path):
-        document: dict[str, Any] = json.loads(path.read_text())
+        document = json.loads(path.read_text())
         asked, lab, interrupted = document.get("experiment"), document.get("topology"), document.get("interrupted", "")
         clicked = any(each.get("clicked") for each in document.get("happenings", ()))
+        given = document.get("provenance")
     if asked is None or lab is None:
         raise ExperimentError(
             f"{printable(str(path))}: it does not hold its experiment, because an earlier version of mrclab or a "
@@ -71,7 +71,8 @@ def load(folder: Path) -> Earlier:
         )
     check_trusted(path, {"experiment": asked, "topology": lab})
     try:
-        experiment, made, came = Experiment.model_validate(asked), Lab.model_validate(lab), provenance.of(document)
+        experiment, made = Experiment.model_validate(asked), Lab.model_validate(lab)
+        came = None if given is None else Provenance.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(each) for each in first["loc"])
@@ -96,17 +97,17 @@ def repeatable(earlier: Earlier) -> Iterator[Experiment]:
         yield earlier.experiment.model_copy(update={"lab": str(path)})
 
 
-def compared(earlier: Earlier, document: Mapping[str, Any], folder: Path) -> Repetition:
+def compared(earlier: Earlier, result: RunResult, folder: Path) -> Repetition:
     """Compare an earlier run with its repetition in a folder.
 
     Raises:
         FolderError: a file of either cannot be read.
     """
-    now = provenance.of(document)
+    now = result.provenance
     lines = ["not known of the earlier run"]
     if earlier.provenance is not None and now is not None:
         lines = earlier.provenance.differences(now)
-    return Repetition(lines, _differing(earlier.folder, folder) if document["clock"] == "virtual" else None)
+    return Repetition(lines, _differing(earlier.folder, folder) if result.clock == "virtual" else None)
 
 
 def _differing(first: Path, second: Path) -> list[str]:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
@@ -244,12 +244,12 @@ def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
 
 def seconds_per_iteration(result: RunResult) -> float:
     """From the first rank's start to the last rank's end, by iterations; infinite when something failed."""
-    progress = [each for each in result.progress.values() if each["takes_part"]]
-    wrong = any(each["mismatches"] or not each["done"] or not each["iterations"] for each in progress)
+    progress = [each for each in result.progress.values() if each.takes_part]
+    wrong = any(each.mismatches or not each.done or not each.iterations for each in progress)
     if result.failures or wrong or not progress:
         return math.inf
-    begin, end = (pick(each[key] for each in progress) for pick, key in ((min, "started_ns"), (max, "finished_ns")))
-    return float((end - begin) / 1e9 / min(each["iterations"] for each in progress))
+    begin, end = min(each.started_ns for each in progress), max(each.finished_ns for each in progress)
+    return (end - begin) / 1e9 / min(each.iterations for each in progress)
 
 
 def check(comparison: Comparison) -> None:
@@ -354,9 +354,9 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
 
 def _one(session: Session, spec: WorkloadSpec) -> Cell:
     result = Run(session, spec).go()
-    verified = sum(int(each["bytes_verified"]) for each in result.progress.values())
+    verified = sum(each.bytes_verified for each in result.progress.values())
     failure = result.failures[0] if result.failures else ""
-    return Cell(seconds_per_iteration(result), failure, 0, verified, _doubt(result.fidelity))
+    return Cell(seconds_per_iteration(result), failure, 0, verified, result.fidelity.doubt)
 
 
 def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
@@ -367,10 +367,6 @@ def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
     measured = {key: value for key, value in session.fidelity().items() if key != "hosts"}
     reasons = fidelity.judge(measured, base_rtt_ns(session.topology, session.clock))
     return Cell(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
-
-
-def _doubt(measured: Mapping[str, Any]) -> str:
-    return "" if measured.get("valid", True) else "; ".join(map(str, measured.get("reasons", ())))
 
 
 def _lost(session: Session) -> int:

@@ -219,7 +219,7 @@ class Demo:
                 outcome = self._run(f"{name}{suffix}", part(name, lab, rate_mbps), "real")
                 self.show(outcome)
                 verdicts.append(outcome.verdict)
-                self.failed |= bool(outcome.verdict.deaths or outcome.document["failures"])
+                self.failed |= bool(outcome.verdict.deaths or outcome.result.failures)
                 if self.failed:
                     break
         finally:
@@ -237,9 +237,9 @@ class Demo:
         """The same failure under MRC and under RoCE, in simulated time."""
         mrc, roce = (self._run(name, part(name), "virtual") for name in ("link-mrc", "link-roce"))
         for name, outcome in (("MRC", mrc), ("RoCE", roce)):
-            document = outcome.document
+            result = outcome.result
             lowest = min((each.dip for each in outcome.verdict.recoveries if each.breaks), default=1.0)
-            done = min(each["iterations"] for each in document["progress"].values())
-            ended = "the job failed: " + document["failures"][0] if document["failures"] else "the job went on"
+            done = min(each.iterations for each in result.progress.values())
+            ended = "the job failed: " + result.failures[0] if result.failures else "the job went on"
             self.say(f"{name:>4}: {done} iterations, goodput down to {lowest:.0%}; {ended}")
         return mrc.verdict.passed and not roce.verdict.holds

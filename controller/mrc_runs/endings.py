@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from mrc_host.answers import JobWaiting, from_json
 from mrc_lab.hosts.hostclient import HostError, HostGone
 from mrc_lab.processes.death import SHELL, Death
 from mrc_lab.records.rundir import RunError
@@ -131,7 +132,7 @@ class Losses:
     def _write_down(self, death: Death) -> None:
         self._mourned.add((death.role, death.how))
         result = self.result
-        result.deaths.append(death.document())
+        result.deaths.append(death)
         text = death.text(result.started_ns)
         if death.role not in self.session.hosts:
             result.failures.append(text)
@@ -194,14 +195,14 @@ class Endings:
         if still_s < self._bound_s:
             return ""
         culprits = self._culprits()
-        if all(self.result.waiting.get(name, {}).get("done") for name in running):
+        if all(name in self.result.waiting and self.result.waiting[name].done for name in running):
             return ""  # they have ended since they were asked for their progress
         return f"no progress for {still_s:.1f} s; not finished: {', '.join(running)}; {culprits}"
 
-    def _waiting(self) -> dict[str, dict[str, Any]]:
+    def _waiting(self) -> dict[str, JobWaiting]:
         """What each rank waits for, where one can tell."""
         asked = {name: self.losses.ask(name, "waiting", job=self.job) for name in self.result.ranks}
-        self.result.waiting = {name: answer for name, answer in asked.items() if answer}
+        self.result.waiting = {name: from_json(JobWaiting, answer) for name, answer in asked.items() if answer}
         return self.result.waiting
 
     def _culprits(self) -> str:

@@ -7,7 +7,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from mrc_lab import describe, lifecycle
 from mrc_lab import policies as own
@@ -62,7 +62,7 @@ class Outcome:
 
     experiment: Experiment
     topology: Topology
-    document: dict[str, Any]
+    result: RunResult
     verdict: Verdict
     folder: pathlib.Path
     #: The signal that came meanwhile (0: none).
@@ -270,32 +270,27 @@ def _await_findings(session: Session, result: RunResult, finder: Localiser, inte
             _note_findings(session, result, finder)
 
 
-def counted(session: Session) -> dict[str, Any]:
-    """What the P4 program counted, and flow control by port; nothing, where switches died or stand still."""
+def complete(session: Session, result: RunResult, experiment: Experiment) -> None:
+    """Add to the result of a run that has ended what the session knows of it: counters, program and lab; and what
+    `mrclab run --again` needs: the experiment as it was run, and its provenance. Where switches died or stand still,
+    counters are empty."""
     try:
-        return {"program_counters": session.program_counters(), "pauses": session.pauses(), "credits": session.stalls()}
+        result.program_counters, result.pauses = session.program_counters(), session.pauses()
+        result.credits = session.stalls()
     except LOST as error:
         if not session.deaths() and not session.frozen() and not is_silence(error):
             raise
-        return {"program_counters": {}, "pauses": {}, "credits": {}}
-
-
-def complete(session: Session, result: RunResult, experiment: Experiment) -> dict[str, Any]:
-    """The document of a run that has ended, with what the session knows of it: counters, program, lab; and with what
-    `mrclab run --again` needs: the experiment as it was run, and its provenance."""
+        result.program_counters, result.pauses, result.credits = {}, {}, {}
     program = session.program_document()
-    experiment = experiment.model_copy(update={"clock": session.clock})
-    return result.document() | counted(session) | {"program": program} | origin(session.topology, experiment, program)
+    result.program = program
+    add_origin(result, session.topology, experiment.model_copy(update={"clock": session.clock}), program)
 
 
-def origin(topology: Topology, experiment: Experiment, program: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a result's document says where it comes from: `topology`, `experiment` and `provenance`."""
+def add_origin(result: RunResult, topology: Topology, experiment: Experiment, program: Mapping[str, object]) -> None:
+    """Add to a result where it comes from: `topology`, `experiment` and `provenance`."""
     asked = experiment.model_dump(mode="json")
-    return {
-        "topology": topology.lab.model_dump(mode="json"),
-        "experiment": asked,
-        provenance.KEY: provenance.collect(topology.lab, asked, program).model_dump(),
-    }
+    result.topology, result.experiment = topology.lab.model_dump(mode="json"), asked
+    result.provenance = provenance.collect(topology.lab, asked, program)
 
 
 def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, recording: Recording) -> RunResult:
@@ -304,6 +299,7 @@ def stillborn(topology: Topology, clock: str, spec: WorkloadSpec, failure: str, 
     lab = topology.lab
     made = RunResult(lab.name, clock, lab.seed, spec.workload, dict(spec.params), names, recording=recording)
     made.failures.append(failure)
+    made.program_counters = {}
     return made
 
 
@@ -341,7 +337,7 @@ def execute(
         resultdir.prepared(folder, hosts * (workload.duration or 0.0)),
         Recording(folder) as recording,
     ):
-        document = program = None
+        result = program = None
         try:
             with session_on(wanted, clock, progress, cores) as session:
                 progress("running")
@@ -351,17 +347,17 @@ def execute(
                     view.begin(session, experiment, interruption.check)
                 with LiveView(topology) if live else contextlib.nullcontext(None) as terminal:
                     result = run_on(session, experiment, terminal, recording, interruption.check, view)
-                document = complete(session, result, recorded)
+                complete(session, result, recorded)
                 program = None if session.topology.lab.program is None else session.program
         except (LabDied, Interrupted) as error:
-            if document is None:
+            if result is None:
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
-                document = result.document() | {"program_counters": {}} | origin(topology, recorded, {})
-        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+                add_origin(result, topology, recorded, {})
+        judged = verdict.judge(result, topology, experiment.expect, experiment.claims())
         if view is not None:
             view.end(judged)
-        resultdir.write(folder, document, topology, judged, experiment.title, recording)
+        resultdir.write(folder, result, topology, judged, experiment.title, recording)
         if program is not None:
             program.keep(folder / "program")
-    return Outcome(experiment, topology, document, judged, folder, interruption.number)
+    return Outcome(experiment, topology, result, judged, folder, interruption.number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -27,11 +26,6 @@ def bar(share: float, width: int = 30) -> str:
     """A horizontal bar."""
     full = min(max(share, 0.0), 1.0) * width
     return "█" * int(full) + (BARS[int(full % 1 * 8)] if full < width else "")
-
-
-def _for_analysis(result: RunResult) -> dict[str, Any]:
-    """What `analysis.goodput_before` needs of a run that goes on."""
-    return {"samples": result.recording.samples, "started_ns": result.started_ns, "ranks": result.ranks}
 
 
 class LiveView:
@@ -62,15 +56,15 @@ class LiveView:
         rate = self._rate(result, "delivered_bytes")
         self.history.append(rate)
         if not self.console.is_terminal:
-            times = [(each.done_ns - result.started_ns) / 1e9 for each in result.happenings]
+            times = [result.since_start(each.done_ns) for each in result.happenings]
             for number, happening in enumerate(result.happenings[self._shown :], self._shown):
-                before = goodput_before(_for_analysis(result), times[: number + 1])
+                before = goodput_before(result, times[: number + 1])
                 was = "" if before is None else f"; goodput was {format_rate(round(before))}"
-                self.console.print(f"{times[number]:6.2f} s  {happening.action['text']}{was}")
+                self.console.print(f"{times[number]:6.2f} s  {happening.action.describe()}{was}")
             self._shown = len(result.happenings)
 
     @staticmethod
-    def _rate(result: RunResult, key: str, port: int | None = None) -> float:
+    def _rate(result: RunResult, column: str) -> float:
         """Bits per second over the last `WINDOW_NS` of samples, summed over hosts."""
         total = 0.0
         for samples in result.recording.recent.values():
@@ -78,8 +72,7 @@ class LiveView:
                 continue
             last = samples[-1]
             first = next((each for each in reversed(samples) if last["t_ns"] - each["t_ns"] >= WINDOW_NS), samples[0])
-            values = [each[key] if port is None else each[key][port] for each in (first, last)]
-            total += 8e9 * (values[1] - values[0]) / max(last["t_ns"] - first["t_ns"], 1)
+            total += 8e9 * (last[column] - first[column]) / max(last["t_ns"] - first["t_ns"], 1)
         return total
 
     def _render(self) -> RenderableType:
@@ -92,22 +85,24 @@ class LiveView:
         spark = "".join(BARS[min(int(value / top * 8), 8)] for value in self.history)
         fabric = result.recording.fabric.last
         elapsed = (fabric["t_ns"] - result.started_ns) / 1e9 if fabric else 0.0
-        iterations = min((each["iterations"] for each in result.progress.values() if each["takes_part"]), default=0)
+        iterations = min((each.iterations for each in result.progress.values() if each.takes_part), default=0)
         head = Text(f"{elapsed:6.1f} s   goodput {format_rate(round(self.history[-1]))}   iterations {iterations}\n")
         head.append(spark, style="green")
         planes = Table.grid(padding=(0, 1))
         share = capacity / lab.planes
         for plane in range(lab.planes):
-            rate = self._rate(result, "tx_bytes", plane)
+            rate = self._rate(result, f"tx_bytes.{plane}")
             planes.add_row(f"plane {plane}", Text(bar(rate / share), style="blue"), format_rate(round(rate)))
         states: dict[str, int] = {}
         for samples in result.recording.recent.values():
-            for state, count in samples[-1]["ev"].items() if samples else ():
-                states[state] = states.get(state, 0) + count
+            for column, count in samples[-1].items():
+                if column.startswith("ev."):
+                    state = column.removeprefix("ev.")
+                    states[state] = states.get(state, 0) + count
         evs = Text("EVs: " + "   ".join(f"{state} {count}" for state, count in states.items()))
         log = Text()
         for happening in result.happenings[-EVENTS:]:
-            at = (happening.done_ns - result.started_ns) / 1e9
-            broke = happening.action["verb"] == "fail"
-            log.append(f"{at:6.2f} s  {happening.action['text']}\n", style="red" if broke else "green")
+            at = result.since_start(happening.done_ns)
+            broke = happening.fails
+            log.append(f"{at:6.2f} s  {happening.action.describe()}\n", style="red" if broke else "green")
         return Panel(Group(head, planes, evs, log), title=f"{lab.name}: {result.workload}")

@@ -159,15 +159,13 @@ def measure(
 
 def judged(result: RunResult, size: int, count: int) -> Row:
     """Of the run of a size: from the last rank's first end to the last rank's last."""
-    taking = [each for each in result.progress.values() if each["takes_part"]]
-    wrong = sum(each["mismatches"] for each in taking)
-    if result.failures or not taking or not all(each["done"] and each["iterations"] > 1 for each in taking):
+    taking = [each for each in result.progress.values() if each.takes_part]
+    wrong = sum(each.mismatches for each in taking)
+    if result.failures or not taking or not all(each.done and each.iterations > 1 for each in taking):
         return Row(size, count, math.inf, wrong, result.failures[0] if result.failures else "it did not end")
-    begin, end = (max(each[key] for each in taking) for key in ("first_ns", "finished_ns"))
-    seconds = (end - begin) / 1e9 / (min(each["iterations"] for each in taking) - 1)
-    fidelity = result.fidelity
-    doubt = "" if fidelity.get("valid", True) else "; ".join(map(str, fidelity.get("reasons", ())))
-    return Row(size, count, seconds, wrong, "", doubt)
+    begin, end = max(each.first_ns for each in taking), max(each.finished_ns for each in taking)
+    seconds = (end - begin) / 1e9 / (min(each.iterations for each in taking) - 1)
+    return Row(size, count, seconds, wrong, "", result.fidelity.doubt)
 
 
 HEADS = (

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from mrc_host.answers import JobProgress, Measured, from_json
 from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
-from mrc_results.record import Happening, RunResult
-from mrc_results.recording import Recording
+from mrc_results.record import Fidelity, Happening, RunResult, statistics_of
+from mrc_results.recording import Recording, event_of
 from mrc_runs.endings import LOST, Endings, Losses, Over
 from mrc_runs.interruption import Interrupted
 from mrc_runs.workload import WorkloadSpec, set_up, stop_together
@@ -80,9 +81,10 @@ class Run:
             if name not in session.hosts:
                 raise HostError(f"no host '{name}' in this lab; it has: {', '.join(session.hosts)}")
         lab = session.topology.lab
-        self.result = RunResult(lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names)
-        if recording is not None:
-            self.result.recording = recording
+        self.recording = recording or Recording()
+        self.result = RunResult(
+            lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names, recording=self.recording
+        )
         self.losses = Losses(session, self.result)
         self.endings = Endings(self.losses, spec, self.job)
         self._begun = False
@@ -172,14 +174,15 @@ class Run:
         if not self._begun:  # a simulation begins at 0
             result.started_ns = result.finished_ns
         try:
-            result.fidelity = session.fidelity()
+            result.fidelity = Fidelity.parse(session.fidelity())
         except LOST as error:
-            result.fidelity = {"valid": False, "reasons": [f"fidelity could not be measured: {error}"]}
+            reason = f"fidelity could not be measured: {error}"
+            result.fidelity = Fidelity.parse({"valid": False, "reasons": [reason]})
         for name in result.ranks:
-            result.statistics[name] = self.losses.ask(name, "statistics")
-            measured = self.losses.ask(name, "finish", job=self.job).get("measured", {})
+            result.statistics[name] = statistics_of(self.losses.ask(name, "statistics"))
+            measured = from_json(Measured, self.losses.ask(name, "finish", job=self.job).get("measured", {}))
             if name in result.progress:
-                result.progress[name]["measured"] = measured
+                result.progress[name] = dataclasses.replace(result.progress[name], measured=measured)
         return result
 
     def _loop(self) -> None:
@@ -224,7 +227,8 @@ class Run:
             self._act(action)
 
     def _finished(self, name: str) -> bool:
-        return name in self.losses.gone or bool(self.result.progress.get(name, {}).get("done"))
+        progress = self.result.progress.get(name)
+        return name in self.losses.gone or (progress is not None and progress.done)
 
     def _act(self, action: Action) -> None:
         session = self.session
@@ -242,18 +246,18 @@ class Run:
         session = self.session
         loss = session.failures.expected_loss() if action.loss is None else action.loss
         broken = sorted(session.failures.broken)
-        made = Happening(asked, session.now_ns(), action.document(), loss, error, broken, clicked=clicked)
+        made = Happening(asked, session.now_ns(), action, loss, error, broken, clicked=clicked)
         self.result.happenings.append(made)
 
     def _collect(self) -> None:
-        result, record, ask = self.result, self.result.recording, self.losses.ask
+        result, record, ask = self.result, self.recording, self.losses.ask
         for name in result.ranks:
-            progress = ask(name, "progress", job=self.job)
-            if progress:
-                self.endings.count(name, progress.pop("moved"))
-                result.progress[name] = progress
-                if progress["failure"] and progress["failure"] not in result.failures:
-                    result.failures.append(progress["failure"])
+            if answer := ask(name, "progress", job=self.job):
+                progress = from_json(JobProgress, answer)
+                self.endings.count(name, progress.moved or 0)
+                result.progress[name] = dataclasses.replace(progress, moved=None)
+                if progress.failure and progress.failure not in result.failures:
+                    result.failures.append(progress.failure)
             fresh = ask(name, "samples", since=self._sample_ns[name] + 1).get("samples", [])
             if fresh:
                 self._sample_ns[name] = fresh[-1]["t_ns"]
@@ -262,7 +266,7 @@ class Run:
             events = ask(name, "events", since=self._cursors[name])
             if events:
                 self._cursors[name] = events["next"]
-                record.events.extend(name, events["events"])
+                record.events.extend(name, map(event_of, events["events"]))
         try:
             record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
         except TargetError as error:

@@ -45,11 +45,11 @@ def perform(
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
         result = execute.run_on(session, experiment, None, recording, interrupted, view)
-        document = execute.complete(session, result, experiment)
-        judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
-        view.finished(document, judged)
+        execute.complete(session, result, experiment)
+        judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
+        view.finished(result, judged)
         if folder is not None:
-            resultdir.write(folder, document, session.topology, judged, experiment.title, recording)
+            resultdir.write(folder, result, session.topology, judged, experiment.title, recording)
             view.hub.log.add(0, "note", f"results: {folder}")
 
 

@@ -15,11 +15,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from mrc_common.document import printable
+from mrc_host.answers import RoceHostStatistics, to_json
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
-from mrc_results import analysis, resultdir
-from mrc_results.resultdir import FolderError
+from mrc_results import analysis
+from mrc_results.reading import RESULT, FolderError, readable
+from mrc_results.record import Happening, RunResult
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
@@ -55,9 +57,9 @@ class Recorded:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self.document = resultdir.load(folder)
-        with resultdir.readable(folder / resultdir.RESULT):
-            self.topology = topology_of(self.document, folder)
+        self.result = RunResult.load(folder)
+        with readable(folder / RESULT):
+            self.topology = topology_of(self.result, folder)
             # What a page needs is made once before there is one: a damaged file is then an error of the command.
             Replay(Hub(), self).prepare()
 
@@ -68,15 +70,15 @@ class Replay:
     def __init__(self, hub: Hub, recorded: Recorded, speed: float = 1.0) -> None:
         self.hub = hub
         self.folder = recorded.folder
-        self.document = recorded.document
+        self.result = recorded.result
         self.topology = recorded.topology
         self.speed = speed or 1.0
         self.paused = False
-        self.began_ns = int(self.document["started_ns"])
-        self.length_ns = max(int(self.document["finished_ns"]) - self.began_ns, 1)
+        self.began_ns = self.result.started_ns
+        self.length_ns = max(self.result.finished_ns - self.began_ns, 1)
         self.t_ns = 0
-        self._samples = {host: analysis.samples_of(self.document, host) for host in self.document["samples"]}
-        self._fabric = analysis.fabric_of(self.document)
+        self._samples = self.result.samples
+        self._fabric = self.result.fabric
         self._rows = self._log_rows()
         self._line = 0
         self._done = 0
@@ -86,8 +88,8 @@ class Replay:
         layout = layout_of(
             self.topology,
             "run",
-            clock=self.document["clock"],
-            transport=transport_of(self.document),
+            clock=self.result.clock,
+            transport=transport_of(self.result),
             began_ns=self.began_ns,
             length_ns=self.length_ns,
             can=["pause", "resume", "speed", "seek"],
@@ -148,9 +150,9 @@ class Replay:
         edges = np.linspace(0.0, self.length_ns / 1e9, min(POINTS, max(int(self.length_ns / 1e8), 2)) + 1)
         names = [host.name for host in self.topology.hosts]
         nothing = np.zeros(len(edges) - 1)
-        hosts = [analysis.rates(self.document, name, "delivered_bytes", edges) * 8 for name in names]
+        hosts = [analysis.rates(self.result, name, "delivered_bytes", edges) * 8 for name in names]
         planes = [
-            sum((analysis.rates(self.document, name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
+            sum((analysis.rates(self.result, name, f"rx_bytes.{plane}", edges) * 8 for name in names), nothing)
             for plane in range(self.topology.lab.planes)
         ]
         columns = [edges[1:] * 1e9, sum(hosts, nothing), *planes, *hosts]
@@ -159,37 +161,35 @@ class Replay:
     def _log_rows(self) -> list[tuple[int, str, str, str]]:
         """All lines, in the order of time."""
         rows: list[tuple[int, str, str, str]] = []
-        for happening in self.document["happenings"]:
-            at = happening["done_ns"] - self.began_ns
-            action = happening["action"]
-            breaks = action["verb"] == "fail"
-            rows.append((at, "failure" if breaks else "restore", action["text"], action["target"]))
-            if happening["error"]:
-                rows.append((at, "note", happening["error"], action["target"]))
+        for happening in self.result.happenings:
+            at, action = happening.done_ns - self.began_ns, happening.action
+            rows.append((at, "failure" if happening.fails else "restore", action.describe(), action.target))
+            if happening.error:
+                rows.append((at, "note", happening.error, action.target))
         teller = Teller(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
-        for host, events in self.document["events"].items():
+        for host, events in self.result.events.items():
             batch: list[Mapping[str, Any]] = []
-            for row in events:
+            for row in map(to_json, events):
                 # What happened within a sample's time is one line, as it would have been live.
                 if batch and row["t_ns"] - batch[0]["t_ns"] > SAMPLE_S * 1e9:
                     teller.tell(host, batch, self.began_ns)
                     batch = []
                 batch.append(row)
             teller.tell(host, batch, self.began_ns)
-        for failure in self.document["failures"]:
+        for failure in self.result.failures:
             rows.append((self.length_ns, "job", failure, ""))
         return sorted(rows, key=lambda row: row[0])[-LINES:]
 
-    def _causes(self) -> tuple[list[Action], Mapping[str, Any] | None]:
+    def _causes(self) -> tuple[list[Action], Happening | None]:
         """The failures in force at this time, and the latest happening."""
         now_ns = self.began_ns + self.t_ns
         causes: list[Action] = []
         latest = None
-        for happening in self.document["happenings"]:
-            if happening["done_ns"] > now_ns or happening["error"]:
+        for happening in self.result.happenings:
+            if happening.done_ns > now_ns or happening.error:
                 continue
             latest = happening
-            action = Action.from_document(happening["action"])
+            action = happening.action
             if action.verb == "fail":
                 causes.append(action)
             else:
@@ -221,7 +221,7 @@ class Replay:
             }
             for each in causes
         ]
-        fidelity = self.document["fidelity"]
+        fidelity = self.result.fidelity
         over = self.t_ns >= self.length_ns
         return {
             "format": FORMAT,
@@ -239,45 +239,45 @@ class Replay:
             "goodput_bps": sum(host.get("goodput_bps", 0) for host in hosts),
             "broken": broken,
             "denied": [],
-            "found": dict.fromkeys(latest["localised"], "broken") if latest is not None else {},
+            "found": dict.fromkeys(latest.localised, "broken") if latest is not None else {},
             "captures": [],
             "job": self._job(over),
             "fidelity": {
-                "valid": bool(fidelity.get("valid", False)),
-                "simulated": bool(fidelity.get("simulated", False)),
-                "reasons": [str(each) for each in fidelity.get("reasons", [])],
+                "valid": fidelity.valid,
+                "simulated": fidelity.simulated,
+                "reasons": fidelity.reasons if fidelity.document else [],
             },
             "log_end": self.hub.log.end,
             "commands": self._done,
         }
 
     def _job(self, over: bool) -> Job:
-        document = self.document
+        result = self.result
         schedule = [
             {
-                "t_ns": each["done_ns"] - self.began_ns,
-                "text": each["action"]["text"],
-                "breaks": each["action"]["verb"] == "fail",
+                "t_ns": each.done_ns - self.began_ns,
+                "text": each.action.describe(),
+                "breaks": each.fails,
             }
-            for each in document["happenings"]
+            for each in result.happenings
         ]
         made: Job = {
-            "name": document["workload"],
-            "workload": document["workload"],
-            "params": document["params"],
-            "hosts": document["ranks"],
+            "name": result.workload,
+            "workload": result.workload,
+            "params": dict(result.params),
+            "hosts": result.ranks,
             "running": not over,
             "began_ns": 0,
             "schedule": schedule,
-            "failures": document["failures"] if over else [],
+            "failures": result.failures if over else [],
             "verdict": "",
         }
         if over:
             # How far the ranks were is known of the end alone.
-            rows = document["progress"].values()
-            made["iterations"] = min((row["iterations"] for row in rows if row["takes_part"]), default=0)
-            made["bytes_verified"] = sum(row["bytes_verified"] for row in rows)
-            made["mismatches"] = sum(row["mismatches"] for row in rows)
+            rows = result.progress.values()
+            made["iterations"] = min((row.iterations for row in rows if row.takes_part), default=0)
+            made["bytes_verified"] = sum(row.bytes_verified for row in rows)
+            made["mismatches"] = sum(row.mismatches for row in rows)
             made["verdict"] = verdict_of(self.folder)
         return made
 
@@ -377,29 +377,29 @@ class Replay:
         return links, switches
 
 
-def topology_of(document: Mapping[str, Any], folder: pathlib.Path) -> Topology:
+def topology_of(result: RunResult, folder: pathlib.Path) -> Topology:
     """The lab of a run: the one that is recorded with it, or else the one of that name that comes with mrclab.
 
     Raises:
         FolderError: there is none that fits.
     """
     try:
-        given = document.get("topology")
-        topology = load_lab(document["lab"]) if given is None else Topology(Lab.model_validate(given))
+        given = result.topology
+        topology = load_lab(result.lab) if given is None else Topology(Lab.model_validate(given))
     except (LabError, ValidationError, TopologyError) as error:
-        lab = printable(str(document["lab"]))
+        lab = printable(str(result.lab))
         raise FolderError(f"{folder}: its lab '{lab}' is not known here: {printable(str(error))}") from error
     known = {host.name for host in topology.hosts}
-    if not set(document["ranks"]) <= known:
-        lab = printable(str(document["lab"]))
+    if not set(result.ranks) <= known:
+        lab = printable(str(result.lab))
         raise FolderError(f"{folder}: the lab '{lab}' has other hosts now than the run had")
     return topology
 
 
-def transport_of(document: Mapping[str, Any]) -> str:
+def transport_of(result: RunResult) -> str:
     """What the hosts of a run spoke."""
-    for statistics in document["statistics"].values():
-        return "roce" if statistics.get("transport") == "roce" else "mrc"
+    for statistics in result.statistics.values():
+        return "roce" if isinstance(statistics, RoceHostStatistics) else "mrc"
     return "mrc"
 
 

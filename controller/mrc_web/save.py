@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
 
-from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session
 from mrc_results import evidence
 from mrc_results.expectation import Expectation
+from mrc_results.record import RunResult
 from mrc_runs.experiment import Experiment, ExperimentError, parse
 from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Topology
@@ -65,20 +64,19 @@ def lab_reference(topology: Topology, lab: str) -> str:
     return lab
 
 
-def experiment_text(experiment: Experiment, document: Mapping[str, Any], topology: Topology, lab: str) -> str:
+def experiment_text(experiment: Experiment, result: RunResult, topology: Topology, lab: str) -> str:
     """The YAML text of an experiment that repeats a run with all that was done in it, clicked or scheduled.
 
     Args:
-        document: of the run (`RunResult.document`), which may still go on.
+        result: of the run, which may still go on.
     """
-    began = document["started_ns"]
-    lasted = max(document["finished_ns"] - began, 1) / 1e9
+    lasted = max(result.finished_ns - result.started_ns, 1) / 1e9
     workload = experiment.workload
     made: dict[str, Any] = {
         "name": f"{experiment.name[:40]}-clicked",
         "title": f"{experiment.title[:150]}, as it was clicked",
         "lab": lab_reference(topology, lab),
-        "clock": document["clock"],
+        "clock": result.clock,
         "transport": experiment.transport,
         "workload": workload.model_dump(exclude_defaults=True),
     }
@@ -90,10 +88,10 @@ def experiment_text(experiment: Experiment, document: Mapping[str, Any], topolog
         made["workload"]["duration"] = round(min(workload.duration, lasted), 3)
     made["workload"].pop("limit", None)
     steps, notes = [], []
-    for number, happening in enumerate(document["happenings"]):
-        if happening["error"]:
+    for number, happening in enumerate(result.happenings):
+        if happening.error:
             continue
-        step, note = _step(document, topology, number)
+        step, note = _step(result, topology, number)
         steps.append(step)
         notes += note
     made["schedule"] = steps
@@ -102,11 +100,11 @@ def experiment_text(experiment: Experiment, document: Mapping[str, Any], topolog
     return "\n".join(head) + "\n" + yaml.safe_dump(made, sort_keys=False)
 
 
-def _step(document: Mapping[str, Any], topology: Topology, number: int) -> tuple[dict[str, Any], list[str]]:
+def _step(result: RunResult, topology: Topology, number: int) -> tuple[dict[str, Any], list[str]]:
     """A step of the schedule, and comments about it."""
-    happening = document["happenings"][number]
-    action = Action.from_document(happening["action"])
-    at = max(happening["at_ns"] - document["started_ns"], 0) / 1e9
+    happening = result.happenings[number]
+    action = happening.action
+    at = max(happening.at_ns - result.started_ns, 0) / 1e9
     step: dict[str, Any] = {"at": round(at, 9), action.verb: action.target}
     if action.kind:
         step["kind"] = action.kind
@@ -118,7 +116,7 @@ def _step(document: Mapping[str, Any], topology: Topology, number: int) -> tuple
         step["direction"] = action.direction
     if action.settings:
         step["settings"] = dict(action.settings)
-    counted = evidence.counted(document, topology, number)
+    counted = evidence.counted(result, topology, number)
     seen = [key for key in PREFERRED if counted[key]]
     if not seen:
         # An experiment must say what shows a failure; of this one nothing was to be seen.

@@ -7,6 +7,7 @@ and commands are done at once; it may stand still.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.management import localiser
 from mrc_lab.session.base import Session
-from mrc_results.record import RunResult
+from mrc_results.record import RunResult, statistics_of
 from mrc_results.verdict import Verdict
 from mrc_runs.experiment import Experiment
 from mrc_runs.runner import Run
@@ -206,11 +207,11 @@ class View:
                 wanted = slice_ns * SLICE_S / max(took, 1e-6)
                 self._slice_ns = int(min(max(wanted, LEAST_SLICE_NS), 2 * self._slice_ns, MOST_SLICE_NS))
 
-    def finished(self, document: Mapping[str, Any], judged: Verdict) -> None:
+    def finished(self, result: RunResult, judged: Verdict) -> None:
         """The workload has ended, and is judged; the session goes on."""
         assert self.experiment is not None
         assert self.session is not None
-        self.saved = save.experiment_text(self.experiment, document, self.session.topology, self.lab)
+        self.saved = save.experiment_text(self.experiment, result, self.session.topology, self.lab)
         self._judged(judged)
 
     def end(self, judged: Verdict) -> None:
@@ -396,13 +397,12 @@ class View:
 
     def _saved(self, session: Session) -> str:
         if self.run is not None and self.result is not None and self.experiment is not None:
-            document = {**self.result.document(), "finished_ns": session.now_ns()}
             statistics = {}
             for name in self.result.ranks:
                 with contextlib.suppress(*actions.REFUSALS):
-                    statistics[name] = session.hosts[name].request("statistics")
-            document["statistics"] = statistics
-            return save.experiment_text(self.experiment, document, session.topology, self.lab)
+                    statistics[name] = statistics_of(session.hosts[name].request("statistics"))
+            result = dataclasses.replace(self.result, finished_ns=session.now_ns(), statistics=statistics)
+            return save.experiment_text(self.experiment, result, session.topology, self.lab)
         if not self.saved:
             raise CommandError("nothing to save yet: start a workload, break something, and save then")
         return self.saved

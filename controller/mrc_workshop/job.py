@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mrc_common.document import Model
+from mrc_results.record import RunResult
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import trace
@@ -104,3 +105,8 @@ class Run:
     def document(self) -> dict[str, Any]:
         """The run's result."""
         return self.facts.document
+
+    @property
+    def result(self) -> RunResult:
+        """The result, without samples and events."""
+        return RunResult.parse(self.facts.document)

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from mrc_common.files import write_whole
 from mrc_host import policy
+from mrc_host.answers import to_json
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_lab.faults.ledger import UnsettledError
@@ -217,15 +218,14 @@ def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
             counters = session.program_counters()
             ports = session.fabric_sample()["ports"]
             _note_deepest(ports, recording.fabric, result.started_ns)
-            document = {**result.document(), "program_counters": counters, "pauses": session.pauses()}
+            result.program_counters, result.pauses = counters, session.pauses()
         finally:
             session.close()
-        judged = verdict.judge(document, topology, experiment.expect, experiment.claims())
+        judged = verdict.judge(result, topology, experiment.expect, experiment.claims())
         if order.report:
-            resultdir.write(folder, document, topology, judged, experiment.title, recording)
-        kept = {key: value for key, value in document.items() if key not in ("samples", "fabric", "events")}
-        events = {name: list(document["events"][name])[:MAX_EVENTS] for name in document["events"]}
-        plain = json.loads(json.dumps(kept, default=str))
+            resultdir.write(folder, result, topology, judged, experiment.title, recording)
+        events = {name: to_json(list(result.events[name])[:MAX_EVENTS]) for name in result.events}
+        plain = json.loads(json.dumps(result.document(recorded=False), default=str))
         return _facts(
             order,
             document=plain,

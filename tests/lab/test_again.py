@@ -15,7 +15,7 @@ import pytest
 from mrc_cli import app as cli
 from mrc_results import provenance
 from mrc_results.provenance import Provenance
-from mrc_results.resultdir import load
+from mrc_results.record import RunResult
 from mrc_topo.schema import Lab
 
 Run = Callable[..., tuple[int, str, str]]
@@ -77,9 +77,9 @@ def rewrite(folder: pathlib.Path, **changes: Any) -> None:
 
 
 def test_a_result_says_where_it_comes_from(first: pathlib.Path) -> None:
-    found = provenance.of(document(first))
+    found = Provenance.model_validate(document(first)["provenance"])
     assert found is not None
-    assert provenance.of(document(first, "verdict.json")) == found
+    assert Provenance.model_validate(document(first, "verdict.json")["provenance"]) == found
     root = pathlib.Path(__file__).parents[2]
     commit = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert found.commit == (commit.stdout.strip() or None)
@@ -125,12 +125,12 @@ def test_a_workload_is_repeated_with_its_parameters(tmp_path: pathlib.Path, run:
 
 def test_results_without_provenance_stay_readable(first: pathlib.Path, tmp_path: pathlib.Path, run: Run) -> None:
     rewrite(first, provenance=None)
-    load(first)
+    RunResult.load(first)
     _, out, _ = run("--again", first, "-o", tmp_path / "second")
     assert "note: it has no provenance" in out
     assert "results: the same bytes" in out
     rewrite(first, experiment=None)
-    load(first)
+    RunResult.load(first)
     code, _, err = run("--again", first)
     assert code == 2
     assert "result.json: it does not hold its experiment" in err

@@ -134,8 +134,8 @@ def test_hosts_in_one_process_work_and_die_together(tmp_path: pathlib.Path) -> N
         assert isinstance(made, RealSession)
         result = run_on(made, Experiment(name="x", title="x", lab="tiny", workload=everything))
         assert result.failures == []
-        assert result.progress["h3"]["iterations"] == 3
-        processes = {host["process"][0]: host["process"] for host in result.fidelity["hosts"].values()}
+        assert result.progress["h3"].iterations == 3
+        processes = {host.process[0]: list(host.process) for host in result.fidelity.hosts.values()}
         assert list(processes.values()) == [["h0", "h2"], ["h1", "h3"]]
         agents = {each.role: each for each in made.run.processes() if each.role in made.clients}
         assert agents["h0"].pid == agents["h2"].pid != agents["h1"].pid == agents["h3"].pid

@@ -8,7 +8,9 @@ import pytest
 
 from mrc_results import analysis, report, verdict
 from mrc_results.expectation import Expectation
+from mrc_results.record import RunResult
 from mrc_topo.labfile import load_lab
+from support.lab.results import result_of
 
 START = 5_000_000_000
 FULL_BPS = 80e6
@@ -66,12 +68,12 @@ def dip(t: float) -> float:
 
 def test_goodput_is_the_sum_of_the_hosts() -> None:
     made = document(lambda t: FULL_BPS, [])
-    series = analysis.goodput_bps(made, analysis.grid(made))
+    series = analysis.goodput_bps(result_of(made), analysis.grid(result_of(made)))
     assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
 
 
 def test_dip_and_recovery_are_measured() -> None:
-    fail, restore = analysis.recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
+    fail, restore = analysis.recoveries(result_of(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])))
     assert fail.breaks
     assert not restore.breaks
     assert fail.before_bps == pytest.approx(FULL_BPS, rel=0.02)
@@ -87,7 +89,7 @@ def test_the_end_of_the_job_is_no_dip() -> None:
     made = document(lambda t: 0.0 if t >= 10 else dip(t), [(4.0, "fail", 0.25), (8.0, "restore", 0.0)])
     for each in made["progress"].values():
         each["finished_ns"] = START + 10_000_000_000
-    _, restore = analysis.recoveries(made)
+    _, restore = analysis.recoveries(result_of(made))
     assert restore.dip > 0.7
     assert restore.after == pytest.approx(4 / 3, rel=0.02)
 
@@ -95,7 +97,7 @@ def test_the_end_of_the_job_is_no_dip() -> None:
 def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
     happenings = [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]
     made = document(dip, happenings)
-    rows = analysis.recoveries(made)
+    rows = analysis.recoveries(result_of(made))
     # As a live view looks: soon after the action, when goodput has fallen.
     for number, (at, _, _) in enumerate(happenings):
         so_far = {
@@ -103,24 +105,28 @@ def test_what_is_told_of_an_action_is_what_the_table_says() -> None:
             for name, rows_ in made["samples"].items()
         }
         times = [each[0] for each in happenings[: number + 1]]
-        assert analysis.goodput_before({**made, "samples": so_far}, times) == pytest.approx(rows[number].before_bps)
-    assert analysis.goodput_before(made, [4.0, 4.1]) is None
+        assert analysis.goodput_before(result_of({**made, "samples": so_far}), times) == pytest.approx(
+            rows[number].before_bps
+        )
+    assert analysis.goodput_before(result_of(made), [4.0, 4.1]) is None
 
 
 def test_what_never_recovers_says_so() -> None:
-    (only,) = analysis.recoveries(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
+    (only,) = analysis.recoveries(
+        result_of(document(lambda t: FULL_BPS if t < 4 else 0.5 * FULL_BPS, [(4.0, "fail", 0.25)]))
+    )
     assert only.recovery_s is None
     assert only.after == pytest.approx(0.5, rel=0.02)
 
 
 def test_actions_too_close_to_tell_apart_are_not_judged() -> None:
     flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
-    found = analysis.recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
+    found = analysis.recoveries(result_of(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)])))
     assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
 
 
 def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:
-    judged = verdict.judge(made, load_lab("default"), Expectation(**expect))
+    judged = verdict.judge(result_of(made), load_lab("default"), Expectation(**expect))
     return {check.what: check.passed for check in judged.checks}
 
 
@@ -136,12 +142,12 @@ def test_verdict_of_a_good_run() -> None:
     [
         ({"failures": ["host h1: its agent is gone"]}, {}, "nothing failed"),
         ({"fidelity": {"valid": False, "reasons": ["late"]}}, {}, "the machine kept up"),
-        ({}, {"recovery": 0.0}, "back to 95% of 75.0% after fail x"),
-        ({}, {"max_dip": 0.2}, "lowest after fail x"),
+        ({}, {"recovery": 0.0}, "back to 95% of 75.0% after fail h1:0"),
+        ({}, {"max_dip": 0.2}, "lowest after fail h1:0"),
         ({}, {"goodput_share": 0.9}, "goodput"),
         ({}, {"trims": True}, "trims"),
         ({}, {"marks": True}, "marks"),
-        ({}, {"min_share": 1.5}, "goodput settled after fail x"),
+        ({}, {"min_share": 1.5}, "goodput settled after fail h1:0"),
         ({}, {"max_goodput_share": 0.1}, "goodput"),
         ({"fidelity": {}}, {}, "the machine kept up"),
         # An expectation that nothing in the run can meet or miss.
@@ -176,7 +182,7 @@ def test_probes_that_name_something_else_are_missed() -> None:
     for named in ([], ["h2:0"], ["h1:0", "h2:0"]):
         made["happenings"][0]["localised"] = named
         found = checks(made, localised=True)
-        assert [what for what, passed in found.items() if not passed] == ["hosts name what is broken after fail x"]
+        assert [what for what, passed in found.items() if not passed] == ["hosts name what is broken after fail h1:0"]
 
 
 RATES = {"h0": {"1": 60e6}, "h1": {"0": 20e6}}
@@ -231,14 +237,14 @@ def test_a_wrong_byte_or_a_dead_queue_pair_fails_the_run(key: str, value: int, m
     assert missed in [what for what, passed in checks(made).items() if not passed]
 
 
-def standing(column: str) -> dict[str, Any]:
+def standing(column: str) -> RunResult:
     """Ten samples of three ports: one waits for half of the time, one once, one never."""
     rows = []
     for number in range(11):
         stood = {"p0-t0.0:1": number * 50_000_000, "p0-t0.0:2": 20_000_000 if number > 5 else 0, "p0-t1.0:1": 0}
         ports = {port: {"tx_bytes": 0, "depth_bytes": 0, column: ns} for port, ns in stood.items()}
         rows.append({"t_ns": START + number * 100_000_000, "ports": ports})
-    return document(lambda t: FULL_BPS, [], 1.0) | {"fabric": rows}
+    return result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": rows})
 
 
 @pytest.mark.parametrize("column", ["paused_ns", "credit_stall_ns"])
@@ -256,4 +262,4 @@ def test_ports_that_stood_still_have_a_chart(column: str) -> None:
 
 def test_without_pauses_there_is_no_chart() -> None:
     assert report._stalls(standing("other_ns")) == []
-    assert report._stalls(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []}) == []
+    assert report._stalls(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

@@ -13,6 +13,7 @@ import yaml
 
 from mrc_cli import app as cli
 from mrc_results import resultdir
+from mrc_results.reading import FolderError
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -252,7 +253,7 @@ def test_a_folder_that_others_own(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "open", refuse)
     with (
-        pytest.raises(resultdir.FolderError, match="no folder for results: Permission denied; choose another with -o"),
+        pytest.raises(FolderError, match="no folder for results: Permission denied; choose another with -o"),
         resultdir.prepared(tmp_path / "x", 0),
     ):
         pass

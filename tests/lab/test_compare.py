@@ -20,6 +20,7 @@ from mrc_runs.runner import Run
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import TargetClient
+from support.lab.results import plain
 
 
 @pytest.mark.parametrize("qps", [1, 4])
@@ -35,16 +36,16 @@ def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
     finally:
         session.close()
     assert not result.failures
-    verified = sum(each["bytes_verified"] for each in result.progress.values())
+    verified = sum(each.bytes_verified for each in result.progress.values())
     assert verified == (2 * 4 * (1 << 16) if workload == "ring_all_reduce" else 2 * 4 * 3 * 20_000)
-    assert all(each["mismatches"] == 0 for each in result.progress.values())
+    assert all(each.mismatches == 0 for each in result.progress.values())
     peers = 2 if workload == "ring_all_reduce" else 3
-    assert all(len(host["qps"]) == qps * peers for host in result.statistics.values())
+    assert all(len(host["qps"]) == qps * peers for host in plain(result)["statistics"].values())
     if qps == 4:
-        assert all({qp["port"] for qp in host["qps"]} == {0, 1} for host in result.statistics.values())
+        assert all({qp["port"] for qp in host["qps"]} == {0, 1} for host in plain(result)["statistics"].values())
     # What the sampler shows must be what arrived, not what the workload says.
     moved = 2 * 6 * (1 << 16) // 4 if workload == "ring_all_reduce" else 2 * 3 * 20_000
-    assert all(host["endpoint"]["payload_bytes_placed"] == moved for host in result.statistics.values())
+    assert all(host["endpoint"]["payload_bytes_placed"] == moved for host in plain(result)["statistics"].values())
     assert all(rows[-1]["delivered_bytes"] <= moved for rows in samples)
 
 

@@ -16,6 +16,7 @@ from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session
+from support.lab.results import plain
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 NO_CC = {"congestion_control": False}
@@ -24,7 +25,7 @@ BUFFER = 8192
 
 def run(made: Session, name: str, qps: int = 1, **params: Any) -> dict[str, Any]:
     workload = Workload(name=name, params=params, qps_per_peer=qps)
-    result = run_on(made, Experiment(name="credits", title="credits", workload=workload)).document()
+    result: dict[str, Any] = plain(run_on(made, Experiment(name="credits", title="credits", workload=workload)))
     assert not result["failures"]
     return result
 

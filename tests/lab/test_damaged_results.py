@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from mrc_results.reading import RESULT, FolderError
+from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES
-from mrc_results.resultdir import RESULT, FolderError, load
 from mrc_web.replay import Recorded
 
 #: Of another type than what stands there.
@@ -96,4 +97,4 @@ def test_the_damaged_file_is_named(whole: pathlib.Path, tmp_path: pathlib.Path) 
         shutil.copytree(whole, folder)
         (folder / name).write_bytes(b"damaged")
         with pytest.raises(FolderError, match=f"{name}: no results that can be read"):
-            load(folder)
+            RunResult.load(folder)

@@ -286,9 +286,9 @@ def test_a_run_that_never_began_has_verdict_and_report(tmp_path: pathlib.Path) -
     experiment = Experiment(name="x", title="x", lab="tiny", workload=Workload(name="write_bw"))
     with Recording(tmp_path) as recording:
         result = stillborn(topology, "real", experiment.workload.spec(), "it died", recording)
-        document = result.document() | {"program_counters": {}}
-        judged = judge(document, topology, experiment.expect, experiment.claims())
-        resultdir.write(tmp_path, document, topology, judged, "x", recording)
+        result.program_counters = {}
+        judged = judge(result, topology, experiment.expect, experiment.claims())
+        resultdir.write(tmp_path, result, topology, judged, "x", recording)
     verdict = json.loads((tmp_path / "verdict.json").read_text())
     assert not verdict["passed"]
     assert verdict["checks"][0]["measured"] == "it died"

@@ -72,7 +72,7 @@ def during(session: VirtualSession, actions: dict[float, Callable[[], Any]], spe
     result = Run(session, spec, (), observe).go()
     assert not result.failures
     assert not waiting
-    assert all(each["mismatches"] == 0 and each["iterations"] > 0 for each in result.progress.values())
+    assert all(each.mismatches == 0 and each.iterations > 0 for each in result.progress.values())
     return result
 
 
@@ -111,7 +111,7 @@ def test_queue_pairs_made_later_are_given_the_list(session: VirtualSession, tmp_
     counted: list[int] = []
     result = during(session, {0.1: wire.start, 0.5: lambda: counted.append(wire.stop())})
     assert counted == [0]
-    denied = [each for each in result.events["h0"] if each["kind"] == "ev"]
+    denied = [each for each in result.events["h0"] if each.kind == "ev"]
     assert denied == [], "the list was in force before the first packet"
     assert denylist.allow(session, [LINK]) == 0
 

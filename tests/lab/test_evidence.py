@@ -18,6 +18,7 @@ from mrc_runs.experiment import ExperimentError, Step, known_experiments, load_e
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.client import TargetClient
+from support.lab.results import result_of
 from support.lab.usual import usual_experiments
 
 BREAKING = [name for name in usual_experiments() if load_experiment(name).schedule]
@@ -37,12 +38,12 @@ def nothing_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_experiment_without_its_failure_fails_for_want_of_evidence(name: str, tmp_path: pathlib.Path) -> None:
     experiment = load_experiment(name)
     outcome = execute.execute(experiment, "virtual", folder=tmp_path, live=False)
-    assert outcome.document["failures"] == []  # the booking itself went well
+    assert outcome.result.failures == []  # the booking itself went well
     evidence = [check for check in outcome.verdict.checks if check.what.startswith("evidence of ")]
     stated = [claim for claim in experiment.claims() if claim is not None]
     assert len(evidence) == sum(len(claim.stated()) for claim in stated)
     # Every failure of the schedule is missed by itself, not one for all.
-    texts = [each["action"]["text"] for each in outcome.document["happenings"] if each["action"]["verb"] == "fail"]
+    texts = [each.action.describe() for each in outcome.result.happenings if each.fails]
     assert len(texts) == len(stated)
     for text in texts:
         assert any(not check.passed and text in check.what for check in evidence), text
@@ -151,22 +152,22 @@ def crossing(target: str, host: str) -> list[tuple[int, ...]]:
 )
 def test_evidence_is_found_where_it_is_and_nowhere_else(target: str, claim: dict[str, float]) -> None:
     claims = [Evidence.model_validate(claim), None]
-    (found,) = findings(run(target, broken=True), TOPOLOGY, claims)
+    (found,) = findings(result_of(run(target, broken=True)), TOPOLOGY, claims)
     assert found.passed, found
-    (missed,) = findings(run(target, broken=False), TOPOLOGY, claims)
+    (missed,) = findings(result_of(run(target, broken=False)), TOPOLOGY, claims)
     assert not missed.passed, missed
     # The same happenings at another element are no evidence of this one.
     other = run(target, broken=True)
     for row in other["happenings"]:
         row["action"]["target"] = "p3-t0.2--p3-t1.1" if target == LINK else "h5:1"
     if not {"losses", "goodput"} & set(claim):
-        (elsewhere,) = findings(other, TOPOLOGY, claims)
+        (elsewhere,) = findings(result_of(other), TOPOLOGY, claims)
         assert not elsewhere.passed, elsewhere
 
 
 def test_a_failure_that_never_came_to_pass_has_no_evidence() -> None:
     document = run(LINK, broken=True) | {"happenings": []}
-    (found,) = findings(document, TOPOLOGY, [Evidence(dropped=1)])
+    (found,) = findings(result_of(document), TOPOLOGY, [Evidence(dropped=1)])
     assert not found.passed
     assert found.measured == "never made"
 
@@ -182,7 +183,9 @@ def test_the_table_of_streams_says_how_fair_an_incast_was() -> None:
         return {"message_bytes": 1, "messages": 1, "peak_bps": bps, "average_bps": bps, "messages_per_s": 1.0}
 
     def titles(progress: dict[str, Any]) -> list[str]:
-        return [each.title for each in performance.tables({"ranks": ["h0", "h1", "h2"], "progress": progress})]
+        return [
+            each.title for each in performance.tables(result_of({"ranks": ["h0", "h1", "h2"], "progress": progress}))
+        ]
 
     to_h0 = {f"h{n}": {"measured": {"streams": {"0": stream(rate)}}} for n, rate in ((1, 9.0), (2, 3.0))}
     (title,) = titles(to_h0)

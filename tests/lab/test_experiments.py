@@ -17,6 +17,7 @@ from mrc_results.expectation import Evidence, Expectation
 from mrc_runs import execute
 from mrc_runs.experiment import FOLDER, Experiment, Step, Workload, load_experiment
 from mrc_topo.labfile import load_lab
+from support.lab.results import plain
 from support.lab.usual import usual_experiments
 
 KEPT = {"verdict.json", "samples.npz", "events.jsonl.gz", "result.json", "report.html"}
@@ -29,7 +30,7 @@ def test_experiment(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed
-    assert outcome.document["failures"] == []
+    assert outcome.result.failures == []
     assert {path.name for path in tmp_path.iterdir()} == KEPT
     # 4.9 MB with a plotting library inside.
     assert (tmp_path / "report.html").stat().st_size < 1_500_000
@@ -57,7 +58,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
     try:
         result = execute.run_on(session, experiment)
         assert not result.failures
-        for statistics in result.statistics.values():
+        for statistics in plain(result)["statistics"].values():
             assert {tuple(qp["ev_active"]) for qp in statistics["qps"]} == {(2, 2)}
             assert {peer["cc"]["cwnd"] for peer in statistics["peers"]} == {20_000}
         for host in session.hosts.values():

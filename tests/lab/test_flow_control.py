@@ -19,6 +19,7 @@ from mrc_runs.experiment import Experiment, Workload
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from support.lab.labs import lab_file, session
+from support.lab.results import plain
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 SENT = 3 * 4 * 60_000
@@ -27,7 +28,7 @@ SENT = 3 * 4 * 60_000
 def incast(made: Session) -> dict[str, Any]:
     """Three hosts write to one."""
     workload = Workload(name="incast", params={"message_bytes": 60_000, "iterations": 4, "target": 0}, qps_per_peer=2)
-    result = run_on(made, Experiment(name="pfc", title="pfc", workload=workload)).document()
+    result: dict[str, Any] = plain(run_on(made, Experiment(name="pfc", title="pfc", workload=workload)))
     assert not result["failures"]
     assert sum(each["bytes_verified"] for each in result["progress"].values()) == SENT
     return result

@@ -89,7 +89,7 @@ def failures(made: RealSession, role: str, number: int) -> list[str]:
 
     def send(result: RunResult) -> None:
         nonlocal sent
-        if not sent and any(each["bytes_sent"] for each in result.progress.values()):
+        if not sent and any(each.bytes_sent for each in result.progress.values()):
             sent = True
             process_of(role).signal(number)
 
@@ -161,9 +161,9 @@ def failures_of_a_short_run(made: RealSession, harm: Callable[[], None]) -> list
 
     short = WRITES.model_copy(update={"workload": Workload(name="write_bw", duration=2.0)})
     result = run_on(made, short, once)
-    assert all(each["done"] for each in result.progress.values())
-    assert sum(each["bytes_verified"] for each in result.progress.values()) > 0
-    assert [each["role"] for each in result.deaths] == ["h1.shell"]
+    assert all(each.done for each in result.progress.values())
+    assert sum(each.bytes_verified for each in result.progress.values()) > 0
+    assert [each.role for each in result.deaths] == ["h1.shell"]
     return result.failures
 
 

@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from mrc_common.files import WriteError, write_whole
-from mrc_results import resultdir
+from mrc_results.record import RunResult
 
 OWN_MOUNTS = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
@@ -90,7 +90,7 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
         if name.endswith(".json"):
             json.loads((kept / name).read_text())
     if left:
-        assert len(resultdir.load(kept)["samples"]) == 4
+        assert len(RunResult.load(kept).samples) == 4
         assert json.loads((kept / "verdict.json").read_text())["passed"] is True
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Collection
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
 from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
+from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Step, Workload
 from support.lab.labs import lab_file, session
@@ -45,23 +45,23 @@ def said_by_kernels(made: Session, what: Collection[str] = TO_GROUPS) -> int:
     return said
 
 
-def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: Expectation) -> dict[str, Any]:
+def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: Expectation) -> RunResult:
     """Runs, judges, and returns the result; a missed expectation fails the test."""
     experiment = Experiment(name="test", title="test", lab=lab, workload=workload, schedule=schedule, expect=expect)
     with session(lab, clock) as made:
         said = said_by_kernels(made)
         before = made.program_counters()
-        document = run_on(made, experiment).document()
-        document["program_counters"] = made.program_counters()
-        lost = {key: value - before[key] for key, value in document["program_counters"].items()}
+        result = run_on(made, experiment)
+        result.program_counters = made.program_counters()
+        lost = {key: value - before[key] for key, value in result.program_counters.items()}
         # Every packet finds its way; the fabric has none for what kernels say to link-local groups.
         assert lost["drop_no_route"] + lost["drop_hop_limit"] <= said_by_kernels(made) - said
         # And the kernels leave what is MRC's to MRC.
         assert said_by_kernels(made, ERRORS) == 0
-        judged = verdict.judge(document, made.topology, expect, experiment.claims())
+        judged = verdict.judge(result, made.topology, expect, experiment.claims())
     missed = [check for check in judged.checks if not check.passed]
-    assert not missed, (missed, document["failures"])
-    return document
+    assert not missed, (missed, result.failures)
+    return result
 
 
 @pytest.mark.slow
@@ -70,8 +70,8 @@ def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: 
 def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, routing={"mode": mode})
     workload = Workload(name="all_to_all", params={"block_bytes": 50_000, "iterations": 2})
-    document = run(lab, clock, workload, [], Expectation(valid=False))
-    assert sum(each["bytes_verified"] for each in document["progress"].values()) == 8 * 7 * 2 * 50_000
+    result = run(lab, clock, workload, [], Expectation(valid=False))
+    assert sum(each.bytes_verified for each in result.progress.values()) == 8 * 7 * 2 * 50_000
 
 
 #: Streams without a barrier: their goodput is steady, so a dip is the failure's and not the workload's own. In the
@@ -115,8 +115,8 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
         Step(at=1.5 + lasts, restore=target, loss=0.0),
     ]
     workload = workload.model_copy(update={"duration": 3.5 + lasts})
-    document = run(lab, clock, workload, schedule, EXPECT[clock])
-    assert [each["error"] for each in document["happenings"]] == ["", ""]
+    result = run(lab, clock, workload, schedule, EXPECT[clock])
+    assert [each.error for each in result.happenings] == ["", ""]
 
 
 @pytest.mark.lab
@@ -128,10 +128,10 @@ def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
         workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
         link = "p0-t0.0--p0-t1.0"
         schedule = [Step(at=0.5, fail=link, evidence=counted(SILENT)), Step(at=4.5, restore=link)]
-        document = run(lab, "real", workload, [], Expectation(valid=False))
-        assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 20_000
+        result = run(lab, "real", workload, [], Expectation(valid=False))
+        assert sum(each.bytes_verified for each in result.progress.values()) == 4 * 3 * 2 * 20_000
         ring = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=5.5)
-        document = run(lab, "real", ring, schedule, Expectation(valid=False, localised=True))
+        result = run(lab, "real", ring, schedule, Expectation(valid=False, localised=True))
         with session(lab, "real") as made:
             assert len(made.target.clients) == 8  # type: ignore[attr-defined]
     finally:

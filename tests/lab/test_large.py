@@ -117,5 +117,5 @@ def test_64_ranks_on_two_cores_are_64_ranks_on_one(transport: str) -> None:
     """The small sister of `mrclab run thousand-ranks`, which takes minutes."""
     seen, result = reduced(1, transport)
     assert not result.failures
-    assert all(each["iterations"] and not each["mismatches"] for each in result.progress.values())
+    assert all(each.iterations and not each.mismatches for each in result.progress.values())
     assert reduced(2, transport)[0] == seen

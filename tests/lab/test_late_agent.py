@@ -45,7 +45,7 @@ def test_what_was_answered_while_an_agent_stood_still_is_not_sent_again(
         def stop(result: RunResult) -> None:
             """The agent stands still in mid-stream; what that cost its packets is known a little later."""
             nonlocal due
-            if len(costs) == STOPS or time.monotonic() < due or not result.progress["h0"]["bytes_sent"]:
+            if len(costs) == STOPS or time.monotonic() < due or not result.progress["h0"].bytes_sent:
                 return
             before = given_up(made, "h0")
             stopped.signal(signal.SIGSTOP)
@@ -57,7 +57,7 @@ def test_what_was_answered_while_an_agent_stood_still_is_not_sent_again(
 
         result = run_on(made, Experiment(name="x", title="x", lab="tiny", workload=streams), stop)
     assert result.failures == []
-    assert all(each["bytes_verified"] for each in result.progress.values())
+    assert all(each.bytes_verified for each in result.progress.values())
     assert len(costs) == STOPS
     # Whoever times out by when it looks gives a window of packets up each time. Another process may take the machine in
     # one of these moments or the other, and then somebody else is late.

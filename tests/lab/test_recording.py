@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import pathlib
@@ -13,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrc_host.answers import to_json
 from mrc_host.node.samples import Sampler
 from mrc_results import analysis, report, resultdir, verdict
 from mrc_results.expectation import Expectation
-from mrc_results.recording import EVENTS, SAMPLES, Recording
+from mrc_results.reading import FolderError
+from mrc_results.record import RunResult
+from mrc_results.recording import EVENTS, SAMPLES, Recording, event_of
 from mrc_results.series import MemoryStore, Series, flat
 from mrc_runs.runner import Run
 from mrc_runs.workload import WorkloadSpec
@@ -219,9 +223,9 @@ def test_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None
     held, result = long_run(300)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
     assert max(held[1:]) - held[1] < 150_000, held
-    samples = result.document()["samples"]
+    samples = result.samples
     assert [len(samples[name]) for name in NAMES] == [6002] * len(NAMES)
-    assert len(result.document()["fabric"]) == 3001
+    assert len(result.fabric) == 3001
 
 
 @pytest.mark.slow
@@ -234,13 +238,13 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         folder = tmp_path / str(seconds)
         folder.mkdir()
         _, result = long_run(seconds, folder)
-        document = {**result.document(), "program_counters": {}}
-        judged = verdict.judge(document, TOPOLOGY, Expectation())
-        edges = analysis.grid(document)
-        full = analysis.goodput_bps(document, edges)
+        result.program_counters = {}
+        judged = verdict.judge(result, TOPOLOGY, Expectation())
+        edges = analysis.grid(result)
+        full = analysis.goodput_bps(result, edges)
         _, shown = analysis.thinned(edges[:-1], full, report.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
-        resultdir.write(folder, document, TOPOLOGY, judged, "long", result.recording)
+        resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])
         sizes[-1].append((folder / "report.html").stat().st_size)
         result.recording.close()
@@ -255,14 +259,13 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
 # -- reading what was kept ------------------------------------------------------------------------------------
 
 
-def document_of(record: Recording, **changes: Any) -> dict[str, Any]:
+def document_of(**changes: Any) -> dict[str, Any]:
     happening = {"at_ns": 4 * SECOND, "done_ns": 4 * SECOND, "expected_loss": 0.5, "broken": [], "localised": []}
     happening["action"] = {"verb": "fail", "text": "it fails", "target": "h1:0"}
     return {
         "format": 2, "lab": "tiny", "clock": "virtual", "seed": 1, "workload": "write_bw", "params": {},
         "ranks": NAMES, "started_ns": 0, "finished_ns": 10 * SECOND, "happenings": [happening], "progress": {},
-        "statistics": {}, "fidelity": {"simulated": True}, "failures": [], "samples": record.samples,
-        "fabric": record.fabric, "events": record.events, **changes,
+        "statistics": {}, "fidelity": {"simulated": True}, "failures": [], **changes,
     }  # fmt: skip
 
 
@@ -278,7 +281,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
         session.now = tick * SECOND // 10
         fabric.append({"t_ns": session.now, **session.fabric_sample()})
     events = {NAMES[0]: [{"t_ns": t * SECOND, "kind": "port", "port": 0, "up": False, "peer": None} for t in (3, 5)]}
-    judged = []
+    judged: list[Any] = []
     new, old = tmp_path / "new", tmp_path / "old"
     for folder in (new, old):
         folder.mkdir()
@@ -288,21 +291,21 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
                 record.sample(name, row)
         for row in fabric:
             record.fabric_sample(row)
-        record.events.extend(NAMES[0], events[NAMES[0]])
-        document = document_of(record)
-        judged.append(verdict.judge(document, TOPOLOGY, Expectation(recovery=0.0, trims=False)).document())
-        assert list(record.events.between(4 * SECOND, 6 * SECOND)) == [(NAMES[0], events[NAMES[0]][1])]
-        first = report.render(document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t")
-        resultdir.write(new, document, TOPOLOGY, verdict.judge(document, TOPOLOGY, Expectation()), "t", record)
+        record.events.extend(NAMES[0], map(event_of, events[NAMES[0]]))
+        result = dataclasses.replace(RunResult.parse(document_of()), recording=record)
+        judged.append(verdict.judge(result, TOPOLOGY, Expectation(recovery=0.0, trims=False)).document())
+        assert list(record.events.between(4 * SECOND, 6 * SECOND)) == [(NAMES[0], event_of(events[NAMES[0]][1]))]
+        first = report.render(result, TOPOLOGY, verdict.judge(result, TOPOLOGY, Expectation()), "t")
+        resultdir.write(new, result, TOPOLOGY, verdict.judge(result, TOPOLOGY, Expectation()), "t", record)
     assert first.count('<figure class="chart"') == 6
-    plain = document_of(record, samples=samples, fabric=fabric, events=events)
+    plain = document_of(samples=samples, fabric=fabric, events=events)
     del plain["format"]  # format 1 did not name itself
     (old / "result.json").write_text(json.dumps(plain))
     for folder in (new, old):
-        read = resultdir.load(folder)
+        read = RunResult.load(folder)
         judged.append(verdict.judge(read, TOPOLOGY, Expectation(recovery=0.0, trims=False)).document())
         assert report.render(read, TOPOLOGY, verdict.judge(read, TOPOLOGY, Expectation()), "t") == first
-        assert {host: list(rows) for host, rows in read["events"].items()} == events
+        assert {host: to_json(list(rows)) for host, rows in read.events.items()} == events
     assert judged[0] == judged[1] == judged[2]
     assert judged[0]["recoveries"][0]["dip"] == 0.0
     # What docs/lab.md says about the file.
@@ -317,10 +320,10 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(("text", "reason"), [("", "no results"), ('{"format": 3}', "results of format 3")])
 def test_results_that_cannot_be_read(text: str, reason: str, tmp_path: pathlib.Path) -> None:
     (tmp_path / "result.json").write_text(text)
-    with pytest.raises(resultdir.FolderError, match=reason):
-        resultdir.load(tmp_path)
-    with pytest.raises(resultdir.FolderError, match="no results"):
-        resultdir.load(tmp_path / "none")
+    with pytest.raises(FolderError, match=reason):
+        RunResult.load(tmp_path)
+    with pytest.raises(FolderError, match="no results"):
+        RunResult.load(tmp_path / "none")
 
 
 def test_what_is_not_kept_is_gone(tmp_path: pathlib.Path) -> None:

@@ -9,7 +9,6 @@ import re
 import signal
 import threading
 import time
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from mrc_lab.session.real import RealSession
 from mrc_lab.switches import forwarders
 from mrc_results import analysis, verdict
 from mrc_results.expectation import Evidence, Expectation
+from mrc_results.record import RunResult
 from mrc_runs.execute import execute, run_on
 from mrc_runs.experiment import Experiment, Step, Workload
 from mrc_topo.labfile import load_lab
@@ -58,15 +58,15 @@ def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pyt
     return made
 
 
-def run(session: RealSession, workload: Workload, schedule: list[Step]) -> dict[str, Any]:
+def run(session: RealSession, workload: Workload, schedule: list[Step]) -> RunResult:
     """Runs and judges on a session; a missed expectation fails the test."""
     experiment = Experiment(name="t", title="t", workload=workload, schedule=schedule, expect=PASSED)
-    document = run_on(session, experiment).document()
-    judged = verdict.judge(document, session.topology, PASSED, experiment.claims())
+    result = run_on(session, experiment)
+    judged = verdict.judge(result, session.topology, PASSED, experiment.claims())
     missed = [check for check in judged.checks if not check.passed]
-    assert not missed, (missed, document["failures"])
-    assert [each["error"] for each in document["happenings"]] == [""] * len(experiment.actions())
-    return document
+    assert not missed, (missed, result.failures)
+    assert [each.error for each in result.happenings] == [""] * len(experiment.actions())
+    return result
 
 
 def healthy(session: RealSession) -> bool:
@@ -84,8 +84,8 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
     try:
         with closing(RealSession(name)) as session:
             everybody = Workload(name="all_to_all", params={"block_bytes": 8000, "iterations": 2})
-            document = run(session, everybody, [])
-            assert sum(each["bytes_verified"] for each in document["progress"].values()) == 4 * 3 * 2 * 8000
+            result = run(session, everybody, [])
+            assert sum(each.bytes_verified for each in result.progress.values()) == 4 * 3 * 2 * 8000
             assert healthy(session)
             # Two hosts of different T0s, so that the failures are in their way; the other T1 carries them.
             pair = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=13.0)
@@ -181,12 +181,12 @@ def test_a_crowded_link_marks_and_a_crowded_host_port_trims(
             before = session.program_counters()
             run(session, Workload(name="permutation", params=STREAM | {"shift": 2, "window": 8}, duration=3.0), [])
             assert session.program_counters()["marked"] > before["marked"]
-            document = run(session, Workload(name="incast", params={"message_bytes": 1 << 16}, duration=3.0), [])
+            result = run(session, Workload(name="incast", params={"message_bytes": 1 << 16}, duration=3.0), [])
             counted = session.program_counters()
             assert counted["trimmed"] > before["trimmed"]
             assert counted["queue_drops"] == 0
             # Hosts hear of every trimmed packet.
-            assert analysis.totals(document)["trims"] > 0
+            assert analysis.totals(result)["trims"] > 0
     finally:
         lifecycle.down(name)
 
@@ -216,8 +216,8 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
         experiment = Experiment(name="t", title="t", lab=lab, clock="real", workload=stream, expect=PASSED)
         outcome = execute(experiment, live=False)
         assert outcome.verdict.status == "failed"
-        assert any(f"{victim} was killed by SIGKILL" in line for line in outcome.document["failures"])
-        assert [each["role"] for each in outcome.document["deaths"]] == [victim]
+        assert any(f"{victim} was killed by SIGKILL" in line for line in outcome.result.failures)
+        assert [each.role for each in outcome.result.deaths] == [victim]
         with closing(RealSession(name)) as session:
             status = lab_status(session)
             with pytest.raises(FailureError, match=f"switch {victim} is dead, its process was killed by SIGKILL"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import pathlib
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 
 from mrc_common import look
 from mrc_host import running
-from mrc_results import analysis, charts, moments, report, resultdir, summary
+from mrc_results import analysis, charts, moments, report, summary
 from mrc_results.charts import Curve, Mark
 from mrc_results.expectation import Evidence, Expectation
+from mrc_results.record import Fidelity, RunResult
 from mrc_results.verdict import Check, Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, Step, Workload
@@ -29,6 +31,7 @@ from mrc_topo import draw
 from mrc_topo.labfile import load_lab
 from mrc_workshop import keep
 from support.browser import chromium
+from support.lab.results import result_of
 
 LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"
 TOPOLOGY = load_lab("tiny")
@@ -41,7 +44,7 @@ class Run:
     """A run that ended: its folder, what was kept of it, and the verdict."""
 
     folder: pathlib.Path
-    document: dict[str, Any]
+    result: RunResult
     verdict: Verdict
 
 
@@ -63,7 +66,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
     folder = tmp_path_factory.mktemp("run")
     made = execute.execute(experiment, "virtual", folder=folder, live=False)
-    return Run(folder, resultdir.load(folder), made.verdict)
+    return Run(folder, RunResult.load(folder), made.verdict)
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +147,14 @@ def test_a_report_is_one_small_file_with_all_that_a_reader_looks_for(outcome: Ru
 
 
 def test_the_curves_of_the_page_are_those_that_were_measured(outcome: Run, text: str) -> None:
-    edges = analysis.grid(outcome.document)
+    edges = analysis.grid(outcome.result)
     steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
     assert steps
     path = re.search(r'id="goodput".*?class="curve" d="([^"]*)"', text, re.S)
     assert path
     across, up = decoded(path[1], float(steps[1]), float(steps[2]))
     assert across == pytest.approx(edges[:-1], abs=1e-4)
-    assert up == pytest.approx(analysis.goodput_bps(outcome.document, edges) / 1e6, abs=1e-2)
+    assert up == pytest.approx(analysis.goodput_bps(outcome.result, edges) / 1e6, abs=1e-2)
 
 
 def test_every_name_in_the_sheets_and_pages_has_a_colour(text: str) -> None:
@@ -205,7 +208,7 @@ def test_load_is_that_of_the_busier_direction() -> None:
                 for end, share in ((link.low, 0.1), (link.high, 0.5))}  # fmt: skip
         rows.append({"t_ns": tick * 100_000_000, "ports": {port: {"tx_bytes": sent[port]} for port in sent}})
     made = {"started_ns": 0, "finished_ns": 10**9, "fabric": rows, "samples": {}}
-    for frame in moments.loads(made, TOPOLOGY, np.linspace(0.1, 0.9, 5)):
+    for frame in moments.loads(result_of(made), TOPOLOGY, np.linspace(0.1, 0.9, 5)):
         assert frame[0] == str(np.searchsorted(moments.LEVELS, 0.5, side="right")) == "3"
         assert set(frame[1:]) == {"0"}
 
@@ -222,19 +225,19 @@ def test_many_failures_have_the_worst_shown_and_a_page_stays_small() -> None:
         "ranks": [],
     }
     worst = analysis.Recovery(77.0, "t", True, 1e6, 1.0, 0.1, 1.0, 0.2)
-    chosen = moments.chosen(made, [worst], len(TOPOLOGY.links))
+    chosen = moments.chosen(result_of(made), [worst], len(TOPOLOGY.links))
     assert len(chosen) == moments.MOST
     assert 77.0 in [each.at_s for each in chosen]
     assert [each.number for each in chosen] == sorted(each.number for each in chosen)
-    assert len(moments.chosen(made, [], 20_000)) == 1
-    frames = moments.frames(made, TOPOLOGY, chosen)
+    assert len(moments.chosen(result_of(made), [], 20_000)) == 1
+    frames = moments.frames(result_of(made), TOPOLOGY, chosen)
     assert sum(len(frame) for each in frames for frame in each["links"]) <= moments.DIGITS
 
 
 def test_a_failure_of_something_unknown_shows_nothing_broken() -> None:
     action = {"verb": "fail", "target": "p9-t9.9", "text": "t"}
     made = {"started_ns": 0, "happenings": [{"done_ns": 10, "action": action}]}
-    assert [force for _, force in moments.forces(made, TOPOLOGY)] == [()]
+    assert [force for _, force in moments.forces(result_of(made), TOPOLOGY)] == [()]
 
 
 def test_texts_cannot_leave_the_data() -> None:
@@ -247,17 +250,17 @@ def test_texts_cannot_leave_the_data() -> None:
 
 
 def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
-    document, good = outcome.document, Verdict([Check("a", "b", "c", True)], [], True, [])
-    assert summary.headline(document, good) == "Passed: everything came out as expected, with 3 failures on the way"
+    result, good = outcome.result, Verdict([Check("a", "b", "c", True)], [], True, [])
+    assert summary.headline(result, good) == "Passed: everything came out as expected, with 3 failures on the way"
     bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
-    assert summary.headline(document, bad).startswith("Failed: 5 of 8 checks were missed")
-    made = summary.render(document, TOPOLOGY, bad)
+    assert summary.headline(result, bad).startswith("Failed: 5 of 8 checks were missed")
+    made = summary.render(result, TOPOLOGY, bad)
     assert "check 3: expected 1, measured &lt;2&gt;" in made
     assert "and 1 more" in made
     assert "check 4" not in made
     stopped = Verdict([], [], True, [], interrupted="SIGINT")
-    assert "SIGINT" in summary.headline(document, stopped)
-    found = {what: (value, more) for value, what, more in summary.figures(document, TOPOLOGY, outcome.verdict)}
+    assert "SIGINT" in summary.headline(result, stopped)
+    found = {what: (value, more) for value, what, more in summary.figures(result, TOPOLOGY, outcome.verdict)}
     assert len(found) == 6
     assert found["data checked byte by byte"][1] == "0 wrong"
     assert found["failures caused"][0] == "3"
@@ -265,7 +268,7 @@ def test_the_top_says_what_happened_in_plain_words(outcome: Run) -> None:
 
 def test_what_never_came_back_is_said_at_the_top(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None)
-    found = summary.figures(outcome.document, TOPOLOGY, Verdict([], [never], True, []))
+    found = summary.figures(outcome.result, TOPOLOGY, Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [each[:2] for each in found]
 
 
@@ -275,14 +278,15 @@ def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> Non
     host = {"loop_lag": {"p50_ns": 0, "p99_ns": 0, "max_ns": 0}, "cpu_share": 0.1, "rx_ring_drops": 0}
     softwares = ({"core": "compiled", "crc": "isal"}, {"core": "pure", "crc": "zlib"}, {"core": "pure", "crc": "zlib"})
     hosts = {f"h{number}": {**host, "software": each} for number, each in enumerate(softwares)}
-    real = {**outcome.document, "fidelity": {"valid": True, "reasons": [], "hosts": hosts}}
+    fidelity = Fidelity.parse({"valid": True, "reasons": [], "hosts": hosts})
+    real = dataclasses.replace(outcome.result, fidelity=fidelity)
     told = "Protocol core compiled, CRC by isal; Protocol core pure, CRC by zlib</p>"
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")
 
 
 def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
     judged = Verdict([Check("a", "b", "c", True)], [], False, ["late <by> far"])
-    made = report.render(outcome.document, TOPOLOGY, judged, "t")
+    made = report.render(outcome.result, TOPOLOGY, judged, "t")
     assert made.index("The machine did not keep up") < made.index('class="banner')
     assert "late &lt;by&gt; far" in made
 
@@ -294,7 +298,7 @@ def test_all_pages_have_the_same_colours() -> None:
 
 
 def test_a_report_can_be_made_again_from_what_was_kept(outcome: Run, text: str) -> None:
-    assert report.render(outcome.document, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
+    assert report.render(outcome.result, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
 
 
 #: What a reader does with a chart and a moment; what comes of it is left in the page.
@@ -359,20 +363,20 @@ def test_a_run_whose_timing_alone_is_not_valid_has_passed(outcome: Run) -> None:
     wrong = Check("bytes", "right", "wrong", False)
     slow = Verdict([good, late], [], False, ["h0 was late"])
     assert slow.outcome == "passed; timing not valid"
-    shown = summary.render(outcome.document, TOPOLOGY, slow)
+    shown = summary.render(outcome.result, TOPOLOGY, slow)
     assert '<div class="banner doubtful"><strong>Passed; timing not valid: 1 of 2 checks is of times' in shown
-    made = report.render(outcome.document, TOPOLOGY, slow, "x")
+    made = report.render(outcome.result, TOPOLOGY, slow, "x")
     assert "<span class=doubt>passed; timing not valid</span>" in made
     assert "<span class=bad>" not in made
     # On a machine that kept up, and of what must hold on any machine, it is a failure.
     for checks, valid in (([good, late], True), ([wrong, late], False)):
         other = Verdict(checks, [], valid, [])
         assert (other.outcome, other.timing_only) == ("failed", False)
-        assert '<div class="banner failed"' in summary.render(outcome.document, TOPOLOGY, other)
+        assert '<div class="banner failed"' in summary.render(outcome.result, TOPOLOGY, other)
 
 
 def test_goodput_comes_first(outcome: Run) -> None:
-    assert summary.figures(outcome.document, TOPOLOGY, outcome.verdict)[0][1] == "goodput, on average"
+    assert summary.figures(outcome.result, TOPOLOGY, outcome.verdict)[0][1] == "goodput, on average"
 
 
 def test_a_restored_link_has_no_dip_at_the_end_of_the_job(outcome: Run) -> None:

@@ -19,6 +19,6 @@ def test_an_incast_through_queues_longer_than_the_ack_timeout(tmp_path: pathlib.
         for _ in range(2):
             with Recording() as recording:
                 result = Run(each, spec, [], None, recording).go()
-            assert [rank["failure"] for rank in result.progress.values()] == [""] * 4
+            assert [rank.failure for rank in result.progress.values()] == [""] * 4
             # 1.5 MB would pass in the time; a third of it is enough to tell trickling from starving.
-            assert sum(rank["bytes_verified"] for rank in result.progress.values()) > 400_000
+            assert sum(rank.bytes_verified for rank in result.progress.values()) > 400_000

@@ -9,13 +9,16 @@ from typing import Any, Literal
 
 import pytest
 
+from mrc_host.answers import JobWaiting, from_json
 from mrc_lab.session.base import Session
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.expectation import Evidence
+from mrc_results.reading import of_any_version
 from mrc_runs import stall
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Step, Workload
 from support.lab.labs import lab_file, session
+from support.lab.results import plain
 
 CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
 SMALL: dict[str, Any] = {
@@ -56,7 +59,7 @@ def stalled(
     )
     with session(lab, clock, transport) as made:
         prepare(made)
-        document = run_on(made, experiment).document()
+        document = plain(run_on(made, experiment))
     assert document["failures"]
     seconds = (document["finished_ns"] - document["started_ns"]) / 1e9
     if clock == "virtual":
@@ -131,13 +134,13 @@ def test_the_baseline_names_its_port(tmp_path: pathlib.Path) -> None:
         def look(_: object) -> None:
             for host in made.hosts.values():
                 (job,) = made.nodes[host.name].jobs  # type: ignore[attr-defined]
-                seen.extend(stall.culprits({host.name: host.request("waiting", job=job)}))
+                seen.extend(stall.culprits({host.name: from_json(JobWaiting, host.request("waiting", job=job))}))
 
         experiment = Experiment(
             name="stall", title="stall", lab=lab, workload=RING, transport="roce",
             schedule=[blackhole("h1:0"), blackhole("h1:1")],
         )  # fmt: skip
-        document = run_on(made, experiment, look).document()
+        document = plain(run_on(made, experiment, look))
     assert any(
         re.fullmatch(r"h\d QP \d+ to h\d waits for ACK of PSN \d+ on plane [01] since \d.*", each) for each in seen
     )
@@ -155,7 +158,7 @@ def test_what_is_scheduled_is_waited_for(tmp_path: pathlib.Path) -> None:
         workload=Workload(name="ring_all_reduce", params={"size_bytes": 120_000}, duration=31.0),
     )  # fmt: skip
     with session(lab, "virtual") as made:
-        document = run_on(made, experiment).document()
+        document = plain(run_on(made, experiment))
     assert document["failures"] == []
 
 
@@ -164,16 +167,20 @@ def test_an_untroubled_run_waits_for_nobody(tmp_path: pathlib.Path) -> None:
     workload = Workload(name="all_to_all", params={"block_bytes": 50_000, "iterations": 2})
     with session(lab, "virtual") as made:
         experiment = Experiment(name="calm", title="calm", lab=lab, workload=workload)
-        document = run_on(made, experiment).document()
+        document = plain(run_on(made, experiment))
     assert document["failures"] == []
     assert document["waiting"] == {}
+
+
+def waiting(**given: Any) -> JobWaiting:
+    return of_any_version(JobWaiting, given, "")
 
 
 @pytest.mark.parametrize(
     ("patience", "bound"), [([], 5.0), ([2_000_000_000], 7.0), ([2_000_000_000, None], 5.0 + (1024 << 24) / 1e9)]
 )
 def test_nothing_is_a_stall_before_the_retries_are_over(patience: list[int | None], bound: float) -> None:
-    documents = {f"h{index}": {"qps": [{"patience_ns": each}]} for index, each in enumerate(patience)}
+    documents = {f"h{index}": waiting(qps=[{"patience_ns": each}]) for index, each in enumerate(patience)}
     assert stall.bound_s(documents) == pytest.approx(bound)
 
 
@@ -199,4 +206,4 @@ def rank(**changes: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_ends_of_chains(documents: dict[str, Any], line: str) -> None:
-    assert stall.text(documents, gone=["h9"]) == line
+    assert stall.text({host: waiting(**each) for host, each in documents.items()}, gone=["h9"]) == line

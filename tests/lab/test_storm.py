@@ -9,6 +9,7 @@ import pytest
 
 from mrc_results import evidence
 from mrc_results.expectation import Evidence
+from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Step, Workload
 from p4lite.switch.targetapi.client import TargetClient
@@ -23,7 +24,7 @@ PFC = {"pfc": {"xoff": "8KiB"}}
 
 def run(
     folder: pathlib.Path, transport: Literal["mrc", "roce"], schedule: list[Step], **lossless: Any
-) -> tuple[dict[str, Any], list[evidence.Finding]]:
+) -> tuple[RunResult, list[evidence.Finding]]:
     """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
     link = {"rate": "20Mbps", "delay": "100us"}
     queues = {"limit": "64KiB", "ecn": None, "trim": {"threshold": "32KiB"}, **(lossless or PFC)}
@@ -31,22 +32,23 @@ def run(
     workload = Workload(name="permutation", params={"message_bytes": 60_000, "shift": 2}, duration=1.0)
     experiment = Experiment(name="storm", title="storm", transport=transport, workload=workload, schedule=schedule)
     with session(lab_file(folder, "tiny", **made), "virtual", transport) as lab:
-        document = run_on(lab, experiment).document()
-        return document, list(evidence.findings(document, lab.topology, experiment.claims()))
+        result = run_on(lab, experiment)
+        return result, list(evidence.findings(result, lab.topology, experiment.claims()))
 
 
-def arrived(document: dict[str, Any], host: str, begin: float, end: float) -> int:
+def arrived(result: RunResult, host: str, begin: float, end: float) -> int:
     """Bytes that arrived at a host between two times, s."""
-    samples = document["samples"][host]
-    at = [samples.at(document["started_ns"] + int(time * 1e9)) for time in (begin, end)]
-    return int(at[1]["delivered_bytes"] - at[0]["delivered_bytes"])
+    samples = result.samples[host]
+    at = [samples.at(result.started_ns + int(time * 1e9)) for time in (begin, end)]
+    first, last = (each or {} for each in at)
+    return last["delivered_bytes"] - first["delivered_bytes"]
 
 
 @pytest.mark.parametrize("lossless", [PFC, {"credits": {"buffer": "8KiB"}}])
 def test_a_storm_stops_who_has_nothing_to_do_with_it(lossless: dict[str, Any], tmp_path: pathlib.Path) -> None:
     document, found = run(tmp_path, "roce", [STORM, OVER], **lossless)
     assert [finding.passed for finding in found] == [True, True, True]
-    assert not document["failures"]
+    assert not document.failures
     # h0 sends to h2, over the same uplink.
     assert arrived(document, "h2", 0.4, 0.6) == 0 < arrived(document, "h2", 0.05, 0.25)
     assert arrived(document, "h2", 0.8, 1.0) > 0
@@ -63,4 +65,4 @@ def test_mrc_does_not_notice(tmp_path: pathlib.Path) -> None:
     document, found = run(tmp_path, "mrc", [storm, OVER])
     assert [finding.passed for finding in found] == [True]
     assert arrived(document, "h3", 0.35, 0.6) > 0.8 * arrived(document, "h3", 0.05, 0.3)
-    assert not document["failures"]
+    assert not document.failures

@@ -19,10 +19,12 @@ from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results import performance, report, steps, verdict
 from mrc_results.expectation import Expectation, StepExpectation
+from mrc_results.record import RunResult
 from mrc_runs.runner import Run
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from support.lab import users
+from support.lab.results import result_of
 from support.lab.usual import LONG, usual_experiments
 
 SMALL = {"compute_us": 9000, "jitter_percent": 10, "gradient_bytes": 20_000, "pipeline": 2, "experts": 2}
@@ -30,41 +32,42 @@ SMALL |= {"micro_batches": 2, "activation_bytes": 4000, "expert_bytes": 1000, "b
 LINK = "p0-t0.0--p0-t1.0"
 
 
-def run(transport: str = "mrc", breaks: bool = True) -> dict[str, Any]:
+def run(transport: str = "mrc", breaks: bool = True) -> RunResult:
     session = VirtualSession(load_lab("tiny"), transport)
     schedule = [(0.2, Action("fail", LINK)), (0.4, Action("restore", LINK))]
     try:
-        return Run(session, WorkloadSpec("training", SMALL, duration_s=0.7), schedule if breaks else ()).go().document()
+        return Run(session, WorkloadSpec("training", SMALL, duration_s=0.7), schedule if breaks else ()).go()
     finally:
         session.close()
 
 
 def test_a_run_tells_its_steps() -> None:
-    document = run()
-    assert document["failures"] == []
-    found = steps.steps_of(document)
-    (done,) = {each["iterations"] for each in document["progress"].values()}
+    result = run()
+    assert result.failures == []
+    found = steps.steps_of(result)
+    (done,) = {each.iterations for each in result.progress.values()}
     assert [each.number for each in found] == list(range(done))
-    assert found[0].begin_ns == document["started_ns"]
+    assert found[0].begin_ns == result.started_ns
     assert all(before.end_ns == after.begin_ns for before, after in itertools.pairwise(found))
     # Every step takes its computation at least; with two stages and two micro batches half as much again is a bubble.
     assert all(each.seconds > 1.5 * 0.009 for each in found)
-    failed, restored = (each["done_ns"] for each in document["happenings"])
+    failed, restored = (each.done_ns for each in result.happenings)
     for each in found:
-        assert each.broken == (each.end_ns > document["happenings"][0]["at_ns"] and each.begin_ns < restored)
+        assert each.broken == (each.end_ns > result.happenings[0].at_ns and each.begin_ns < restored)
     assert failed < restored
     assert 0 < sum(each.broken for each in found) < done
-    (told,) = performance.of(document)["training"]
-    assert told["times"]["all"]["count"] == done
-    assert set(told["operations"]) == {"all_reduce", "all_to_all", "send_recv"}
-    assert told["operations"]["all_to_all"]["count"] == 4 * 4 * 2 * done
+    told = performance.of(result).training
+    assert told is not None
+    assert told.times["all"].count == done
+    assert set(told.operations) == {"all_reduce", "all_to_all", "send_recv"}
+    assert told.operations["all_to_all"].count == 4 * 4 * 2 * done
     made = load_lab("tiny")
-    judged = verdict.judge(document, made, Expectation())
-    page = report.render(document, made, judged, "x")
+    judged = verdict.judge(result, made, Expectation())
+    page = report.render(result, made, judged, "x")
     assert "Time of each step" in page
     assert "with something broken" in page
     again = run()
-    assert again["progress"] == document["progress"]
+    assert again.progress == result.progress
     assert steps.summary(again) == told
 
 
@@ -89,7 +92,7 @@ def test_a_run_is_the_same_again_byte_by_byte(words: list[str], tmp_path: pathli
         )
         assert done.returncode == 0, done.stdout + done.stderr
         result = json.loads((folder / "result.json").read_text())
-        assert len(steps.steps_of(result)) > 3
+        assert len(steps.steps_of(RunResult.load(folder))) > 3
         measured = {host: each["measured"]["training"] for host, each in result["progress"].items()}
         events = gzip.decompress((folder / "events.jsonl.gz").read_bytes())
         found.append(
@@ -100,10 +103,12 @@ def test_a_run_is_the_same_again_byte_by_byte(words: list[str], tmp_path: pathli
 
 
 def test_roces_steps_are_told_too() -> None:
-    document = run("roce", breaks=False)
-    assert document["failures"] == []
-    assert not any(each.broken for each in steps.steps_of(document))
-    assert set(steps.summary(document)["times"]) == {"all", "whole"}
+    result = run("roce", breaks=False)
+    assert result.failures == []
+    assert not any(each.broken for each in steps.steps_of(result))
+    summary = steps.summary(result)
+    assert summary is not None
+    assert set(summary.times) == {"all", "whole"}
 
 
 def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str
 
 
 def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
-    return [check.passed for check in verdict._steps(document, StepExpectation.model_validate(wanted))]
+    return [check.passed for check in verdict._steps(result_of(document), StepExpectation.model_validate(wanted))]
 
 
 def test_bounds_on_both_sides_and_by_failure() -> None:
@@ -141,8 +146,9 @@ def test_bounds_on_both_sides_and_by_failure() -> None:
     assert judged(made_up([1.0, 1.0], []), of="max", during="broken", at_most=9) == [False]
     with pytest.raises(ValidationError, match="at_least or at_most"):
         StepExpectation(of="max")
-    (told,) = performance.of(document)["training"]
-    assert told["idle"] == pytest.approx(0.5)
+    told = performance.of(result_of(document)).training
+    assert told is not None
+    assert told.idle == pytest.approx(0.5)
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=200))
@@ -158,5 +164,5 @@ def test_statistics_are_of_the_times(seconds: list[float]) -> None:
 def test_a_rank_without_a_word_leaves_no_steps() -> None:
     document = made_up([1.0], [])
     document["progress"].pop("h1")
-    assert steps.steps_of(document) == []
-    assert steps.summary(document) == {}
+    assert steps.steps_of(result_of(document)) == []
+    assert steps.summary(result_of(document)) is None

@@ -58,7 +58,7 @@ def captured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             port = made.topology.hosts[0].ports[0]
             device = made.topology.switch(port.t0).device_id
             with capture(made, device, port.t0_port, path):
-                result = run_on(made, experiment).document()
+                result = run_on(made, experiment)
             counters = made.program_counters()
             stats = made.target.stats()[device].ports[port.t0_port]  # type: ignore[attr-defined]
         yield {"path": path, "result": result, "counters": counters, "stats": stats}
@@ -81,7 +81,7 @@ def dscp(packet: bytes) -> int:
 def test_switches_trim_and_endpoints_repair(captured: dict[str, Any]) -> None:
     result, counters = captured["result"], captured["counters"]
     assert not result["failures"]
-    assert sum(each["bytes_verified"] for each in result["progress"].values()) == 3 * 4 * 60_000
+    assert sum(each.bytes_verified for each in result["progress"].values()) == 3 * 4 * 60_000
     assert counters["trimmed"] > 0
     seen = sum(qp["responder"]["trimmed"] for host in result["statistics"].values() for qp in host["qps"])
     nacks = sum(qp["requestor"]["nacks_received"] for host in result["statistics"].values() for qp in host["qps"])

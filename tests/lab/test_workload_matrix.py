@@ -15,6 +15,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_lab.session.base import Session
 from mrc_results import performance, verdict
 from mrc_results.expectation import Expectation
+from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Workload
 from support.lab.labs import SMALL_LOADS, session
@@ -34,44 +35,42 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
 
 
-def run(made: Session, workload: Workload) -> dict[str, Any]:
+def run(made: Session, workload: Workload) -> RunResult:
     expect = Expectation(valid=False)
     experiment = Experiment(name="test", title="test", lab="tiny", workload=workload, expect=expect)
-    document = run_on(made, experiment).document()
-    missed = [check for check in verdict.judge(document, made.topology, expect).checks if not check.passed]
-    assert not missed, (workload, missed, document["failures"])
-    return document
+    result = run_on(made, experiment)
+    missed = [check for check in verdict.judge(result, made.topology, expect).checks if not check.passed]
+    assert not missed, (workload, missed, result.failures)
+    return result
 
 
-def check_measured(name: str, document: dict[str, Any]) -> None:
+def check_measured(name: str, result: RunResult) -> None:
     """The figures are there, and are those of what was done."""
-    found = performance.of(document)
+    found: dict[str, Any] = performance.of(result).document()
     kind = next((part for part, names in COUNTED.items() if name in names), "iterations")
     assert set(found) == {kind}
-    progress = document["progress"]
+    progress = result.progress
     if kind == "bandwidth":
         received = {each["destination"] for each in found[kind]}
         for each in found[kind]:
             assert each["bytes"] == each["messages"] * each["message_bytes"] > 0
             assert each["peak_bps"] >= each["average_bps"] > 0
             assert each["messages_per_s"] == pytest.approx(each["average_bps"] / 8 / each["message_bytes"])
-        verified = sum(progress[host]["bytes_verified"] for host in received)
+        verified = sum(progress[host].bytes_verified for host in received)
         assert sum(each["bytes"] for each in found[kind]) == verified
     elif kind == "training":
         (training,) = found[kind]
         times = training["times"]["all"]
-        assert times["count"] == len(training["steps"]) == min(each["iterations"] for each in progress.values()) > 0
+        assert times["count"] == len(training["steps"]) == min(each.iterations for each in progress.values()) > 0
         assert 0 < times["p50"] <= times["p99"] <= times["max"]
-        assert training["operations"]["all_reduce"]["count"] == 2 * sum(
-            each["iterations"] for each in progress.values()
-        )
+        assert training["operations"]["all_reduce"]["count"] == 2 * sum(each.iterations for each in progress.values())
     else:
         for each in found[kind]:
             assert 0 < each["min"] <= each["typical"] <= each["p99"] <= each["p99_9"] <= each["max"]
             assert each["min"] <= each["mean"] <= each["max"]
             host = each.get("host", each.get("source"))
-            assert each["count"] == progress[host]["iterations"] > 0
-    text = "\n".join(table.text() for table in performance.tables(document))
+            assert each["count"] == progress[host].iterations > 0
+    text = "\n".join(table.text() for table in performance.tables(result))
     heads = {
         "bandwidth": ("BW peak", "BW average", "MsgRate"),
         "training": ("time of a step, ms", "P50", "P99", "all_reduce"),
@@ -90,7 +89,7 @@ def test_matrix(transport: str, clock: str) -> None:
         for name in sorted(WORKLOADS):
             for which, hosts in HOSTS.items():
                 for bound, extra in BOUNDS.items():
-                    document = run(
+                    result = run(
                         made,
                         Workload(
                             name=name,
@@ -101,14 +100,14 @@ def test_matrix(transport: str, clock: str) -> None:
                             qps_per_peer=2 if which == "three" else 1,
                         ),
                     )
-                    check_measured(name, document)
-                    taking = [each for each in document["progress"].values() if each["takes_part"]]
+                    check_measured(name, result)
+                    taking = [each for each in result.progress.values() if each.takes_part]
                     if name in ("write_bw", "write_lat"):
                         assert len(taking) == 2
                     if bound == "iterations":
-                        assert {each["iterations"] for each in taking} == {3}
+                        assert {each.iterations for each in taking} == {3}
                     elif name not in COUNTED["bandwidth"]:
-                        assert len({each["iterations"] for each in taking}) == 1
+                        assert len({each.iterations for each in taking}) == 1
 
 
 @pytest.mark.slow

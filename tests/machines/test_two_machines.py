@@ -23,8 +23,9 @@ import yaml
 
 from mrc_lab.machines.session import session_of
 from mrc_lab.session.base import closing
-from mrc_results import resultdir
+from mrc_results.record import RunResult
 from support.lab import users
+from support.lab.results import plain
 from support.namespaces import lab_processes, run
 
 pytestmark = pytest.mark.netns
@@ -152,7 +153,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             made.remove()
 
 
-def experiment(world: World, name: str, **changes: Any) -> dict[str, Any]:
+def experiment(world: World, name: str, **changes: Any) -> RunResult:
     """Runs an experiment on the lab; its result, which must be as wanted."""
     document: dict[str, Any] = {
         "name": name,
@@ -164,7 +165,7 @@ def experiment(world: World, name: str, **changes: Any) -> dict[str, Any]:
     }
     (world.folder / f"{name}.yaml").write_text(yaml.safe_dump({**document, **changes}))
     mrclab("run", str(world.folder / f"{name}.yaml"), "-o", str(world.folder / name))
-    return resultdir.load(world.folder / name)
+    return RunResult.load(world.folder / name)
 
 
 def status() -> dict[str, Any]:
@@ -227,8 +228,8 @@ def test_all_to_all_between_two_machines_is_verified(world: World) -> None:
     assert "from machine one full frames" in said.stderr
     assert "travel in pieces" in said.stderr
     result = experiment(world, "plain")
-    assert result["ranks"] == ["h0", "h1"]
-    machines = result["fidelity"]["machines"]
+    assert result.ranks == ["h0", "h1"]
+    machines = plain(result)["fidelity"]["machines"]
     assert list(machines) == ["one", "two"]
     # The second machine's clock was so much ahead, and its part has ours.
     assert abs(machines["two"]["clock"]["set_ns"] + OLDER_S * 10**9) < 10**10
@@ -242,9 +243,9 @@ def test_all_to_all_between_two_machines_is_verified(world: World) -> None:
         assert datagrams(row, "received") > 0
         assert datagrams(row, "refused") == 0
     for host in ("h0", "h1"):
-        (times,) = result["samples"][host].take(["t_ns"])
+        (times,) = result.samples[host].take(["t_ns"])
         assert len(times)
-        assert result["started_ns"] - 10**10 < times[0] < times[-1] < result["finished_ns"] + 10**10
+        assert result.started_ns - 10**10 < times[0] < times[-1] < result.finished_ns + 10**10
 
 
 def test_a_link_between_machines_and_a_port_far_away_fail_and_recover(world: World) -> None:
@@ -257,8 +258,8 @@ def test_a_link_between_machines_and_a_port_far_away_fail_and_recover(world: Wor
     ]
     workload = {"name": "all_to_all", "params": {"block_bytes": 6000}, "duration": 8}
     result = experiment(world, "broken", schedule=schedule, workload=workload)
-    assert not result["failures"]
-    assert len(result["happenings"]) == 4
+    assert not result.failures
+    assert len(result.happenings) == 4
 
 
 def test_what_the_network_between_loses_is_counted(world: World) -> None:

@@ -196,17 +196,17 @@ def test_an_experiment_is_run_and_replayed(tmp_path: pathlib.Path, monkeypatch: 
     replay = Replay(hub, Recorded(folder), 1.0)
     with watching(hub, replay.go) as again:
         again.ask("pause")
-        happening = replay.document["happenings"][0]
-        at = (happening["done_ns"] - replay.began_ns) / 1e9
+        happening = replay.result.happenings[0]
+        at = (happening.done_ns - replay.began_ns) / 1e9
         again.ask("seek", seconds=at - 0.05)
         state = again.until(lambda state: state["phase"] == "paused" and abs(state["t_ns"] / 1e9 - at + 0.05) < 1e-6)
         assert not state["broken"]
         assert state["goodput_bps"] > 0
         again.ask("seek", seconds=at + 0.1)
         state = again.until(lambda state: state["t_ns"] / 1e9 > at + 0.09)
-        assert [each["text"] for each in state["broken"]] == [happening["action"]["text"]]
-        assert link(again, state, happening["action"]["target"])["impaired"]
-        assert happening["action"]["text"] in texts(again)
+        assert [each["text"] for each in state["broken"]] == [happening.action.describe()]
+        assert link(again, state, happening.action.target)["impaired"]
+        assert happening.action.describe() in texts(again)
         whole = hub.whole
         assert whole is not None
         assert max(row[1] for row in whole) > 0

@@ -29,6 +29,7 @@ from mrc_topo.labfile import parse_lab
 from mrc_workshop.player import Player
 from mrc_workshop.standins import Players
 from mrc_workshop.wire import Wire
+from support.lab.results import plain
 
 LAB: dict[str, Any] = {
     "name": "played",
@@ -124,11 +125,10 @@ def ran(lab: str, folder: pathlib.Path) -> RunResult:
 
 def document(result: RunResult) -> dict[str, Any]:
     """What two runs must have in common: all but a controller's own numbers, which are not asked for."""
-    found = {key: value for key, value in result.document().items() if key not in ("samples", "fabric")}
+    found = {key: value for key, value in plain(result).items() if key not in ("samples", "fabric")}
     for statistics in found["statistics"].values():
         for peer in statistics["peers"]:
             peer["cc"] = {name: peer["cc"][name] for name in ("cwnd", "inflight", "base_rtt_ns", "srtt_ns")}
-    found["events"] = {name: list(found["events"][name]) for name in found["events"]}
     parsed: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return parsed
 

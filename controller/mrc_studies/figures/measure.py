@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session, closing
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results import analysis, evidence, performance
+from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs import execute, sources
 from mrc_runs.compare import seconds_per_iteration
@@ -80,10 +81,9 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
 
         result = execute.run_on(session, runs, observe, recording)
         lost = _lost(session) - before
-        document = result.document()
         found = [
             {"what": each.what, "expected": each.expected, "measured": each.measured, "passed": bool(each.passed)}
-            for each in evidence.findings(document, topology, experiment.claims())
+            for each in evidence.findings(result, topology, experiment.claims())
         ]
         if cell.impair:
             passed = lost >= max(cell.lost, 1)
@@ -91,38 +91,38 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
             text = f"evidence of {', '.join(f'{key} {value}' for key, value in cell.impair.items())} on all links"
             found.append({"what": f"{text}: packets lost", "expected": wanted, "measured": str(lost), "passed": passed})
         seconds = seconds_per_iteration(result)
-        progress = document["progress"].values()
-        wrong = [f"{each['mismatches']} blocks are wrong" for each in progress if each["mismatches"]]
+        progress = result.progress.values()
+        wrong = [f"{each.mismatches} blocks are wrong" for each in progress if each.mismatches]
         return {
             "evidence": found,
-            "failures": [*document["failures"], *wrong],
-            "series": _series(document),
-            "segments": _segments(document, experiment.workload.duration or math.inf),
+            "failures": [*result.failures, *wrong],
+            "series": _series(result),
+            "segments": _segments(result, experiment.workload.duration or math.inf),
             "streams": [],
             "latency": [],
             "iterations": [],
-            **{{"bandwidth": "streams"}.get(key, key): rows for key, rows in performance.of(document).items()},
+            **{{"bandwidth": "streams"}.get(key, key): rows for key, rows in performance.of(result).document().items()},
             "iteration_s": seconds if math.isfinite(seconds) else None,
-            "totals": analysis.totals(document),
+            "totals": analysis.totals(result),
             "lost": lost,
-            "qp_errors": sum(each["qps"] - each["qps_in_rts"] for each in progress),
-            **_queue_pairs(document, topology),
-            "evs": _ev_levels(document),
-            "queues": _queues(document),
+            "qp_errors": sum(each.qps - each.qps_in_rts for each in progress),
+            **_queue_pairs(result, topology),
+            "evs": _ev_levels(result),
+            "queues": _queues(result),
             "host_bps": topology.lab.host_rate_bps,
-            "watched": {name: _watched(document, name) for name in cell.watch},
+            "watched": {name: _watched(result, name) for name in cell.watch},
             "payload_share": _payload_share(topology, experiment),
         }
 
 
-def _watched(document: Mapping[str, Any], name: str) -> list[list[float]]:
+def _watched(result: RunResult, name: str) -> list[list[float]]:
     if ":" not in name:
-        edges = analysis.grid(document, BIN_S)
-        rates = 8 * analysis.rates(document, name, "delivered_bytes", edges)
+        edges = analysis.grid(result, BIN_S)
+        rates = 8 * analysis.rates(result, name, "delivered_bytes", edges)
         return [[round(float(t), 3), round(float(y))] for t, y in zip(edges, rates, strict=False)]
-    times, sent = analysis.fabric_of(document).take(["t_ns", f"ports.{name}.tx_bytes"])
+    times, sent = result.fabric.take(["t_ns", f"ports.{name}.tx_bytes"])
     spans = np.maximum(np.diff(times), 1)
-    start = document["started_ns"]
+    start = result.started_ns
     return [
         [round((t - start) / 1e9, 3), round(float(y))] for t, y in zip(times, 8e9 * np.diff(sent) / spans, strict=False)
     ]
@@ -142,12 +142,12 @@ def _lost(session: Session) -> int:
     return sum(int(values["lost"]) for port, values in ports.items() if port not in hosts)
 
 
-def _steps(document: Mapping[str, Any]) -> list[tuple[float, float, str]]:
+def _steps(result: RunResult) -> list[tuple[float, float, str]]:
     """Time, share of capacity left and text of all that happened together."""
-    start = document["started_ns"]
+    start = result.started_ns
     steps: list[tuple[float, float, str]] = []
-    for each in document["happenings"]:
-        time, left, text = (each["done_ns"] - start) / 1e9, 1.0 - each["expected_loss"], each["action"]["text"]
+    for each in result.happenings:
+        time, left, text = (each.done_ns - start) / 1e9, 1.0 - each.expected_loss, each.action.describe()
         if steps and time - steps[-1][0] < TOGETHER_S:
             time, _, texts = steps.pop()
             text = f"{texts}; {text}"
@@ -155,22 +155,22 @@ def _steps(document: Mapping[str, Any]) -> list[tuple[float, float, str]]:
     return steps
 
 
-def _series(document: Mapping[str, Any]) -> list[list[float]]:
-    edges = analysis.grid(document, BIN_S)
-    rates = analysis.goodput_bps(document, edges)
+def _series(result: RunResult) -> list[list[float]]:
+    edges = analysis.grid(result, BIN_S)
+    rates = analysis.goodput_bps(result, edges)
     left = np.ones(len(rates))
-    for time, share, _ in _steps(document):
+    for time, share, _ in _steps(result):
         left[edges[:-1] >= time - 1e-9] = share
     return [[round(float(t), 3), round(float(y)), float(s)] for t, y, s in zip(edges, rates, left, strict=False)]
 
 
-def _segments(document: Mapping[str, Any], lasts: float) -> list[dict[str, Any]]:
+def _segments(result: RunResult, lasts: float) -> list[dict[str, Any]]:
     """Of each step of the schedule, against what was before the first: `at_s`, `until_s`, `what`, `left` (share of the
     capacity), `settled` (share of goodput after `SETTLED_S`), `mean`, `lowest`, and `glitch_s`, how long goodput was
     below `GLITCH` of what is left. The last ends where the workload begins to (after `lasts` seconds)."""
-    steps = _steps(document)
-    edges = analysis.grid(document, BIN_S)
-    rates = analysis.goodput_bps(document, edges)
+    steps = _steps(result)
+    edges = analysis.grid(result, BIN_S)
+    rates = analysis.goodput_bps(result, edges)
     if not steps:
         return []
     baseline = analysis.window_mean(rates, edges, steps[0][0] / 2, steps[0][0])
@@ -196,47 +196,39 @@ def _segments(document: Mapping[str, Any], lasts: float) -> list[dict[str, Any]]
     return found
 
 
-def _queue_pairs(document: Mapping[str, Any], topology: Topology) -> dict[str, Any]:
+def _queue_pairs(result: RunResult, topology: Topology) -> dict[str, Any]:
     """Queue pairs that sent, and how many of them took an EV for bad that crosses the first element that was broken."""
-    sent = {
-        (host, qp["qpn"]): qp.get("peer")
-        for host, statistics in document["statistics"].items()
-        for qp in statistics.get("qps", ())
-        if qp.get("requestor", {}).get("packets_sent", 0)
-    }
-    broken = [each["action"]["target"] for each in document["happenings"] if each["action"]["verb"] == "fail"]
+    sent = {key: qp.peer for key, qp in result.queue_pairs().items() if qp.requestor.get("packets_sent")}
+    broken = [each.action.target for each in result.happenings if each.fails]
     hit = set()
     last = 0.0
     if broken:
-        begin = next(each["done_ns"] for each in document["happenings"] if each["action"]["verb"] == "fail")
+        begin = next(each.done_ns for each in result.happenings if each.fails)
         element, paths = topology.element(broken[0]), Paths(topology)
         indices = {addressing.text(host.address): host.index for host in topology.hosts}
-        for host, rows in document["events"].items():
-            for row in rows:
-                key = (host, row.get("qpn"))
-                if row["kind"] != "ev" or row["new"] != "ASSUMED_BAD" or key not in sent:
-                    continue
-                peer = indices.get(sent[key])
-                if peer is not None and paths.may_cross(element, topology.host(host).index, peer, row["ev"]):
-                    hit.add(key)
-                    last = max(last, (row["t_ns"] - begin) / 1e9)
+        for host, event in result.bad_evs():
+            key = (host, event.qpn)
+            peer = indices.get(sent.get(key) or "")
+            if peer is not None and paths.may_cross(element, topology.host(host).index, peer, event.ev):
+                hit.add(key)
+                last = max(last, (event.t_ns - begin) / 1e9)
     return {"qps": len(sent), "qps_hit": len(hit), "found_s": last}
 
 
-def _queues(document: Mapping[str, Any]) -> list[list[float]]:
+def _queues(result: RunResult) -> list[list[float]]:
     """`[t_s, bytes in the longest data queue of the fabric, pause frames sent until then]`."""
-    fabric = analysis.fabric_of(document)
+    fabric = result.fabric
     depths = [name for name in fabric.columns if name.endswith(".depth_bytes")]
     pauses = [name for name in fabric.columns if name.endswith(".pauses_sent")]
     times, *rows = fabric.take(["t_ns", *depths, *pauses])
     longest = np.max(rows[: len(depths)], axis=0) if depths else np.zeros(len(times))
     sent = np.sum(rows[len(depths) :], axis=0) if pauses else np.zeros(len(times))
-    start = document["started_ns"]
+    start = result.started_ns
     return [[round((t - start) / 1e9, 3), float(q), float(n)] for t, q, n in zip(times, longest, sent, strict=True)]
 
 
-def _ev_levels(document: Mapping[str, Any]) -> list[list[float]]:
+def _ev_levels(result: RunResult) -> list[list[float]]:
     """`[t_s, EVs that are GOOD, EVs that are ASSUMED_BAD]` over all hosts."""
-    edges = analysis.grid(document, BIN_S)
-    good, bad = (analysis.levels(document, document["ranks"], "ev", state, edges) for state in ("GOOD", "ASSUMED_BAD"))
+    edges = analysis.grid(result, BIN_S)
+    good, bad = (analysis.levels(result, result.ranks, "ev", state, edges) for state in ("GOOD", "ASSUMED_BAD"))
     return [[round(float(t), 3), float(g), float(b)] for t, g, b in zip(edges, good, bad, strict=True)]

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from mrc_host.answers import statistics_from_json
+from mrc_host.answers import JobProgress
 from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
 from mrc_results import analysis, performance, verdict
+from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs import compare, execute, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
@@ -158,32 +159,29 @@ def _experiment(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
         Recording() as recording,
     ):
         result = execute.run_on(session, experiment, None, recording)
-        document = result.document()
-        judged = verdict.judge(document, session.topology, experiment.expect, experiment.claims())
-        found = _numbers(document, session.topology, judged, experiment.workload.duration)
+        judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
+        found = _numbers(result, session.topology, judged, experiment.workload.duration)
         found["iteration_s"] = _finite(seconds_per_iteration(result))
-    failures = list(document["failures"])
-    failures += [
-        f"{each['mismatches']} blocks are wrong" for each in document["progress"].values() if each["mismatches"]
-    ]
+    failures = list(result.failures)
+    failures += [f"{each.mismatches} blocks are wrong" for each in result.progress.values() if each.mismatches]
     if not judged.valid:
         failures.append(f"its times are not valid: {'; '.join(judged.reasons[:2])}")
     return [{key: found.get(key) for key in EXPERIMENT}], failures[0] if failures else ""
 
 
 def _numbers(
-    document: Mapping[str, Any], topology: Topology, judged: verdict.Verdict, duration: float | None
+    result: RunResult, topology: Topology, judged: verdict.Verdict, duration: float | None
 ) -> dict[str, float | None]:
-    progress = list(document["progress"].values())
-    busy = [each for each in progress if each["takes_part"]]
-    seconds = _seconds(document, busy)
+    progress = list(result.progress.values())
+    busy = [each for each in progress if each.takes_part]
+    seconds = _seconds(result, busy)
     # The lab is new: what its hosts have counted, this run has done.
-    ends = [condense(statistics_from_json(each), 0) for each in document["statistics"].values() if each]
+    ends = [condense(each, 0) for each in result.statistics.values() if each is not None]
     found: dict[str, float | None] = {
         "simulated_s": seconds,
-        "iterations": min((each["iterations"] for each in busy), default=None),
-        "bytes_verified": sum(each["bytes_verified"] for each in progress),
-        "qp_errors": sum(each["qps"] - each["qps_in_rts"] for each in progress),
+        "iterations": min((each.iterations for each in busy), default=None),
+        "bytes_verified": sum(each.bytes_verified for each in progress),
+        "qp_errors": sum(each.qps - each.qps_in_rts for each in progress),
         "checks_missed": sum(not each.passed for each in judged.checks),
         "packets_sent": sum(each.packets for each in ends),
     }
@@ -192,18 +190,17 @@ def _numbers(
     if seconds > 0:
         rate = 8 * sum(each.delivered_bytes for each in ends) / seconds
         if duration is not None:  # the ranks end together some time after it
-            rate = float(analysis.goodput_bps(document, np.array([0.0, duration]))[0])
-        found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(document["ranks"]))}
+            rate = float(analysis.goodput_bps(result, np.array([0.0, duration]))[0])
+        found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
     for key, half in (("spurious_losses", "requestor"), ("sacks_sent", "responder"), ("out_of_order", "responder")):
-        found[key] = _counted(document, half, key)
-    measured = performance.of(document)
-    if rows := measured.get("iterations"):
-        found["iteration_p99_s"] = max(each["p99"] for each in rows) / 1e9
-    if rows := measured.get("latency"):
-        found["latency_s"], found["latency_p99_s"] = (
-            max(each[key] for each in rows) / 1e9 for key in ("typical", "p99")
-        )
-    if rates := [float(each["average_bps"]) for each in measured.get("bandwidth", ())]:
+        found[key] = _counted(result, half, key)
+    measured = performance.of(result)
+    if measured.iterations:
+        found["iteration_p99_s"] = max(each.times.p99 for each in measured.iterations) / 1e9
+    if pairs := [each.times for each in measured.latency]:
+        found["latency_s"] = max(each.typical for each in pairs) / 1e9
+        found["latency_p99_s"] = max(each.p99 for each in pairs) / 1e9
+    if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = verdict.jain(rates)
     if broke := [each for each in judged.recoveries if each.breaks]:
@@ -211,26 +208,27 @@ def _numbers(
         found["settled_of_left"] = min(each.after / each.expected if each.expected > 0 else math.inf for each in broke)
         times = [each.recovery_s for each in broke]
         found["recovery_s"] = None if None in times else max(time for time in times if time is not None)
-    return {key: _finite(value) for key, value in {**found, **_fabric(document), **_evs(document)}.items()}
+    return {key: _finite(value) for key, value in {**found, **_fabric(result), **_evs(result)}.items()}
 
 
-def _seconds(document: Mapping[str, Any], busy: Sequence[Mapping[str, Any]]) -> float:
+def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
     """From the first start to the last end of a rank; of the whole run, if one has not ended."""
-    begins, ends = ([each[key] for each in busy] for key in ("started_ns", "finished_ns"))
+    begins, ends = [each.started_ns for each in busy], [each.finished_ns for each in busy]
     if not busy or not all(begins) or not all(ends):
-        begins, ends = [document["started_ns"]], [document["finished_ns"]]
+        begins, ends = [result.started_ns], [result.finished_ns]
     return float(max(ends) - min(begins)) / 1e9
 
 
-def _counted(document: Mapping[str, Any], half: str, key: str) -> int | None:
+def _counted(result: RunResult, half: str, key: str) -> int | None:
     """Sum over all queue pairs; None where nobody counts it."""
-    halves = [qp.get(half, {}) for each in document["statistics"].values() for qp in each.get("qps", ())]
+    pairs = result.queue_pairs().values()
+    halves = [qp.requestor if half == "requestor" else qp.responder for qp in pairs]
     found = [each[key] for each in halves if key in each]
     return sum(found) if found else None
 
 
-def _fabric(document: Mapping[str, Any]) -> dict[str, float]:
-    fabric = analysis.fabric_of(document)
+def _fabric(result: RunResult) -> dict[str, float]:
+    fabric = result.fabric
     if len(fabric) < 1:
         return {}
     lost, drops = (
@@ -239,19 +237,9 @@ def _fabric(document: Mapping[str, Any]) -> dict[str, float]:
     return {"lost": lost, "queue_drops": drops - lost}
 
 
-def _evs(document: Mapping[str, Any]) -> dict[str, float]:
-    sent = {
-        (host, qp["qpn"])
-        for host, statistics in document["statistics"].items()
-        for qp in statistics.get("qps", ())
-        if qp.get("requestor", {}).get("packets_sent", 0)
-    }
-    bad = [
-        (host, row.get("qpn"))
-        for host, rows in document["events"].items()
-        for row in rows
-        if row["kind"] == "ev" and row["new"] == "ASSUMED_BAD"
-    ]
+def _evs(result: RunResult) -> dict[str, float]:
+    sent = {key for key, qp in result.queue_pairs().items() if qp.requestor.get("packets_sent")}
+    bad = [(host, event.qpn) for host, event in result.bad_evs()]
     return {"evs_lost": len(bad), "qps": len(sent), "qps_hit": len(sent.intersection(bad))}
 
 

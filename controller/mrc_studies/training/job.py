@@ -166,7 +166,7 @@ class Job:
             if late > LATE_S:  # on a busy machine; a failure lasts as long as it shall
                 self._zero_ns += round(late * 1e9)
             broken = sorted(session.failures.broken)
-            self.result.happenings.append(Happening(asked, session.now_ns(), action.document(), 0.0, error, broken))
+            self.result.happenings.append(Happening(asked, session.now_ns(), action, 0.0, error, broken))
 
     def begun(self) -> None:
         """The first step begins: the schedule's zero."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from mrc_results import steps
@@ -20,8 +19,7 @@ def zero_ns(result: JobResult) -> int:
 def steps_of(result: JobResult) -> list[Step]:
     """The steps that all ranks have ended, those that a restart repeated among them, in the order of time."""
     finished = max(each.ended_ns for each in result.attempts)
-    document = {"happenings": [asdict(each) for each in result.happenings], "finished_ns": finished}
-    broken = steps.broken_intervals(document)
+    broken = steps.broken_intervals(result.happenings, finished)
     found = []
     for attempt in result.attempts:
         begin = 0
@@ -99,8 +97,8 @@ def document(result: JobResult) -> dict[str, Any]:
         "happenings": [
             {
                 "at_s": (each.done_ns - zero) / 1e9,
-                "text": each.action["text"],
-                "breaks": each.action["verb"] == "fail",
+                "text": each.action.describe(),
+                "breaks": each.fails,
             }
             for each in result.happenings
         ],

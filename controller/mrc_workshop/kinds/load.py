@@ -134,7 +134,7 @@ def streams(params: Streams, runs: Sequence[Run]) -> Finding:
     slowest, fairest = 1e9, 1.0
     failed: Finding | None = None
     for run in runs:
-        rates = verdict.stream_rates(run.document, None, None)
+        rates = verdict.stream_rates(run.result, None, None)
         if not rates:
             return Finding(False, "no stream finished", "no stream has a rate: nothing was acknowledged", run=run)
         capacity = run.topology.lab.host_rate_bps

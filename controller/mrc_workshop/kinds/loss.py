@@ -101,7 +101,7 @@ def slowdown(params: Slowdown, runs: Sequence[Run], sources: Mapping[str, str]) 
 
 
 def _rate(run: Run) -> float:
-    rates = verdict.stream_rates(run.document, None, None)
+    rates = verdict.stream_rates(run.result, None, None)
     return sum(rates.values()) / len(rates) if rates else 0.0
 
 

@@ -312,7 +312,7 @@ def windows(params: Windows, runs: Sequence[Run]) -> Finding:
     for run in runs:
         port = max(run.facts.ports, key=lambda name: run.facts.ports[name]["max_bytes"])
         deepest = run.facts.ports[port]["max_bytes"]
-        rates = verdict.stream_rates(run.document, None, None)
+        rates = verdict.stream_rates(run.result, None, None)
         share = sum(rates.values()) / params.bottleneck_bps
         fair = verdict.jain(list(rates.values())) if rates else 0.0
         measured = f"longest queue {deepest / 1000:.0f} kB, {share:.2f} of the bottleneck used, Jain's index {fair:.3f}"

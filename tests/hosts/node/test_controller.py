@@ -28,6 +28,7 @@ from mrc_runs.runner import Run
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
+from support.lab.results import plain
 
 LAB = """
 name: nodes
@@ -100,7 +101,7 @@ def test_a_lab_says_how_many_packets_share_a_sack(every: int, least: float, most
     try:
         result = during(session, {})
         placed, sacks = (
-            sum(qp["responder"][name] for qp in result.statistics["h2"]["qps"])
+            sum(qp["responder"][name] for qp in plain(result)["statistics"]["h2"]["qps"])
             for name in ("packets_placed", "sacks_sent")
         )
         assert placed > 1000
@@ -315,7 +316,7 @@ def test_query_set_and_replace(session: VirtualSession) -> None:
         seen.update(chosen=chosen, new=new)
 
     result = during(session, {0.3: act})
-    events = [each for each in result.events["h0"] if each["kind"] == "ev"]
+    events = [each for each in plain(result)["events"]["h0"] if each["kind"] == "ev"]
     assert [(each["ev"], each["old"], each["new"]) for each in events[:4]] == [
         *((ev, "GOOD", "DENIED") for ev in seen["chosen"]),
         (seen["chosen"][0], "DENIED", "GOOD"),
@@ -332,7 +333,7 @@ def test_events_tell_of_losses(session: VirtualSession) -> None:
             0.5: lambda: session.failures.perform(session, Action("restore", target)),
         },
     )
-    events = [each for each in result.events["h0"] if each["kind"] == "ev"]
+    events = [each for each in plain(result)["events"]["h0"] if each["kind"] == "ev"]
     bad = [each for each in events if each["new"] == "ASSUMED_BAD"]
     assert bad
     assert all(each["losses"] >= 1 and each["plane"] == 0 for each in bad)
@@ -397,7 +398,7 @@ def test_port_admin_state(session: VirtualSession) -> None:
     assert seen[0][1] == seen[1][1] > 0, "nothing leaves a port that is administratively down"
     assert seen[1][0] > seen[0][0]
     assert sent()[1] > seen[1][1]
-    ups = [(each["port"], each["up"]) for each in result.events["h2"] if each["kind"] == "port"]
+    ups = [(each["port"], each["up"]) for each in plain(result)["events"]["h2"] if each["kind"] == "port"]
     assert ups == [(1, False), (1, True)], "the peer is told"
     assert peer.request("summary")["ports_up"] == 2
     with pytest.raises(HostError, match="no port 2; this host has 2"):

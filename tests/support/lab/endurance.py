@@ -181,8 +181,7 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
 
     with Recording() as recording:
         result = Run(session, spec, steps, watch, recording).go()
-        document = result.document()
-        judged = verdict.judge(document, topology, Expectation(valid=False))
+        judged = verdict.judge(result, topology, Expectation(valid=False))
         done = "; ".join(f"{at:.3f} s {action.describe()}" for at, action in steps)
         what = f"round {tally.rounds.total()}: {workload} on {', '.join(result.ranks)} for {seconds:.1f} s; {done}"
         for check in judged.checks:
@@ -190,7 +189,7 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
                 tally.problems.append(f"{what}: {check.what}: {check.measured}, not {check.expected}")
     tally.rounds[workload] += 1
     tally.failures.update(action.kind for _, action in steps if action.verb == "fail")
-    tally.bytes_verified += sum(each["bytes_verified"] for each in result.progress.values())
+    tally.bytes_verified += sum(each.bytes_verified for each in result.progress.values())
     if session.failures.broken:
         tally.problems.append(f"{what}: left broken: {', '.join(session.failures.broken)}")
 

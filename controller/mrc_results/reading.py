@@ -1,0 +1,114 @@
+"""Reading the files of an earlier run, which may have been damaged or changed in any way."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pathlib
+import struct
+import types
+import typing
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+
+from mrc_common.document import printable
+from mrc_common.errors import UsageError
+from mrc_common.plain import DecodeError
+from mrc_host.answers import from_json
+
+T = typing.TypeVar("T")
+_hints = functools.cache(typing.get_type_hints)
+
+RESULT = "result.json"
+#: What reading raises where bytes, names, types or values are not those that a run writes.
+DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError),
+    *(MemoryError, NotImplementedError, zipfile.BadZipFile, zlib.error, struct.error, DecodeError),
+)
+
+
+class FolderError(UsageError):
+    """A folder in which results cannot be written or read; the text says why and what to do."""
+
+
+@contextlib.contextmanager
+def readable(path: pathlib.Path) -> Iterator[None]:
+    """Name the file in whatever is wrong with its contents.
+
+    Raises:
+        FolderError: what is in the file is not what a run writes; names the file.
+    """
+    try:
+        yield
+    except DAMAGE as error:
+        text = printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        raise FolderError(
+            f"{printable(str(path))}: no results that can be read ({text}); it is damaged or missing: run it again"
+        ) from error
+
+
+def of_any_version(kind: type[T], value: object, where: str) -> T:
+    """Return a typed document from a JSON value that this or an earlier version wrote.
+
+    Raises:
+        DecodeError: a value is of another type; `where` stands in front of its key.
+    """
+    try:
+        return from_json(kind, value, where)
+    except DecodeError:
+        return from_json(kind, completed(kind, value), where)
+
+
+def completed(kind: object, value: object) -> object:
+    """Return a JSON value with what an older version did not write yet: numbers are 0, texts and lists empty.
+
+    Args:
+        kind: the type that the value shall be decoded as; dataclasses are completed at any depth.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        chosen = _alternative(arguments, value)
+        return value if chosen is None else completed(chosen, value)
+    if origin is not None and isinstance(value, Mapping):
+        return {key: completed(arguments[1], each) for key, each in value.items()}
+    if origin is not None and isinstance(value, list) and arguments:
+        return [completed(arguments[0], each) for each in value]
+    if not (isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping)):
+        return value
+    hints = _hints(kind)
+    made = {key: completed(hints[key], each) if key in hints else each for key, each in value.items()}
+    for each in fields(kind):
+        if each.default is MISSING and each.default_factory is MISSING:
+            made.setdefault(each.name, _nothing(hints[each.name]))
+    return made
+
+
+def _alternative(kinds: tuple[object, ...], value: object) -> object:
+    """Return the first table, list or dataclass of a union that a value can be by its keys with fixed values."""
+    for kind in kinds:
+        if typing.get_origin(kind) is not None and isinstance(value, Mapping | list):
+            return kind
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+            fixed = {name: hint for name, hint in _hints(kind).items() if _is_fixed(hint)}
+            if all(value.get(name) in typing.get_args(hint) for name, hint in fixed.items()):
+                return kind
+    return None
+
+
+def _is_fixed(hint: object) -> bool:
+    return typing.get_origin(hint) is typing.Literal
+
+
+def _nothing(kind: object) -> object:
+    """Return the JSON value that stands for nothing of a type."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return None if type(None) in arguments else _nothing(arguments[0])
+    if _is_fixed(kind):
+        return arguments[0]
+    if isinstance(kind, type) and is_dataclass(kind):
+        return completed(kind, {})
+    found: dict[object, object] = {int: 0, float: 0.0, str: "", bool: False}
+    return found[kind] if kind in found else {} if isinstance(origin, type) and issubclass(origin, Mapping) else []
