@@ -67,7 +67,7 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
         assert isinstance(session, RealSession)
         up_s = time.monotonic() - began
         result = run_on(session, experiment)
-        memory = sum(agent["memory_bytes"] for agent in session.agents())
+        memory = sum(agent.memory_bytes for agent in session.agents())
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         capacity = session.topology.lab.host_rate_bps * len(result.ranks) / 1e6
     edges = analysis.grid(result)

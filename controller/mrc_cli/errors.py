@@ -15,9 +15,7 @@ from mrc_runs.interruption import Interrupted
 from p4lite.errors import P4liteError
 
 #: Errors of packages that do not know `mrc_common`, by module and name, with their exit codes.
-FOREIGN = (
-    ("mrc_host.policy", "PolicyError", ExitCode.FAILED),
-)
+FOREIGN = (("mrc_host.policy", "PolicyError", ExitCode.FAILED),)
 
 
 def end(message: str, code: int = ExitCode.USAGE) -> NoReturn:

@@ -211,7 +211,7 @@ def corrupt_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what lands at h3 from h0 alone."""
     check = Workload.check
 
-    def checked(self: Workload, got: Any, want: Any) -> None:
+    def checked(self: Workload[Any], got: Any, want: Any) -> None:
         if self.name == "write_bw":
             got = got.copy()
             got[7] ^= 1

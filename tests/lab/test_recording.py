@@ -7,7 +7,7 @@ import gc
 import json
 import pathlib
 import tracemalloc
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from mrc_host.answers import to_json
 from mrc_host.node.samples import Sampler
+from mrc_host.proto.statistics import MrcStatistics, PortStatistics
+from mrc_host.proto.transport import Driven
 from mrc_results import analysis, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
@@ -93,10 +95,10 @@ class Counting:
     def __init__(self) -> None:
         self.calls = 0
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> MrcStatistics:
         self.calls += 1
-        port = {"sent_bytes": self.calls * 1000, "received_bytes": self.calls * 900, "up": True}
-        return {"ports": [port, port], "qps": [], "peers": []}
+        port = PortStatistics(0, True, True, True, self.calls, self.calls * 1000, self.calls, self.calls * 900)
+        return MrcStatistics({}, {}, [port, port], [], [])
 
 
 def in_use() -> int:
@@ -106,7 +108,7 @@ def in_use() -> int:
 
 
 def test_an_agent_that_samples_does_not_grow() -> None:
-    sampler = Sampler(Counting(), 50_000_000)
+    sampler = Sampler(cast("Driven", Counting()), 50_000_000)
     tracemalloc.start()
     try:
         held = []

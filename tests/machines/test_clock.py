@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +37,7 @@ def test_nothing_is_known_before_an_answer() -> None:
 
 
 def test_a_clock_that_is_off_or_not_known_makes_a_run_invalid() -> None:
-    known = {"off_ns": 0, "uncertainty_ns": CLOCK_NS}
+    known: Any = {"off_ns": 0, "uncertainty_ns": CLOCK_NS}
     assert not clock_problem("m1", known)
-    assert "m1 is -0.0 ms off" in clock_problem("m1", {**known, "off_ns": -1})
+    assert "m1 is -0.0 ms off" in clock_problem("m1", known | {"off_ns": -1})
     assert "not known" in clock_problem("m1", None)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ class Ends:
     """Two ends that are joined; `reached` are the sockets that connections lead to there, by role."""
 
     def __init__(self) -> None:
-        self.heard: list[dict[str, Any]] = []
+        self.heard: list[Mapping[str, Any]] = []
         self.came = threading.Condition()
         self.reached: dict[str, socket.socket] = {}
         there, here = os.pipe(), os.pipe()
@@ -33,7 +33,7 @@ class Ends:
         for thread in self.threads:
             thread.start()
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def hear(self, message: Mapping[str, Any]) -> None:
         with self.came:
             self.heard.append(message)
             self.came.notify_all()
