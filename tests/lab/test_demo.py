@@ -83,10 +83,8 @@ class Scripted(Demo):
         self.clocks.append(clock)
         verdict = self.endings.get(name, verdict_of())
         failures = [] if verdict.holds else ["x"] if "failed" in verdict.reasons else []
-        progress = {"h0": {"iterations": 1}}
-        return SimpleNamespace(
-            verdict=verdict, signal=0, document={"failures": failures, "progress": progress}, experiment=experiment
-        )
+        result = SimpleNamespace(failures=failures, progress={"h0": SimpleNamespace(iterations=1)})
+        return SimpleNamespace(verdict=verdict, signal=0, result=result, experiment=experiment)
 
 
 def verdict_of(*, holds: bool = True, times: bool = True, valid: bool = True, failed: bool = False) -> Verdict:
@@ -181,7 +179,7 @@ def test_an_interrupted_demonstration_runs_nothing_more_and_takes_its_lab_down(
 
     def execute(experiment: Experiment, *_: object, **__: object) -> Any:
         runs.append(experiment.name)
-        return SimpleNamespace(verdict=verdict_of(), signal=signal.SIGTERM, document={"failures": []})
+        return SimpleNamespace(verdict=verdict_of(), signal=signal.SIGTERM, result=SimpleNamespace(failures=[]))
 
     monkeypatch.setattr(demo, "execute", execute)
     with pytest.raises(Interrupted) as caught:

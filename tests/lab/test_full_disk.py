@@ -126,7 +126,8 @@ def test_a_disk_that_fills_up_between_two_runs_of_a_figure(tmp_path: pathlib.Pat
 
 
 RECORD = """
-    import json, os, pathlib, sys
+    import json, os, pathlib, random, sys
+    from mrc_host.answers import FaultEvent
     from mrc_results.recording import Recording
     folder = sys.argv[1]
     fill(folder, 1 << 20)
@@ -134,6 +135,8 @@ RECORD = """
         try:
             for tick in range(10**6):
                 row = {"t_ns": tick, "noise": [hash((tick, number)) for number in range(100)]}
+                # A detail that gzip cannot make small.
+                event = FaultEvent(tick, "fault", "", "", random.randbytes(500).hex(), None)
                 EVERY
         except OSError as error:
             print(type(error).__name__, error)
@@ -145,7 +148,7 @@ RECORD = """
     [
         ('recording.sample("h0", row)', "samples.npz"),
         ("recording.fabric_sample(row)", "samples.npz"),
-        ('recording.events.extend("h0", [row])', "events.jsonl.gz"),
+        ('recording.events.extend("h0", [event])', "events.jsonl.gz"),
     ],
 )
 def test_a_disk_that_fills_up_while_samples_are_recorded(every: str, name: str, tmp_path: pathlib.Path) -> None:

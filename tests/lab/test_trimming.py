@@ -80,11 +80,12 @@ def dscp(packet: bytes) -> int:
 
 def test_switches_trim_and_endpoints_repair(captured: dict[str, Any]) -> None:
     result, counters = captured["result"], captured["counters"]
-    assert not result["failures"]
-    assert sum(each.bytes_verified for each in result["progress"].values()) == 3 * 4 * 60_000
+    assert not result.failures
+    assert sum(each.bytes_verified for each in result.progress.values()) == 3 * 4 * 60_000
     assert counters["trimmed"] > 0
-    seen = sum(qp["responder"]["trimmed"] for host in result["statistics"].values() for qp in host["qps"])
-    nacks = sum(qp["requestor"]["nacks_received"] for host in result["statistics"].values() for qp in host["qps"])
+    pairs = result.queue_pairs().values()
+    seen = sum(qp.responder["trimmed"] for qp in pairs)
+    nacks = sum(qp.requestor["nacks_received"] for qp in pairs)
     assert 0 < nacks <= seen <= counters["trimmed"]
     control = next(queue for queue in captured["stats"].queues if queue.priority == rules.CONTROL_PRIORITY)
     data = next(queue for queue in captured["stats"].queues if queue.priority == rules.DATA_PRIORITY)

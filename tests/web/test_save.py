@@ -28,15 +28,15 @@ def test_what_was_clicked_is_repeated(tmp_path: pathlib.Path) -> None:
         late = view.ask("save")
     assert late["name"].endswith(".yaml")
     done = repeated(tmp_path / "late.yaml", late["file"])
-    happened = done.document["happenings"]
-    assert [each["action"]["text"] for each in happened] == [
+    happened = done.result.happenings
+    assert [each.action.describe() for each in happened] == [
         f"link down {LINK}",
         "port down h2:1",
         f"restore {LINK}",
     ]
     steps = done.experiment.schedule
-    began = done.document["started_ns"]
-    assert [each["at_ns"] - began for each in happened] == [round(step.at * 1e9) for step in steps]
+    began = done.result.started_ns
+    assert [each.at_ns - began for each in happened] == [round(step.at * 1e9) for step in steps]
     assert done.verdict.passed, done.verdict.checks
     assert [step.fail or step.restore for step in load(tmp_path / "early.yaml", early).schedule] == [LINK, "h2:1", LINK]
 

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from mrc_host import running
+from mrc_host.answers import to_json
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.series import Series
@@ -45,12 +46,14 @@ def outcome(transport: str, seed: int) -> str:
         random.random()  # nothing may depend on the global generator
         spec = WorkloadSpec("all_to_all", {"block_bytes": 60_000}, duration_s=0.8)
         result = Run(session, spec, SCHEDULE).go()
-        document: dict[str, Any] = {**result.document(), "program_counters": session.program_counters()}
+        document: dict[str, Any] = {**result.document(recorded=False), "program_counters": session.program_counters()}
     finally:
         session.close()
     assert not result.failures
     del document["fidelity"]["software"]  # says how the core runs
-    document["events"] = {host: list(events) for host, events in document["events"].items()}
+    recording = result.recording
+    document |= {"samples": recording.samples, "fabric": recording.fabric}
+    document["events"] = {host: [to_json(event) for event in events] for host, events in recording.events.items()}
     return json.dumps(document, default=columns)
 
 
