@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from mrc_lab.hosts import hostclient
 from mrc_lab.processes.death import Frozen
 from mrc_lab.processes.process import Process, frozen
 from mrc_lab.records.rundir import RunDir, RunError
@@ -71,11 +70,12 @@ def test_it_is_said_since_when() -> None:
 
 @pytest.fixture
 def real(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealSession]:
-    monkeypatch.setattr(hostclient, "TIMEOUT_S", 3.0)
     monkeypatch.setattr(endings, "LOSS_GRACE_S", 1.0)
     with session(lab_file(tmp_path, "tiny", **SMALL), "real") as made:
         assert isinstance(made, RealSession)
         made.target.clients[0].timeout_s = 3.0
+        for client in made.clients.values():
+            client._client.timeout_s = 3.0
         yield made
 
 
