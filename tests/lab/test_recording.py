@@ -6,8 +6,9 @@ import dataclasses
 import gc
 import json
 import pathlib
+import random
 import tracemalloc
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from hypothesis import strategies as st
 
 from mrc_host.answers import to_json
 from mrc_host.node.samples import Sampler
-from mrc_host.proto.statistics import MrcStatistics, PortStatistics
-from mrc_host.proto.transport import Driven
+from mrc_host.proto.config import EndpointConfig
+from mrc_host.proto.endpoint import Endpoint
 from mrc_results import analysis, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
@@ -89,18 +90,6 @@ def test_a_thinned_curve_keeps_every_extreme(values: Any, most: int) -> None:
 # -- memory ---------------------------------------------------------------------------------------------------
 
 
-class Counting:
-    """Statistics of an endpoint that counts."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def statistics(self) -> MrcStatistics:
-        self.calls += 1
-        port = PortStatistics(0, True, True, True, self.calls, self.calls * 1000, self.calls, self.calls * 900)
-        return MrcStatistics({}, {}, [port, port], [], [])
-
-
 def in_use() -> int:
     """Bytes that Python holds."""
     gc.collect()
@@ -108,7 +97,7 @@ def in_use() -> int:
 
 
 def test_an_agent_that_samples_does_not_grow() -> None:
-    sampler = Sampler(cast("Driven", Counting()), 50_000_000)
+    sampler = Sampler(Endpoint(EndpointConfig(address=bytes(range(16))), random.Random(1)), 50_000_000)
     tracemalloc.start()
     try:
         held = []

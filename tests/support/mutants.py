@@ -26,11 +26,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-import coverage
-from cosmic_ray.ast import ast_nodes, get_ast_from_path
-from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator, operator_names
-
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 #: Share of mutants that tests must notice.
 FLOOR: Final = 0.9
@@ -117,6 +112,9 @@ def without_effect(source: str) -> set[tuple[int, int]]:
 
 def mutants_of(paths: Sequence[pathlib.Path], root: pathlib.Path) -> Iterator[Mutant]:
     """Generate every mutant that Cosmic Ray knows of these modules, but those of annotations."""
+    from cosmic_ray.ast import ast_nodes, get_ast_from_path
+    from cosmic_ray.plugins import get_operator, operator_names
+
     for path in paths:
         skipped = without_effect(path.read_text(encoding="utf-8"))
         nodes = list(ast_nodes(get_ast_from_path(path)))
@@ -185,6 +183,8 @@ def measured(tree: pathlib.Path, part: Part, paths: Sequence[pathlib.Path]) -> C
     Raises:
         RuntimeError: a test fails without any mutant.
     """
+    import coverage
+
     report = tree / "mutants.xml"
     sources = sorted({str(path.parent) for path in paths})
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
@@ -222,6 +222,9 @@ def measured(tree: pathlib.Path, part: Part, paths: Sequence[pathlib.Path]) -> C
 
 def tried(tree: pathlib.Path, mutant: Mutant, known: Coverage) -> Outcome:
     """Make a mutant in a copy of the repository, give it to the tests that reach it, and undo it."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
     path = tree / mutant.path
     before = path.read_text(encoding="utf-8")
     after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
