@@ -7,11 +7,11 @@ shows it, measured from the failure until its target is restored (or the run end
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from mrc_host.answers import PortEvent
 from mrc_lab.faults.action import Action
 from mrc_results import analysis
+from mrc_results.check import Check
 from mrc_results.expectation import Evidence
 from mrc_results.record import RunResult
 from mrc_topo import addressing
@@ -22,18 +22,7 @@ from mrc_topo.topology import Link, Switch, Topology
 BEFORE_NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One stated evidence beside what the run shows."""
-
-    what: str
-    expected: str
-    measured: str
-    passed: bool
-    timed: bool = False
-
-
-def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Finding]:
+def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | None]) -> Iterator[Check]:
     """What a run shows of its failures.
 
     Args:
@@ -45,7 +34,7 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
         if claim is None:
             continue
         if place >= len(scheduled):
-            yield Finding(f"evidence of failure {place + 1}", "that it is made", "never made", False)
+            yield Check(f"evidence of failure {place + 1}", "that it is made", "never made", False)
             continue
         number = scheduled[place]
         found = _Found(result, topology, number)
@@ -55,9 +44,9 @@ def findings(result: RunResult, topology: Topology, claims: Sequence[Evidence | 
             if key in ("carried", "goodput"):
                 shown = "nothing before" if value is None else f"{value:.1%} of before"
                 passed = value is not None and value <= wanted
-                yield Finding(what, f"at most {wanted:.1%} of before", shown, passed, timed=True)
+                yield Check(what, f"at most {wanted:.1%} of before", shown, passed, timed=True)
             else:
-                yield Finding(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
+                yield Check(what, f"at least {wanted:g}", f"{value:g}", value >= wanted)
 
 
 def counted(result: RunResult, topology: Topology, number: int) -> dict[str, float]:

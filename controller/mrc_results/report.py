@@ -15,9 +15,10 @@ from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe
 from mrc_results import analysis, charts, moments, performance, steps, summary
 from mrc_results.charts import Curve, Mark
+from mrc_results.check import Check
 from mrc_results.record import MachineFidelity, RunResult
 from mrc_results.series import TIME
-from mrc_results.verdict import Check, Verdict
+from mrc_results.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 
 from mrc_results import analysis
+from mrc_results.check import Check
 from mrc_results.record import RunResult
-from mrc_results.verdict import Check, Verdict, goodput_share
+from mrc_results.verdict import Verdict, goodput_share
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate
 

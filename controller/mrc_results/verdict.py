@@ -10,21 +10,10 @@ from mrc_lab import describe
 from mrc_lab.processes.death import Death
 from mrc_results import analysis, evidence, steps
 from mrc_results.analysis import Recovery
+from mrc_results.check import Check
 from mrc_results.expectation import Evidence, Expectation, StepExpectation, StreamExpectation
 from mrc_results.record import RunResult
 from mrc_topo.topology import Topology
-
-
-@dataclass(frozen=True)
-class Check:
-    """One line of the verdict. `timed`: a matter of times and rates, which count when the machine kept up; the others
-    must hold on any machine."""
-
-    what: str
-    expected: str
-    measured: str
-    passed: bool
-    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ def judge(
     recoveries = analysis.recoveries(result)
     checks: list[Check] = []
     _failures(result, checks)
-    checks += [Check(**asdict(finding)) for finding in evidence.findings(result, topology, claims)]
+    checks += evidence.findings(result, topology, claims)
     if expect.verified:
         _verified(result, checks)
     errors = sum(each.qps - each.qps_in_rts for each in result.progress.values())

@@ -21,9 +21,10 @@ from mrc_common import look
 from mrc_host import running
 from mrc_results import analysis, charts, moments, report, summary
 from mrc_results.charts import Curve, Mark
+from mrc_results.check import Check
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import Fidelity, RunResult
-from mrc_results.verdict import Check, Verdict
+from mrc_results.verdict import Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, Step, Workload
 from mrc_studies.figures import page as figures_page

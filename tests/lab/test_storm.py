@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from mrc_results import evidence
+from mrc_results.check import Check
 from mrc_results.expectation import Evidence
 from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
@@ -24,7 +25,7 @@ PFC = {"pfc": {"xoff": "8KiB"}}
 
 def run(
     folder: pathlib.Path, transport: Literal["mrc", "roce"], schedule: list[Step], **lossless: Any
-) -> tuple[RunResult, list[evidence.Finding]]:
+) -> tuple[RunResult, list[Check]]:
     """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
     link = {"rate": "20Mbps", "delay": "100us"}
     queues = {"limit": "64KiB", "ecn": None, "trim": {"threshold": "32KiB"}, **(lossless or PFC)}

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from mrc_results import verdict
 from mrc_results.analysis import Recovery
+from mrc_results.check import Check
 from mrc_results.expectation import Expectation, StepExpectation, StreamExpectation
-from mrc_results.verdict import Check, Verdict
+from mrc_results.verdict import Verdict
 from mrc_topo.labfile import load_lab
 from support.lab.results import result_of
 

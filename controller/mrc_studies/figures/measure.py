@@ -56,7 +56,7 @@ def prepare(cell: Cell) -> tuple[Topology, Experiment]:
 def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) -> dict[str, Any]:
     """Runs a cell; all of what is returned is the same for the same inputs. `look` is called after every step of time.
 
-    `evidence`: findings (`results.evidence.Finding`); `failures`; `series`: `[t_s, goodput_bps, capacity share]`;
+    `evidence`: checks (`mrc_results.check.Check`); `failures`; `series`: `[t_s, goodput_bps, capacity share]`;
     `segments`: what each step of the schedule left (`_segments`); `streams`, `latency`, `iterations`: as
     `results.performance.of`; `iteration_s`: seconds of one iteration over all ranks, None if it failed; `totals`;
     `qp_errors`; `qps` and `qps_hit`: queue pairs that sent, and those of them that took an EV for bad across the
