@@ -145,7 +145,7 @@ class RunResult:
 
     `statistics` of a host that was lost is None. `waiting`: of a run without progress, what each rank waited for at the
     end. `interrupted`: the signal that ended the run before its time, if one did. `pauses` and `credits`: what flow
-    control did, by port and priority. `program`, `topology` and `experiment` are documents for whoever repeats the run.
+    control did, by port and priority. `program`, `topology` and `experiment` repeat the run.
     """
 
     lab: str

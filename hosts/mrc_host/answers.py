@@ -1,4 +1,4 @@
-"""What a host reports of itself, and what of it goes into the result of a run.
+"""Documents in which a host reports its state; several of them go into the result of a run.
 
 Frozen documents with the keys of their fields. `to_json` gives plain JSON values; `from_json` checks what it is
 given, and takes documents of other versions: unknown keys are left out, and what is missing of progress is 0.

@@ -158,7 +158,7 @@ def test_nothing_listens(tmp_path: pathlib.Path) -> None:
     assert asked
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "none"))
-    server = rpc.Server(tmp_path / "none", rpc.SelectLoop(), rpc.Verbs())  # a file that was left is in nobody's way
+    server = rpc.Server(tmp_path / "none", rpc.SelectLoop(), rpc.Verbs())  # replaces a file that an earlier server left
     client.connect()
     client.close()
     server.close()

@@ -1,4 +1,4 @@
-"""What of mrclab is installed here, so that coordinator and parts can tell whether they are the same."""
+"""Identify the installed version of mrclab, so that coordinator and parts can compare theirs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ CHUNK = 1 << 16
 #: What may wait for a process that does not read; then its connection is closed.
 WAITING = 32 << 20
 
-#: A message, as its sender made it; whoever takes it checks what is in it.
+#: A message as it arrived. Its receiver checks the contents.
 Message = Mapping[str, Any]
 Heard = Callable[[Message], object]
 
