@@ -444,3 +444,12 @@ def test_a_failing_scenario_is_made_small() -> None:
 
 def test_an_outcome_says_whether_it_is_bad() -> None:
     assert [Outcome(kind).bad for kind in ("ok", "too long", "memory")] == [False, False, True]
+
+
+def test_the_loss_of_a_repetition_that_pressure_asked_for_is_found_by_its_grown_timeout() -> None:
+    """A packet is refused three times for lack of a resource, then lost: its timeout has doubled twice by then.
+
+    Without RACK nothing else finds the loss, so the bound for a network that is well again must allow for it.
+    """
+    outcome = run(draw(40000366, MRC))
+    assert not outcome.bad, outcome.text
