@@ -206,3 +206,55 @@ def test_memory_of_clients_that_vanish_comes_back() -> None:
         assert process.num_threads() < patience.THREADS + patience.READ_THREADS + 40
         assert process.num_fds() < 60
         assert switch.stop() == 0
+
+
+#: More than a connection may have at once: were each kept open, the last ones would not be answered.
+REFUSALS = patience.MIN_CALLS_PER_CONNECTION + 50
+
+
+def _refused_write(client: Controller) -> None:
+    client.stub.Write(p4runtime_pb2.WriteRequest(device_id=9))
+
+
+def _refused_element(client: Controller) -> None:
+    request = p4runtime_pb2.WriteRequest(device_id=client.device_id)
+    client._identify(request)
+    request.updates.add(type=p4runtime_pb2.Update.INSERT).entity.table_entry.table_id = 1
+    client.stub.Write(request)
+
+
+def _malformed_write(client: Controller) -> None:
+    client.channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\xff\xff\xff")
+
+
+def _refused_stream(client: Controller) -> None:
+    request = p4runtime_pb2.StreamMessageRequest()
+    request.arbitration.device_id = 9
+    list(client.stub.StreamChannel(iter([request])))
+
+
+def _refused_target_call(client: Controller) -> None:
+    client.channel.unary_unary(f"/{SERVICE}/Stats")(b"\xff\xff\xff")
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        (_refused_write, "NOT_FOUND"),
+        (_refused_element, "UNKNOWN"),
+        (_malformed_write, "INVALID_ARGUMENT"),
+        (_refused_stream, "NOT_FOUND"),
+        (_refused_target_call, "INVALID_ARGUMENT"),
+    ],
+)
+def test_a_connection_survives_refused_calls(refused: Callable[[Controller], None], code: str) -> None:
+    """A call that is refused is over at once, and not when the server's garbage collector runs."""
+    with SwitchProcess("--no-p4", "--device-id", "1") as switch, Controller(switch.address) as client:
+        client.arbitrate()
+        client.set_pipeline(control_config())
+        codes = set()
+        for _ in range(REFUSALS):
+            with pytest.raises(grpc.RpcError) as caught:
+                refused(client)
+            codes.add(caught.value.code().name)
+        assert codes == {code}

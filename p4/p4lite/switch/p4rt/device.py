@@ -276,7 +276,7 @@ class Device:
                 try:
                     forwarding.write(update)
                 except P4RtError as error:
-                    errors.append(error)
+                    errors.append(error.kept())
                 else:
                     errors.append(None)
                     if self._saved is not None:
@@ -298,7 +298,7 @@ class Device:
                             responses.append(b"".join(entities))
                             entities = []
                 except P4RtError as error:
-                    errors.append(error)
+                    errors.append(error.kept())
                 else:
                     errors.append(None)
             if entities:

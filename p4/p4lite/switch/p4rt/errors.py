@@ -41,6 +41,14 @@ class P4RtError(P4liteError):
         self.status = status
         self.message = message
 
+    def kept(self) -> P4RtError:
+        """Return an equal error without a traceback, to keep after the handler that caught this one.
+
+        A traceback refers to the frames of the call, and a frame to the error that it keeps. In such a cycle gRPC's
+        call lives until the garbage collector runs, and counts as one of those that its connection may have at once.
+        """
+        return P4RtError(self.status, self.message)
+
     def __str__(self) -> str:
         return f"{code_pb2.Code.Name(self.status)}: {self.message}"
 

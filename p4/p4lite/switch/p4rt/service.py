@@ -313,7 +313,7 @@ class P4RuntimeService:
             _check(request)
             return call(request)
         except P4RtError as error:
-            failure = error
+            failure = error.kept()
         except Exception as error:
             log.exception("a request failed")
             failure = P4RtError(INTERNAL, f"{type(error).__name__}: {error}")
@@ -382,7 +382,7 @@ class P4RuntimeService:
                 _check(message)
                 self._stream_message(stream, message)
         except P4RtError as error:
-            failure = error
+            failure = error.kept()
         except grpc.RpcError:
             log.debug("a controller's stream broke")
         except Exception as error:

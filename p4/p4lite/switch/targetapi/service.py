@@ -102,7 +102,7 @@ class TargetService:
                 with refusals(), self._lock:
                     return (method(request) or _DONE).SerializeToString()
             except P4RtError as error:
-                failure = error
+                failure = error.kept()
             except Exception as error:
                 log.exception("a request failed")
                 failure = P4RtError(INTERNAL, f"{type(error).__name__}: {error}")
