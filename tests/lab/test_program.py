@@ -132,6 +132,12 @@ COUNTING = """\
 """
 
 
+DIRECT = """\
+    direct_counter(CounterType.packets) own;
+    direct_counter(CounterType.packets_and_bytes) routed;
+"""
+
+
 def test_all_counters_of_a_program_are_in_the_result(tmp_path: pathlib.Path, run: Run) -> None:
     counted = "action forward(bit<9> port) { std.egress_spec = port; volume.count(0); shifted.count(0); "
     counted += "by_size.count((bit<32>) std.packet_length[9:8]); }"
@@ -153,6 +159,20 @@ def test_all_counters_are_in_the_result_on_the_real_clock(tmp_path: pathlib.Path
     assert code == 0, told
     found = json.loads((tmp_path / "results/result.json").read_text())["program_counters"]
     assert found["OwnIngress.sent"] > 0
+
+
+def test_direct_counters_count_entries_and_misses(tmp_path: pathlib.Path, run: Run) -> None:
+    """Every packet is looked up in both tables; `local_usid` has an entry for the packets of its own switch only."""
+    program = edited(
+        "    counter(16, CounterType.packets) drops;\n", f"{DIRECT}    counter(16, CounterType.packets) drops;\n"
+    )
+    for table, counter in (("local_usid", "own"), ("usid_routes", "routed")):
+        program = program.replace(f"table {table} {{", f"table {table} {{ counters = {counter};")
+    code, told = run(lab_file(tmp_path, program), tmp_path / "results")
+    assert code == 0, told
+    found = json.loads((tmp_path / "results/result.json").read_text())["program_counters"]
+    assert found["OwnIngress.own"] == found["OwnIngress.routed"] > 0
+    assert found["OwnIngress.routed.bytes"] > 100 * found["OwnIngress.routed"]
 
 
 def test_fabric_p4_lacks_nothing_in_any_lab() -> None:

@@ -166,12 +166,13 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
 
 
 def own_counters(topology: Topology, source: CounterSource, names: Names) -> dict[str, int]:
-    """Sums over all switches and cells of every indirect counter of a lab's own P4 program, by its full name.
+    """Sums over all switches and cells of every counter of a lab's own P4 program, by its full name.
 
-    They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`.
+    They are packets; of a counter that counts bytes only, bytes; of one that counts both, bytes are in `NAME.bytes`. A
+    direct counter has a cell for each entry that its table has now, and one for packets that no entry matched.
     """
     found: dict[str, int] = {}
-    for name, counter in names.counters.items():
+    for name, counter in (names.counters | names.direct_counters).items():
         cells = [cell for switch in topology.switches for cell in source.read_counter(switch.device_id, name)]
         packets, octets = (sum(cell[part] for cell in cells) for part in (0, 1))
         unit = counter.spec.unit

@@ -5,6 +5,7 @@ It talks to any P4Runtime 1.3 server. Values are integers; widths and identifier
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ class Names:
         self.tables = {table.preamble.name: table for table in info.tables}
         self.actions = {action.preamble.name: action for action in info.actions}
         self.counters = {counter.preamble.name: counter for counter in info.counters}
+        self.direct_counters = {counter.preamble.name: counter for counter in info.direct_counters}
         self.registers = {register.preamble.name: register for register in info.registers}
 
     @classmethod
@@ -269,7 +271,12 @@ class Device:
         return sum(1 for each in self._read_entities(entity) if not each.table_entry.is_default_action)
 
     def counter(self, name: str) -> dict[int, tuple[int, int]]:
-        """(packets, bytes) of every cell of an indirect counter that is not zero."""
+        """(packets, bytes) of every cell of a counter that is not zero; cells of a direct counter are numbered from 0.
+
+        Packets that no entry matched are the last cell of a direct counter. BMv2 does not tell their number.
+        """
+        if name in self.names.direct_counters:
+            return dict(enumerate(self._direct_cells(self.names.direct_counters[name].direct_table_id)))
         counter = self.names.find("counter", self.names.counters, name)
         entity = p4runtime_pb2.Entity()
         entity.counter_entry.counter_id = counter.preamble.id
@@ -279,6 +286,18 @@ class Device:
             if data.packet_count or data.byte_count:
                 cells[each.counter_entry.index.index] = (data.packet_count, data.byte_count)
         return cells
+
+    def _direct_cells(self, table_id: int) -> Iterator[tuple[int, int]]:
+        entries, misses = p4runtime_pb2.Entity(), p4runtime_pb2.Entity()
+        entries.direct_counter_entry.table_entry.table_id = table_id
+        misses.direct_counter_entry.table_entry.table_id = table_id
+        misses.direct_counter_entry.table_entry.is_default_action = True
+        found = list(self._read_entities(entries))
+        with contextlib.suppress(P4RuntimeError):
+            found += self._read_entities(misses)
+        for each in found:
+            data = each.direct_counter_entry.data
+            yield data.packet_count, data.byte_count
 
     def close(self) -> None:
         """Gives the primary role up."""

@@ -224,7 +224,7 @@ def _refused_element(client: Controller) -> None:
 
 
 def _malformed_write(client: Controller) -> None:
-    client.channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\xff\xff\xff")
+    client.channel.unary_unary("/p4.v1.P4Runtime/Write", bytes, bytes)(b"\xff\xff\xff")
 
 
 def _refused_stream(client: Controller) -> None:
@@ -234,7 +234,7 @@ def _refused_stream(client: Controller) -> None:
 
 
 def _refused_target_call(client: Controller) -> None:
-    client.channel.unary_unary(f"/{SERVICE}/Stats")(b"\xff\xff\xff")
+    client.channel.unary_unary(f"/{SERVICE}/Stats", bytes, bytes)(b"\xff\xff\xff")
 
 
 @pytest.mark.parametrize(

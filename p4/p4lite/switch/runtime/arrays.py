@@ -53,6 +53,11 @@ class ArrayControl(TableControl):
         return self._counter_cells(self._counter(counter, index), index, 1)[0]
 
     def counter_read_all(self, counter: str) -> list[CounterValue]:
+        """Return all cells; of a direct counter those of the table's entries, and at the end that of its misses."""
+        array = self.program.counters.get(counter)
+        if array is not None and array.table is not None:  # it is direct
+            handles = (*self.table_handles(array.table), None)
+            return [self.direct_counter_read(array.table, handle) for handle in handles]
         array = self._counter(counter, None)
         return self._counter_cells(array, 0, array.size)
 

@@ -296,7 +296,9 @@ class TargetClient:
         self._do("ResetRegister", pb.ReadRequest(device_id=device_id, name=register))
 
     def read_counter(self, device_id: int, counter: str, index: int | None = None) -> list[tuple[int, int]]:
-        """(packets, bytes) of one cell of an indirect counter, or of all (None)."""
+        """Return (packets, bytes) of one cell of a counter, or of all (None).
+
+        A direct counter has no numbered cells: all of it are those of its entries, and at the end that of misses."""
         request = pb.ReadRequest(device_id=device_id, name=counter, index=index)
         found = self._call("ReadCounter", request, pb.CounterResponse)
         return [(cell.packets, cell.bytes) for cell in found.values]
