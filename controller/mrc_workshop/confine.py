@@ -240,9 +240,14 @@ def _private() -> list[pathlib.Path]:
     return [*places, checkout] if (checkout / "pyproject.toml").is_file() else places
 
 
+def _needed() -> list[pathlib.Path]:
+    """Return what Python, our code and the system need to be readable."""
+    return [pathlib.Path(each).resolve() for each in (sys.prefix, sys.base_prefix, *sys.path, *SYSTEM) if each]
+
+
 def _covered(*folders: pathlib.Path) -> Iterator[pathlib.Path]:
     """What must be covered so that nothing is seen of these folders but what Python, our code and the system need."""
-    needed = [pathlib.Path(each).resolve() for each in (sys.prefix, sys.base_prefix, *sys.path, *SYSTEM) if each]
+    needed = _needed()
     waiting = [folder.resolve() for folder in folders]
     while waiting:
         path = waiting.pop()
@@ -301,6 +306,7 @@ def run(
                 plays=folder is scratch.play,
                 socket=-1 if pipe is None else pipe.fileno(),
                 parent=os.getpid(),
+                readable=[str(each) for each in _needed() if str(each) != "/run"],
             )
             running.append(_Process(order, pipe))
             if pipe is not None:

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from mrc_lab.processes import namespaces
 from mrc_lab.processes.namespaces import NamespaceError, Owner
-from mrc_workshop import limits
+from mrc_workshop import landlock, limits
 
 SCRATCH = "/run/scratch"
 NOT_ISOLATED = "not isolated: "
@@ -33,7 +33,8 @@ class Confinement:
     is written to its `tmp` is in memory, and the rest cannot be); `hide`: files and folders that must not be seen;
     `cpu_s` and `memory_bytes`: what the process may take; `owner` and `trees` as in `namespaces.isolate`; `plays`: it
     has the learner's classes, else it performs the job; `socket`: descriptor of the one to the other process, or -1;
-    `parent`: the process that gave the order, and with which this one ends (0: any)."""
+    `parent`: the process that gave the order, and with which this one ends (0: any); `readable`: what the learner's
+    classes may read, beside `scratch`."""
 
     scratch: str
     hide: list[str] = field(default_factory=list)
@@ -44,6 +45,7 @@ class Confinement:
     plays: bool = False
     socket: int = -1
     parent: int = 0
+    readable: list[str] = field(default_factory=list)
 
     def line(self) -> str:
         """As one line of JSON."""
@@ -64,6 +66,7 @@ def main() -> NoReturn:
     order = Confinement.parse(sys.stdin.readline())
     os.umask(0o077)
     isolation = {"namespaces": False, "read-only files": False, "no rights": False, "no processes": False}
+    isolation["no other files"] = False
     scratch = order.scratch
     try:
         namespaces.isolate(order.owner, {SCRATCH: order.scratch}, order.trees)
@@ -115,6 +118,12 @@ def _part(order: Confinement, scratch: pathlib.Path, isolation: dict[str, bool])
 
     wire = None if order.socket < 0 else Wire(socket.socket(fileno=order.socket))
     if order.plays and wire is not None:
+        # Where mounts cover all other files, an old kernel without Landlock is as good.
+        isolation["no other files"] = isolation["read-only files"]
+        with contextlib.suppress(OSError):
+            isolation["no other files"] |= landlock.restrict(
+                [*order.readable, str(scratch)], [f"{scratch}/tmp", "/dev/null"]
+            )
         with contextlib.suppress(OSError):
             isolation["no processes"] = limits.forbid_processes()
         from mrc_workshop import player

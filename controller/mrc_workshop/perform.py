@@ -61,6 +61,8 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     problems = _compile(job, learner)
     with contextlib.suppress(OSError):
         isolation["no processes"] = limits.forbid_processes()
+    # No Python of a learner's runs in this process, so nothing has to be forbidden here.
+    isolation["no other files"] = True
     players = None if wire is None else Players(wire, learner, job.edit)
     if players is not None:
         theirs = players.greeted()

@@ -32,6 +32,20 @@ from mrc_host.policy import Nscc
 class Mine(Nscc):
     pass
 """
+#: Files that everyone may read, and its own folder.
+LOOKS_OUT = """
+import errno, os
+for path in ("SECRET", "/etc/passwd"):
+    try:
+        print(path, len(open(path).read()))
+    except OSError as error:
+        print(path, errno.errorcode[error.errno])
+try:
+    print("/tmp", os.listdir("/tmp"))
+except OSError as error:
+    print("/tmp", errno.errorcode[error.errno])
+print("own", len(os.listdir(os.path.dirname(__file__))))
+"""
 #: As an ordinary user, and as the user without an account whom root's checks run as.
 CLOSED = ("Read-only file system", "Permission denied", "No such file")
 #: Before the class: what a hostile file does when it is imported. {home}, {others}: folders outside.
@@ -44,7 +58,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "Operation not permitted",
     ),
     "shell": ("import os\nassert os.system('touch {home}/touched') == 0, 'no shell'", "no shell"),
-    "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 5)", "unreachable"),
+    "network": ("import socket\nsocket.create_connection(('192.0.2.1', 80), 5)", ("unreachable", "Permission denied")),
     "write-home": ("open('{home}/touched', 'w')", CLOSED),
     "delete": ("import shutil\nshutil.rmtree('{home}')", CLOSED),
     "read-home": ("raise RuntimeError(open('{home}/precious').read())", CLOSED[1:]),
@@ -81,7 +95,7 @@ AT_IMPORT: dict[str, tuple[str, str | tuple[str, ...]]] = {
         "import os\nfound = [each for each in ('/var', '/home', '/srv', '/opt', '/mnt') if os.path.isdir(each)]\n"
         "seen = [name for each in found for name in os.listdir(each)]\n"
         "raise RuntimeError(f'seen: {{seen}} {{open(\"/etc/passwd\").read()}}.')",
-        "seen: [] .",
+        ("seen: [] .", "Permission denied: '/var'"),
     ),
     "patched-judge": (
         "import mrc_workshop.job as job\n"
@@ -233,7 +247,9 @@ def test_what_holds_no_exercise_has_a_grade_and_a_reason(tmp_path: pathlib.Path)
 @needs_namespaces
 def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_path: pathlib.Path) -> None:
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "policy.py").write_text(POLITE + "print('hello')\n")
+    secret = tmp_path / "secret"
+    secret.write_text("mine\n")
+    (tmp_path / "mine" / "policy.py").write_text(POLITE + LOOKS_OUT.replace("SECRET", str(secret)))
     check = [
         sys.executable,
         "-P",
@@ -255,9 +271,10 @@ def test_a_container_without_namespaces_checks_all_the_same(one: Exercise, tmp_p
     report = json.loads(done.stdout)
     assert (done.returncode, report["passed"]) == (0, True), report
     assert report["isolation"] == {
-        "namespaces": False, "read-only files": False, "no rights": False, "no processes": True
+        "namespaces": False, "read-only files": False, "no rights": False, "no processes": True,
+        "no other files": True,
     }  # fmt: skip
-    assert set(report["output"].splitlines()) == {"hello"}
+    assert set(report["output"].splitlines()) == {f"{secret} EACCES", "/etc/passwd EACCES", "/tmp EACCES", "own 1"}
 
 
 @pytest.mark.parametrize(
