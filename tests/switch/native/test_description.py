@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.core import library
-from p4lite.switch.fabric.values import NotificationKind, PortStats, SwitchState, SwitchStats
+from p4lite.switch.fabric.fabric import Fabric
+from p4lite.switch.fabric.port import c_settings
+from p4lite.switch.fabric.values import BurstLoss, LinkSettings, NotificationKind, PortStats, SwitchState, SwitchStats
 from p4lite.switch.native.build import build
 from p4lite.switch.native.description import Description, read_description
 from p4lite.switch.runtime.abi import open_program
@@ -95,6 +98,17 @@ def test_python_names_what_the_core_counts() -> None:
     assert set(about.enums["pf_state"]) == {state.value for state in SwitchState}
     kinds = {kind.value for kind in NotificationKind}
     assert {*about.names("pf_notification_kind"), "idle_timeout"} == kinds
+
+
+def test_each_setting_of_a_link_is_a_field_of_the_core() -> None:
+    """ctypes takes unknown names without a word, so a setting that C lacks would do nothing."""
+    settings = LinkSettings(burst_loss=BurstLoss(0.5, 0.25))
+    with Fabric("virtual") as fabric:
+        made = c_settings(fabric._core, settings)
+    names = {field[0] for field in type(made)._fields_}
+    assert not vars(made)
+    assert (made.ge_to_bad, made.ge_to_good, made.ge_loss_bad) == (0.5, 0.25, 1.0)
+    assert {each.name for each in fields(settings)} - {"burst_loss"} == {n for n in names if not n.startswith("ge_")}
 
 
 def test_a_program_describes_itself() -> None:

@@ -126,24 +126,9 @@ def c_settings(core: Core, settings: LinkSettings) -> Any:
     """The settings as C takes them. Raises FabricError for a value out of range."""
     settings.check()
     burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
-    return core.new(
-        "pf_link_settings",
-        rate_bps=settings.rate_bps,
-        delay_ns=settings.delay_ns,
-        reorder_extra_ns=settings.reorder_extra_ns,
-        host_queue_bytes=settings.host_queue_bytes,
-        loss=settings.loss,
-        ge_to_bad=burst.to_bad,
-        ge_to_good=burst.to_good,
-        ge_loss_bad=burst.loss_bad,
-        ge_loss_good=burst.loss_good,
-        corrupt=settings.corrupt,
-        duplicate=settings.duplicate,
-        reorder=settings.reorder,
-        overhead_bytes=settings.overhead_bytes,
-        blackhole=int(settings.blackhole),
-        pause_storm_mac=settings.pause_storm_mac,
-    )
+    alike = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "burst_loss"}
+    chain = {f"ge_{each.name}": getattr(burst, each.name) for each in fields(burst)}
+    return core.new("pf_link_settings", **alike, **chain)
 
 
 def _counts(c: Any, names: Sequence[str]) -> dict[str, Any]:
