@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +12,15 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.common import LabName, on_lab
-from mrc_lab.hosts.hostclient import HostError
-from mrc_lab.machines.session import MachineRow, SpreadSession
+from mrc_common.plain import OMIT_NONE, encode
+from mrc_host.requests import GetSummary
+from mrc_lab.hosts.hostclient import HostClient, HostError
+from mrc_lab.machines.session import SpreadSession
 from mrc_lab.management import clustermapper, localiser
+from mrc_lab.processes.death import Frozen
 from mrc_lab.records.rundir import all_runs
-from mrc_lab.session.real import RealSession
+from mrc_lab.session.fidelity import MachineFidelity
+from mrc_lab.session.real import AgentProcess, RealSession
 from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
 #: Of the lab's processes those whom nothing asks.
@@ -32,15 +36,74 @@ def verb(
         typer.echo("{}" if as_json else "no lab is up")
         return
     with on_lab(lab) as session:
-        document = lab_status(session)
+        status = lab_status(session)
     if as_json:
-        typer.echo(json.dumps(document, indent=1))
+        typer.echo(json.dumps(status.document(), indent=1))
     else:
-        _show(document)
+        _show(status)
 
 
-def lab_status(session: RealSession) -> dict[str, Any]:
-    """Everything about a running lab as plain data: switches, hosts, what is broken, and what the hosts see."""
+@dataclass(frozen=True)
+class SwitchRow:
+    """A switch: `state` is what the fabric says, or dead, lost (with its machine), no answer."""
+
+    name: str
+    state: str
+    ports: int
+    ports_up: int = 0
+    tx_packets: int = 0
+    drops: int = 0
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A host: what its agent counts, or why it says nothing."""
+
+    name: str
+    alive: bool
+    ports_up: int | None = field(default=None, metadata=OMIT_NONE)
+    sent: int | None = field(default=None, metadata=OMIT_NONE)
+    received: int | None = field(default=None, metadata=OMIT_NONE)
+    retransmitted: int | None = field(default=None, metadata=OMIT_NONE)
+    error: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class HealthRow:
+    """An element that is broken (`truth`), or that the hosts take for broken."""
+
+    element: str
+    hosts: str
+    truth: str
+
+
+@dataclass(frozen=True)
+class LabStatus:
+    """Everything about a running lab: switches, hosts, what is broken, and what the hosts see."""
+
+    lab: str
+    switch: str
+    compiler: str
+    grpc_addresses: Sequence[str]
+    switches: Sequence[SwitchRow]
+    hosts: Sequence[HostRow]
+    agents: Sequence[AgentProcess]
+    hosts_alive: int
+    broken: Mapping[str, str]
+    unsettled: Sequence[str]
+    denied: Sequence[str]
+    health: Sequence[HealthRow]
+    harm: Sequence[str]
+    machines: Mapping[str, MachineFidelity]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain JSON values; machines are a list there, each with its name."""
+        machines = [{"name": name, **encode(each)} for name, each in self.machines.items()]
+        return {**encode(self), "machines": machines}
+
+
+def lab_status(session: RealSession) -> LabStatus:
+    """Ask a lab for its status."""
     frozen = {each.role: each for each in session.frozen()}
     silent = [role for role in frozen if role not in session.clients and role not in INDIFFERENT]
     if session.state.switch != "p4lite":
@@ -59,66 +122,55 @@ def lab_status(session: RealSession) -> dict[str, Any]:
     lost = {} if spread is None else spread.lost()
     gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
     dead = {death.role for death in session.state.deaths}
-    switches = []
-    for ident, switch in info.items():
-        ports = switch.ports.values()
-        switches.append(
-            {
-                "name": switch.name,
-                "state": "dead" if switch.name in dead else switch.state.value,
-                "ports": len(switch.ports),
-                "ports_up": sum(port.up_outgoing and port.up_incoming for port in ports),
-                "tx_packets": sum(port.tx_packets for port in stats[ident].ports.values()),
-                "drops": sum(sum(port.drops.values()) for port in stats[ident].ports.values()),
-            }
+    switches = [
+        SwitchRow(
+            name=switch.name,
+            state="dead" if switch.name in dead else switch.state.value,
+            ports=len(switch.ports),
+            ports_up=sum(port.up_outgoing and port.up_incoming for port in switch.ports.values()),
+            tx_packets=sum(port.tx_packets for port in stats[ident].ports.values()),
+            drops=sum(sum(port.drops.values()) for port in stats[ident].ports.values()),
         )
-    told = {row["name"] for row in switches}
+        for ident, switch in info.items()
+    ]
+    told = {row.name for row in switches}
     switches += [
-        {
-            "name": switch.name,
-            "state": "lost" if gone.get(switch.name) else "no answer",
-            "ports": len(switch.links),
-            "ports_up": 0,
-            "tx_packets": 0,
-            "drops": 0,
-        }
+        SwitchRow(switch.name, "lost" if gone.get(switch.name) else "no answer", len(switch.links))
         for switch in session.topology.switches
         if gone.get(switch.name) or (spread is not None and not silent and switch.name not in told)
     ]
-    hosts: list[dict[str, Any]] = []
-    for name, client in session.clients.items():
-        if gone.get(name):
-            hosts.append({"name": name, "alive": False, "error": gone[name]})
-            continue
-        row: dict[str, Any] = {"name": name, "alive": name not in frozen}
-        if name in frozen:
-            hosts.append(row | {"error": frozen[name].text()})
-            continue
-        try:
-            counters = client.request("summary")
-            row |= {key: counters[key] for key in ("ports_up", "sent", "received", "retransmitted")}
-        except HostError as error:
-            row |= {"alive": False, "error": str(error)}
-        hosts.append(row)
-    return {
-        "lab": session.topology.lab.name,
-        "switch": session.state.switch,
-        "compiler": session.state.compiler,
-        "grpc_addresses": list(session.state.switches.values()) or list(session.state.fabric),
-        "switches": switches,
-        "hosts": hosts,
-        "agents": [asdict(each) for each in session.agents()],
-        "hosts_alive": sum(host["alive"] for host in hosts),
-        "broken": session.failures.broken,
-        "unsettled": session.failures.unsettled,
-        "denied": sorted(session.denied),
-        "health": _health(session, {*frozen, *(host for host, how in gone.items() if how)}),
-        "harm": session.harm(),
-        "machines": spread.machines() if spread is not None else [],
-    }
+    hosts = [_host(name, client, gone.get(name), frozen.get(name)) for name, client in session.clients.items()]
+    return LabStatus(
+        lab=session.topology.lab.name,
+        switch=session.state.switch,
+        compiler=session.state.compiler,
+        grpc_addresses=list(session.state.switches.values()) or list(session.state.fabric),
+        switches=switches,
+        hosts=hosts,
+        agents=session.agents(),
+        hosts_alive=sum(host.alive for host in hosts),
+        broken=session.failures.broken,
+        unsettled=session.failures.unsettled,
+        denied=sorted(session.denied),
+        health=_health(session, {*frozen, *(host for host, how in gone.items() if how)}),
+        harm=session.harm(),
+        machines={} if spread is None else spread.machines(),
+    )
 
 
-def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str]]:
+def _host(name: str, client: HostClient, lost: str | None, frozen: Frozen | None) -> HostRow:
+    if lost:
+        return HostRow(name, False, error=lost)
+    if frozen is not None:
+        return HostRow(name, False, error=frozen.text())
+    try:
+        found = client.ask(GetSummary())
+    except HostError as error:
+        return HostRow(name, False, error=str(error))
+    return HostRow(name, True, found.ports_up, found.sent, found.received, found.retransmitted)
+
+
+def _health(session: RealSession, frozen: Collection[str]) -> list[HealthRow]:
     """Every element that is broken, or that the hosts take for broken."""
     truth = session.failures.broken
     seen = clustermapper.view_of(
@@ -127,66 +179,60 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[dict[str, str
         localiser.load(session.topology.lab.policies.localiser),
     )
     return [
-        {"element": name, "hosts": seen.get(name, "healthy"), "truth": truth.get(name, "healthy")}
+        HealthRow(name, seen.get(name, "healthy"), truth.get(name, "healthy"))
         for name in sorted(set(truth) | set(seen))
     ]
 
 
-def machine_line(machine: MachineRow) -> str:
-    """What is known of a machine that carries a part, in a line."""
-    where = f" (ssh {machine['ssh']})" if machine["ssh"] else ""
-    parts = f"{len(machine['hosts'])} hosts, {len(machine['switches'])} switches"
-    if machine["lost"]:
-        return f"[red]{machine['lost']}[/]; {parts} are gone with it"
-    clock = machine["clock"]
+def machine_line(name: str, machine: MachineFidelity) -> str:
+    """Describe a machine that carries a part, in a line."""
+    where = f" (ssh {machine.ssh})" if machine.ssh else ""
+    parts = f"{len(machine.hosts)} hosts, {len(machine.switches)} switches"
+    if machine.lost:
+        return f"[red]{machine.lost}[/]; {parts} are gone with it"
+    clock = machine.clock
     known = "its clock is not known"
     if clock is not None:
-        known = f"its clock is within {(abs(clock['off_ns']) + clock['uncertainty_ns']) / 1e6:.2f} ms of ours"
-    ends = machine["tunnels"].values()
-    lost, received = (sum(end[key] for end in ends) for key in ("lost", "received"))
-    return (
-        f"machine [bold]{machine['name']}[/]{where}: {parts}; {len(ends)} tunnels, "
-        f"{received} datagrams, {lost} lost; {known}"
-    )
+        known = f"its clock is within {(abs(clock.off_ns) + clock.uncertainty_ns) / 1e6:.2f} ms of ours"
+    ends = machine.tunnels.values()
+    lost, received = sum(end.lost for end in ends), sum(end.received for end in ends)
+    return f"machine [bold]{name}[/]{where}: {parts}; {len(ends)} tunnels, {received} datagrams, {lost} lost; {known}"
 
 
-def _show(document: dict[str, Any]) -> None:
+def _show(status: LabStatus) -> None:
     console = Console()
-    parts = {"switches": document["switch"], "compiler": document["compiler"]}
+    parts = {"switches": status.switch, "compiler": status.compiler}
     other = "".join(f", {what}: {part}" for what, part in parts.items() if part != "p4lite")
-    alive = f"{document['hosts_alive']} of {len(document['hosts'])} agents alive"
-    console.print(f"lab [bold]{document['lab']}[/]: {alive}{other}")
+    alive = f"{status.hosts_alive} of {len(status.hosts)} agents alive"
+    console.print(f"lab [bold]{status.lab}[/]: {alive}{other}")
     table = Table(title="switches")
     for column in ("switch", "state", "ports up", "tx packets", "drops"):
         table.add_column(column, justify="left" if column in ("switch", "state") else "right")
-    for switch in document["switches"]:
-        ports = f"{switch['ports_up']} of {switch['ports']}"
-        table.add_row(switch["name"], switch["state"], ports, str(switch["tx_packets"]), str(switch["drops"]))
+    for row in status.switches:
+        table.add_row(row.name, row.state, f"{row.ports_up} of {row.ports}", str(row.tx_packets), str(row.drops))
     console.print(table)
     table = Table(title="hosts")
     for column in ("host", "ports up", "sent", "received", "retransmitted"):
         table.add_column(column, justify="left" if column == "host" else "right")
-    for host in document["hosts"]:
-        table.add_row(
-            host["name"], *(str(host.get(key, "-")) for key in ("ports_up", "sent", "received", "retransmitted"))
-        )
+    for host in status.hosts:
+        counts = (host.ports_up, host.sent, host.received, host.retransmitted)
+        table.add_row(host.name, *("-" if each is None else str(each) for each in counts))
     console.print(table)
-    for agent in document["agents"]:
-        each = agent["memory_bytes"] / len(agent["hosts"])
-        console.print(f"one process carries {', '.join(agent['hosts'])}: {each / 1e6:.0f} MB for each host")
-    for machine in document["machines"]:
-        console.print(machine_line(machine))
-    health = document["health"]
+    for agent in status.agents:
+        each = agent.memory_bytes / len(agent.hosts)
+        console.print(f"one process carries {', '.join(agent.hosts)}: {each / 1e6:.0f} MB for each host")
+    for name, machine in status.machines.items():
+        console.print(machine_line(name, machine))
     table = Table(title="links: as the hosts see them, beside the truth")
     for column in ("element", "hosts say", "truth"):
         table.add_column(column)
-    for row in health:
-        table.add_row(row["element"], row["hosts"], row["truth"])
-    console.print(table if health else "all links and switches are healthy, and the hosts see them so")
-    for line in document["harm"]:
+    for health in status.health:
+        table.add_row(health.element, health.hosts, health.truth)
+    console.print(table if status.health else "all links and switches are healthy, and the hosts see them so")
+    for line in status.harm:
         console.print(f"[red]{line}[/]")
-    if document["unsettled"]:
-        names = ", ".join(document["unsettled"])
+    if status.unsettled:
+        names = ", ".join(status.unsettled)
         console.print(f"in doubt after a change that broke off: {names}; `mrclab restore` puts them right")
-    if document["denied"]:
-        console.print(f"denied: {', '.join(document['denied'])}; `mrclab allow` gives them back")
+    if status.denied:
+        console.print(f"denied: {', '.join(status.denied)}; `mrclab allow` gives them back")

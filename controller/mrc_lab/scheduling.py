@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from mrc_common.plain import OMIT_NONE
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError, all_runs
 
@@ -18,6 +21,36 @@ POLICIES = {
     for name in ("SCHED_OTHER", "SCHED_FIFO", "SCHED_RR", "SCHED_BATCH", "SCHED_IDLE")
     if hasattr(os, name)
 }
+
+
+@dataclass(frozen=True)
+class Priority:
+    """The priority that was asked for, and what the kernel says.
+
+    `session` is the niceness of the agents' session, where the kernel groups processes by session.
+    """
+
+    asked: str
+    granted: str
+    session: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class Scheduling:
+    """The priorities of a lab's fabric processes and agents."""
+
+    fabric: Priority
+    agents: Priority
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
+
+    other_labs: Sequence[str]
+    labs_of_others: int
+    cores: int
+    load_1min: float
 
 
 def _fabric_threads(process: Process) -> list[int]:
@@ -67,11 +100,8 @@ def raise_session(pid: int | str) -> bool:
     return True
 
 
-def measure(run: RunDir) -> dict[str, dict[str, str]]:
-    """What was asked for and what the kernel says: `fabric` and `agents`, each with `asked` and `granted`.
-
-    `session` is the niceness of the agents' session, where the kernel groups processes by session.
-    """
+def measure(run: RunDir) -> Scheduling:
+    """Return the priorities of a lab's processes."""
     fabric, agents = _parts(run)
     policies, nices, sessions = set(), set(), set()
     for process in fabric:
@@ -83,18 +113,18 @@ def measure(run: RunDir) -> dict[str, dict[str, str]]:
             nices.add(os.getpriority(os.PRIO_PROCESS, process.pid))
         with contextlib.suppress(OSError, ValueError):
             sessions.add(int(pathlib.Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1]))
-    return {
-        "fabric": {"asked": "SCHED_RR", "granted": " and ".join(sorted(policies)) or "unknown"},
-        "agents": {
-            "asked": f"nice {AGENT_NICE}",
-            "granted": " and ".join(f"nice {each}" for each in sorted(nices)) or "unknown",
-            "session": " and ".join(f"nice {each}" for each in sorted(sessions)) or "not grouped",
-        },
-    }
+    return Scheduling(
+        Priority("SCHED_RR", " and ".join(sorted(policies)) or "unknown"),
+        Priority(
+            f"nice {AGENT_NICE}",
+            " and ".join(f"nice {each}" for each in sorted(nices)) or "unknown",
+            " and ".join(f"nice {each}" for each in sorted(sessions)) or "not grouped",
+        ),
+    )
 
 
-def surroundings(run: RunDir) -> dict[str, int | float | list[str]]:
-    """What else the machine does: other labs (of ours by name, of other users by number), cores, load of a minute."""
+def surroundings(run: RunDir) -> Surroundings:
+    """Return what else the machine does beside a lab."""
     ours: dict[int, str] = {}
     for other in all_runs():
         with contextlib.suppress(RunError):
@@ -102,12 +132,12 @@ def surroundings(run: RunDir) -> dict[str, int | float | list[str]]:
             if first is not None:
                 ours[first.pid] = other.name
     running = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _is_lab(entry)}
-    return {
-        "other_labs": sorted(name for pid, name in ours.items() if pid in running and name != run.name),
-        "labs_of_others": len(running - set(ours)),
-        "cores": os.cpu_count() or 1,
-        "load_1min": round(os.getloadavg()[0], 2),
-    }
+    return Surroundings(
+        other_labs=sorted(name for pid, name in ours.items() if pid in running and name != run.name),
+        labs_of_others=len(running - set(ours)),
+        cores=os.cpu_count() or 1,
+        load_1min=round(os.getloadavg()[0], 2),
+    )
 
 
 def _is_lab(entry: pathlib.Path) -> bool:

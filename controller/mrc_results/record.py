@@ -13,19 +13,17 @@ from mrc_common.document import printable
 from mrc_common.plain import OMIT_NONE, DecodeError, encode
 from mrc_host.answers import (
     EvEvent,
-    HostFidelity,
     HostStatistics,
     JobProgress,
     JobWaiting,
-    LagSummary,
     Measured,
     MrcHostStatistics,
     RoceHostStatistics,
-    Software,
 )
 from mrc_host.proto.statistics import QpStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.death import Death
+from mrc_lab.session.fidelity import UNMEASURED, Fidelity
 from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
@@ -34,7 +32,6 @@ from p4lite.files import write_whole
 
 #: Of result.json. Format 1 held all samples and events itself (`RunResult.load` reads both).
 FORMAT = 2
-NOT_MEASURED = "fidelity was not measured"
 _STORED: dict[str, str] = {"samples": SAMPLES, "fabric": SAMPLES, "events": EVENTS}
 
 
@@ -60,85 +57,6 @@ class Happening:
         return self.action.verb == "fail"
 
 
-@dataclass(frozen=True)
-class FabricFidelity:
-    """How late the fabric's loop was, and its CPU time over wall time."""
-
-    loop: LagSummary
-    cpu_share: float
-
-
-@dataclass(frozen=True)
-class ClockFidelity:
-    """How far the clock of another machine is ahead of ours, in ns, and within how much that is known."""
-
-    off_ns: int
-    uncertainty_ns: int
-
-
-@dataclass(frozen=True)
-class TunnelCounts:
-    """Datagrams of one end of a link between machines."""
-
-    sent: int
-    received: int
-    lost: int
-    late: int
-    refused: int
-    repeated: int
-
-
-@dataclass(frozen=True)
-class MachineFidelity:
-    """A machine that carried a part of the lab: its fabric, its clock, and its ends of links to other machines."""
-
-    clock: ClockFidelity | None = None
-    tunnels: Mapping[str, TunnelCounts] = field(default_factory=dict)
-    fabric: FabricFidelity | None = None
-
-
-@dataclass(frozen=True)
-class SwitchFidelity:
-    """CPU time of a switch's process over wall time."""
-
-    cpu_share: float
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """Whether the machine kept up with a run (`mrc_lab.session.fidelity`). `document`: as the session reported it,
-    which result.json keeps whole; empty when nothing was measured."""
-
-    valid: bool = False
-    reasons: list[str] = field(default_factory=list)
-    simulated: bool = False
-    fabric: FabricFidelity | None = None
-    hosts: Mapping[str, HostFidelity] = field(default_factory=dict)
-    machines: Mapping[str, MachineFidelity] = field(default_factory=dict)
-    switches: Mapping[str, SwitchFidelity] = field(default_factory=dict)
-    software: Software | None = None
-    document: object = None
-
-    @property
-    def doubt(self) -> str:
-        """Why times are not valid; empty if they are, or nothing was measured."""
-        return "" if self.valid or not self.document else "; ".join(self.reasons)
-
-    @classmethod
-    def parse(cls, document: object, where: str = "fidelity") -> Fidelity:
-        """Return the typed form of what a session reported, or result.json holds.
-
-        Raises:
-            DecodeError: a value is of another type.
-        """
-        if document == {}:
-            return cls(reasons=[NOT_MEASURED], document=document)
-        given = document
-        if isinstance(document, Mapping):  # the fabric of a lab on machines of which none answered is empty
-            given = {key: value for key, value in document.items() if key not in ("document", "fabric") or value}
-        return dataclasses.replace(of_any_version(cls, given, where), document=document)
-
-
 @dataclass
 class RunResult:
     """Everything about a run.
@@ -159,7 +77,7 @@ class RunResult:
     happenings: list[Happening] = field(default_factory=list)
     progress: dict[str, JobProgress] = field(default_factory=dict)
     statistics: dict[str, HostStatistics | None] = field(default_factory=dict)
-    fidelity: Fidelity = field(default_factory=lambda: Fidelity.parse({}))
+    fidelity: Fidelity = UNMEASURED
     failures: list[str] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
     waiting: dict[str, JobWaiting] = field(default_factory=dict)
@@ -284,7 +202,7 @@ class RunResult:
 def _encoded(value: object) -> object:
     """Return a value of a result as JSON."""
     if isinstance(value, Fidelity):
-        return value.document
+        return value.document()
     if isinstance(value, Provenance):
         return value.model_dump()
     if isinstance(value, list):
@@ -298,13 +216,26 @@ def _encoded(value: object) -> object:
 def _decoded(name: str, kind: type[object], value: object) -> object:
     """Return the value of a result's key `name` from JSON."""
     if name == "fidelity":
-        return Fidelity.parse(value)
+        return fidelity_of(value)
     if name == "provenance":
         return None if value is None else Provenance.model_validate(value)
     if name == "statistics" and isinstance(value, Mapping):
         rows = typing.cast("Mapping[str, object]", value)
         return {key: statistics_of(each, f"statistics.{key}") for key, each in rows.items()}
     return of_any_version(kind, value, name)
+
+
+def fidelity_of(document: object) -> Fidelity:
+    """Return the fidelity that this or an earlier version wrote down.
+
+    Raises:
+        DecodeError: a value is of another type.
+    """
+    if document == {}:
+        return UNMEASURED
+    if isinstance(document, Mapping) and document.get("fabric") == {}:  # of a lab on machines of which none answered
+        document = {**document, "fabric": None}
+    return of_any_version(Fidelity, document, "fidelity")
 
 
 def statistics_of(answer: object, where: str = "statistics") -> HostStatistics | None:

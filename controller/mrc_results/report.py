@@ -13,15 +13,17 @@ import numpy.typing as npt
 from mrc_common import look
 from mrc_host.answers import LagSummary, Software
 from mrc_lab import describe
+from mrc_lab.session.fidelity import MachineFidelity
 from mrc_results import analysis, charts, moments, performance, steps, summary
 from mrc_results.charts import Curve, Mark
 from mrc_results.check import Check
-from mrc_results.record import MachineFidelity, RunResult
+from mrc_results.record import RunResult
 from mrc_results.series import TIME
 from mrc_results.verdict import Verdict
 from mrc_topo import draw
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
+from p4lite.switch.fabric.values import Lag
 
 EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED")
 #: So that states are told apart without their colours.
@@ -370,7 +372,7 @@ def _fidelity(result: RunResult) -> str:
     return f"{look.table(head, rows)}{_machines(fidelity.machines)}<p>{software}</p>"
 
 
-def _lag(lag: LagSummary) -> list[str]:
+def _lag(lag: LagSummary | Lag) -> list[str]:
     return [f"{each / 1e6:.3f}" for each in (lag.p50_ns, lag.p99_ns, lag.max_ns)]
 
 

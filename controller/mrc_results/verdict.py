@@ -102,7 +102,7 @@ def judge(
     checks += [check for each in expect.steps for check in _steps(result, each)]
     if expect.localised is not None:
         _localised(result, checks)
-    valid, reasons = result.fidelity.valid, result.fidelity.reasons
+    valid, reasons = result.fidelity.valid, list(result.fidelity.reasons)
     if expect.valid and not valid:
         checks.append(Check("the machine kept up", "yes", "; ".join(reasons[:2]), False, timed=True))
     return Verdict(checks, recoveries, valid, reasons, result.deaths, result.interrupted)

@@ -364,8 +364,7 @@ def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
     session.reset_fidelity()
     made = (tcp.run if variant.transport == "tcp" else tcp.iperf3)(session, spec, str(variant.over))
     # The agents are idle: that they are late delays nothing.
-    measured = {key: value for key, value in session.fidelity().items() if key != "hosts"}
-    reasons = fidelity.judge(measured, base_rtt_ns(session.topology, session.clock))
+    reasons = fidelity.judge(replace(session.fidelity(), hosts={}), base_rtt_ns(session.topology, session.clock))
     return Cell(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
 
 

@@ -13,7 +13,8 @@ from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
-from mrc_results.record import Fidelity, Happening, RunResult, statistics_of
+from mrc_lab.session.fidelity import Fidelity
+from mrc_results.record import Happening, RunResult, statistics_of
 from mrc_results.recording import Recording, event_of
 from mrc_runs.endings import LOST, Endings, Losses, Over
 from mrc_runs.interruption import Interrupted
@@ -174,10 +175,10 @@ class Run:
         if not self._begun:  # a simulation begins at 0
             result.started_ns = result.finished_ns
         try:
-            result.fidelity = Fidelity.parse(session.fidelity())
+            result.fidelity = session.fidelity()
         except LOST as error:
             reason = f"fidelity could not be measured: {error}"
-            result.fidelity = Fidelity.parse({"valid": False, "reasons": [reason]})
+            result.fidelity = Fidelity(reasons=[reason])
         for name in result.ranks:
             result.statistics[name] = statistics_of(self.losses.ask(name, "statistics"))
             measured = from_json(Measured, self.losses.ask(name, "finish", job=self.job).get("measured", {}))

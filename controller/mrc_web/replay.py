@@ -19,6 +19,7 @@ from mrc_host.answers import RoceHostStatistics, to_json
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
+from mrc_lab.session.fidelity import UNMEASURED
 from mrc_results import analysis
 from mrc_results.reading import RESULT, FolderError, readable
 from mrc_results.record import Happening, RunResult
@@ -245,7 +246,7 @@ class Replay:
             "fidelity": {
                 "valid": fidelity.valid,
                 "simulated": fidelity.simulated,
-                "reasons": fidelity.reasons if fidelity.document else [],
+                "reasons": [] if fidelity == UNMEASURED else list(fidelity.reasons),
             },
             "log_end": self.hub.log.end,
             "commands": self._done,

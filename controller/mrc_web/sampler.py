@@ -415,9 +415,9 @@ class Sampler:
         measured = self.session.fidelity()
         before = self._fidelity.get("valid", True)
         self._fidelity = {
-            "valid": bool(measured["valid"]),
-            "reasons": [str(each) for each in measured["reasons"]],
-            "simulated": bool(measured.get("simulated", False)),
+            "valid": measured.valid,
+            "reasons": list(measured.reasons),
+            "simulated": measured.simulated,
         }
         if before and not self._fidelity["valid"]:
             self._note("note", f"the machine does not keep up: {self._fidelity['reasons'][0]}")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from mrc_cli.status import lab_status
+from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.processes.death import Death, cause
@@ -20,6 +21,7 @@ from mrc_lab.processes.process import Process
 from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session import fidelity
+from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.session.real import RealSession
 from mrc_runs.execute import run_on
 from mrc_runs.experiment import Experiment, Workload
@@ -106,8 +108,8 @@ def test_a_process_is_there_once_for_each_host_it_carries(tmp_path: pathlib.Path
 
 
 def test_a_busy_process_is_told_once() -> None:
-    host = {"loop_lag": {"p99_ns": 0, "max_ns": 0}, "rx_ring_drops": 0, "cpu_share": 0.97, "process": ["h0", "h1"]}
-    assert fidelity.judge({"hosts": {"h0": host, "h1": host}}, 10**6) == ["the agent of h0, h1 took 97% of a core"]
+    host = HostFidelity(LagSummary(1, 0, 0, 0, 0), 0.97, 10**9, 0, 0, ["h0", "h1"])
+    assert fidelity.judge(Fidelity(hosts={"h0": host, "h1": host}), 10**6) == ["the agent of h0, h1 took 97% of a core"]
     assert fidelity.processes({"h0": host, "h1": host}) == {("h0", "h1"): 0.97}
 
 
@@ -139,9 +141,9 @@ def test_hosts_in_one_process_work_and_die_together(tmp_path: pathlib.Path) -> N
         assert list(processes.values()) == [["h0", "h2"], ["h1", "h3"]]
         agents = {each.role: each for each in made.run.processes() if each.role in made.clients}
         assert agents["h0"].pid == agents["h2"].pid != agents["h1"].pid == agents["h3"].pid
-        told = lab_status(made)["agents"]
-        assert [each["hosts"] for each in told] == [["h0", "h2"], ["h1", "h3"]]
-        assert all(each["memory_bytes"] > 10 << 20 for each in told)
+        told = lab_status(made).agents
+        assert [each.hosts for each in told] == [["h0", "h2"], ["h1", "h3"]]
+        assert all(each.memory_bytes > 10 << 20 for each in told)
         for verb in (made.freeze_agent, made.kill_agent):
             with pytest.raises(HostError, match=r"h1: its agent's process carries h1, h3, .* per-host"):
                 verb("h1")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mrc_host.answers import HostFidelity, LagSummary
 from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session import fidelity
@@ -204,10 +205,10 @@ def test_the_command_that_is_interrupted_says_so(tmp_path: pathlib.Path, number:
 
 
 def test_a_single_stall_makes_a_run_not_valid() -> None:
-    host = {"loop_lag": {"p99_ns": 10**6, "max_ns": 10**8}, "cpu_share": 0.1, "rx_ring_drops": 0}
-    quiet = {**host, "loop_lag": {"p99_ns": 10**6, "max_ns": 10**7}}
-    assert fidelity.judge({"hosts": {"h0": quiet}}, 5 * 10**6) == []
-    (reason,) = fidelity.judge({"hosts": {"h0": host}}, 5 * 10**6)
+    host = HostFidelity(LagSummary(1, 0, 0, 10**6, 10**8), 0.1, 10**9, 0, 0)
+    quiet = dataclasses.replace(host, loop_lag=LagSummary(1, 0, 0, 10**6, 10**7))
+    assert fidelity.judge(fidelity.Fidelity(hosts={"h0": quiet}), 5 * 10**6) == []
+    (reason,) = fidelity.judge(fidelity.Fidelity(hosts={"h0": host}), 5 * 10**6)
     assert "100 ms late once" in reason
 
 

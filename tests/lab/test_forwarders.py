@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import socket
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -21,8 +22,8 @@ from mrc_cli.app import app
 from mrc_lab.describe import FabricPlan, fabric_description
 from mrc_lab.processes.death import Death
 from mrc_lab.records.rundir import RunDir, RunError
-from mrc_lab.session.fidelity import judge
-from mrc_lab.session.load import Thread, document, threads_of
+from mrc_lab.session.fidelity import Fidelity, judge
+from mrc_lab.session.load import SwitchLoad, Thread, threads_of
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.bmv2 import packets_per_second
 from mrc_lab.switches.forwarders import PartMissing, check, check_clock, chosen
@@ -310,18 +311,18 @@ def test_kernel_routes_are_the_programs_tables() -> None:
 
 
 def test_a_switch_that_misses_packets_or_has_no_time_left_makes_a_run_not_valid() -> None:
-    good = {"busiest_thread": 0.5, "runnable": 0.9, "waited_ns": 200_000.0, "given": 100_000, "missed": 100}
-    assert judge({"switches": {"p0-t0.0": good}}, 10**6) == []
-    assert judge({"switches": {"p0-t0.0": good | {"missed": 101}}}, 10**6) == [
-        "p0-t0.0 missed 101 of 100000 packets that its links gave it"
-    ]
-    assert judge({"switches": {"p0-t0.0": good | {"busiest_thread": 0.99}}}, 10**6) == [
-        "a thread of p0-t0.0 took 99% of a core"
-    ]
-    assert judge({"switches": {"p0-t0.0": good | {"busiest_thread": 0.05, "runnable": 0.98}}}, 10**6) == [
+    good = SwitchLoad(0.5, busiest_thread=0.5, runnable=0.9, waited_ns=200_000.0, given=100_000, missed=100)
+
+    def reasons(**changes: Any) -> list[str]:
+        return judge(Fidelity(switches={"p0-t0.0": dataclasses.replace(good, **changes)}), 10**6)
+
+    assert reasons() == []
+    assert reasons(missed=101) == ["p0-t0.0 missed 101 of 100000 packets that its links gave it"]
+    assert reasons(busiest_thread=0.99) == ["a thread of p0-t0.0 took 99% of a core"]
+    assert reasons(busiest_thread=0.05, runnable=0.98) == [
         "p0-t0.0 is starved: a thread of it had work 98% of the time, and no thread of it got more than 5% of a core"
     ]
-    assert judge({"switches": {"p0-t0.0": good | {"waited_ns": 260_000.0}}}, 10**6) == [
+    assert reasons(waited_ns=260_000.0) == [
         "p0-t0.0 is starved: a thread of it waited 0.26 ms for a core each time (mean); base RTT 1.00 ms"
     ]
 
@@ -344,7 +345,7 @@ def test_a_process_that_waits_for_a_core_is_seen_to_wait() -> None:
             each.kill()
             each.wait()
     for thread in found:
-        told = document([thread.since(Thread(0.0)), Thread(0.0)], thread.used + thread.waited)
-        assert told["runnable"] == pytest.approx(1.0)
-        assert told["busiest_thread"] == told["cpu_share"] < 0.9
-        assert told["waited_ns"] > 0
+        told = SwitchLoad.of([thread.since(Thread(0.0)), Thread(0.0)], thread.used + thread.waited, 0, 0)
+        assert told.runnable == pytest.approx(1.0)
+        assert told.busiest_thread == told.cpu_share < 0.9
+        assert told.waited_ns > 0

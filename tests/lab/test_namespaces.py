@@ -203,15 +203,15 @@ def test_list_and_fidelity_say_what_runs(lab: RunDir) -> None:
     assert (row["name"], row["phase"], row["hosts"], row["transport"]) == ("tiny", "up", 2, "mrc")
     assert "tiny" in mrclab("list").stdout
     measured = scheduling.measure(lab)
-    assert measured["fabric"]["asked"] == "SCHED_RR"
-    assert measured["fabric"]["granted"] in ("SCHED_RR", "SCHED_OTHER")
-    assert measured["agents"]["granted"] in ("nice -15", f"nice {os.nice(0)}")
+    assert measured.fabric.asked == "SCHED_RR"
+    assert measured.fabric.granted in ("SCHED_RR", "SCHED_OTHER")
+    assert measured.agents.granted in ("nice -15", f"nice {os.nice(0)}")
     # Beside other sessions the agents' niceness is worth what their session's is.
-    assert measured["agents"]["session"] in (measured["agents"]["granted"], "not grouped")
+    assert measured.agents.session in (measured.agents.granted, "not grouped")
     around = scheduling.surroundings(lab)
-    assert set(around) == {"other_labs", "labs_of_others", "cores", "load_1min"}
-    assert "tiny" not in str(around["other_labs"])
-    assert scheduling.surroundings(RunDir("another"))["other_labs"] == ["tiny"]
+    assert set(vars(around)) == {"other_labs", "labs_of_others", "cores", "load_1min"}
+    assert "tiny" not in str(around.other_labs)
+    assert scheduling.surroundings(RunDir("another")).other_labs == ["tiny"]
 
 
 # -- and nothing of it is left -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from mrc_host.answers import to_json
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
+from mrc_lab.session.fidelity import Fidelity
 from mrc_results import analysis, report, resultdir, verdict
 from mrc_results.expectation import Expectation
 from mrc_results.reading import FolderError
@@ -171,8 +172,8 @@ class CheapSession:
     def deaths(self) -> list[Any]:
         return []
 
-    def fidelity(self) -> dict[str, Any]:
-        return {"valid": True, "reasons": [], "simulated": True}
+    def fidelity(self) -> Fidelity:
+        return Fidelity(valid=True, simulated=True)
 
     def fabric_sample(self) -> dict[str, Any]:
         sent = self.now // 1000

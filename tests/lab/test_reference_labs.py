@@ -72,7 +72,7 @@ def run(session: RealSession, workload: Workload, schedule: list[Step]) -> RunRe
 def healthy(session: RealSession) -> bool:
     """Whether the hosts' probes find nothing, within some time."""
     deadline = time.monotonic() + WAIT_S
-    while lab_status(session)["health"]:
+    while lab_status(session).health:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.2)
@@ -105,7 +105,7 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             fidelity = session.fidelity()
             measured = set() if topology.lab.switch == "kernel" else {each.name for each in topology.switches}
             # Of one that was started anew nothing is known.
-            assert set(fidelity["switches"]) == measured - {"p0-t1.0"}
+            assert set(fidelity.switches) == measured - {"p0-t1.0"}
             assert session.state.compiler == topology.lab.compiler
             assert session.deaths() == session.frozen() == []
             # One that stands still without the lab's doing is named, and everything else still answers.
@@ -117,9 +117,9 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             assert [each.role for each in session.frozen()] == ["p0-t0.1"]
             status = lab_status(session)
             kill(name, "p0-t0.1", signal.SIGCONT)
-            assert len(status["switches"]) == len(topology.switches)
-            assert any("p0-t0.1 is frozen: a signal has stopped it" in line for line in status["harm"])
-            assert (status["switch"], status["compiler"]) == (topology.lab.switch, topology.lab.compiler)
+            assert len(status.switches) == len(topology.switches)
+            assert any("p0-t0.1 is frozen: a signal has stopped it" in line for line in status.harm)
+            assert (status.switch, status.compiler) == (topology.lab.switch, topology.lab.compiler)
     finally:
         lifecycle.down(name)
     assert not RunDir(name).exists()
@@ -223,8 +223,8 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
             with pytest.raises(FailureError, match=f"switch {victim} is dead, its process was killed by SIGKILL"):
                 session.failures.fail(session, Action("fail", victim, "freeze"))
             assert (session.failures.broken, session.failures.unsettled) == ({}, [])
-        assert [each["state"] for each in status["switches"] if each["name"] == victim] == ["dead"]
-        assert len(status["harm"]) == 1
+        assert [each.state for each in status.switches if each.name == victim] == ["dead"]
+        assert len(status.harm) == 1
         with pytest.raises(RunError, match=f"is damaged: {victim} was killed by SIGKILL"):
             execute(experiment, live=False)
     finally:

@@ -23,7 +23,7 @@ from mrc_results import analysis, charts, moments, report, summary
 from mrc_results.charts import Curve, Mark
 from mrc_results.check import Check
 from mrc_results.expectation import Evidence, Expectation
-from mrc_results.record import Fidelity, RunResult
+from mrc_results.record import RunResult, fidelity_of
 from mrc_results.verdict import Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, Step, Workload
@@ -278,7 +278,7 @@ def test_a_report_says_how_the_protocol_core_ran(outcome: Run, text: str) -> Non
     host = {"loop_lag": {"p50_ns": 0, "p99_ns": 0, "max_ns": 0}, "cpu_share": 0.1, "rx_ring_drops": 0}
     softwares = ({"core": "compiled", "crc": "isal"}, {"core": "pure", "crc": "zlib"}, {"core": "pure", "crc": "zlib"})
     hosts = {f"h{number}": {**host, "software": each} for number, each in enumerate(softwares)}
-    fidelity = Fidelity.parse({"valid": True, "reasons": [], "hosts": hosts})
+    fidelity = fidelity_of({"valid": True, "reasons": [], "hosts": hosts})
     real = dataclasses.replace(outcome.result, fidelity=fidelity)
     told = "Protocol core compiled, CRC by isal; Protocol core pure, CRC by zlib</p>"
     assert told in report.render(real, TOPOLOGY, outcome.verdict, "t")

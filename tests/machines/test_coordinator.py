@@ -15,11 +15,12 @@ import yaml
 
 from mrc_lab.machines import coordinator
 from mrc_lab.machines.clock import Reading
-from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, RemoteMachine
+from mrc_lab.machines.coordinator import CoordinatorOrder, LabCoordinator, MachineError, PartFacts, RemoteMachine
 from mrc_lab.machines.sources import version
 from mrc_lab.machines.stream import GREETING, HEAD, MESSAGE
 from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.fidelity import ClockFidelity
 
 WAIT_S = 20.0
 NEVER: Callable[[], bool] = bool
@@ -117,16 +118,12 @@ def test_a_clock_that_differs_is_set_where_that_can_be(posts: Callable[[list[str
         post.clock.add(Reading(7_000_000_000, 400_000, 800_000))
     with pytest.raises(MachineError, match=r"its monotonic clock is \+7.000 s from ours, .*CONFIG_TIME_NS"):
         post.measure(NEVER)
-    post.facts = {"time_namespaces": True}
+    post.facts = PartFacts(frame_bytes=9000, time_namespaces=True)
     post.measure(NEVER)
     assert post.ahead_ns == -7_000_000_000
-    assert post.document()["clock"] == {
-        "off_ns": 0,
-        "set_ns": -7_000_000_000,
-        "uncertainty_ns": 400_000,
-        "rtt_ns": 800_000,
-        "set_uncertainty_ns": 400_000,
-    }
+    assert post.document().clock == ClockFidelity(
+        off_ns=0, set_ns=-7_000_000_000, uncertainty_ns=400_000, rtt_ns=800_000, set_uncertainty_ns=400_000
+    )
     near = posts(["sleep", "60"])
     for _ in range(coordinator.PINGS):
         near.clock.add(Reading(900_000, 400_000, 800_000))

@@ -17,6 +17,7 @@ from mrc_lab.machines.coordinator import silent_tunnels
 from mrc_lab.machines.sources import digest
 from mrc_topo.labfile import parse_lab
 from mrc_topo.placement import Placement
+from p4lite.switch.fabric.values import TunnelStats
 
 TOKEN = "1234"
 SECONDS = 60.0
@@ -86,9 +87,9 @@ def test_a_run_names_tunnels_through_which_little_came() -> None:
     placement = placed()
     (link,) = placement.tunnels
 
-    def counts(*each: tuple[int, int]) -> dict[str, dict[str, dict[str, int]]]:
+    def counts(*each: tuple[int, int]) -> dict[str, dict[str, TunnelStats]]:
         """Of both machines, sent and received."""
-        return {f"m{k}": {link: {"sent": sent, "received": got}} for k, (sent, got) in enumerate(each, 1)}
+        return {f"m{k}": {link: TunnelStats(sent, got, 0, 0, 0, 0)} for k, (sent, got) in enumerate(each, 1)}
 
     before = counts((1000, 1000), (1000, 1000))
     assert session.silent_tunnels(placement, before, counts((2000, 1990), (1999, 1998))) == []

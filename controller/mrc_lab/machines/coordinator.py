@@ -23,10 +23,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import TypedDict
+from dataclasses import asdict, dataclass, field, replace
 
 from mrc_common.files import write_whole
+from mrc_common.plain import OMIT_NONE, DecodeError, decode, encode
 from mrc_lab.machines.clock import Clock, Reading
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.sources import sources, version
@@ -34,6 +34,7 @@ from mrc_lab.machines.stream import Broken, Line, Message
 from mrc_lab.processes.death import MACHINE, Death, Role, cause
 from mrc_lab.records.record import Record, read_untrusted
 from mrc_lab.records.rundir import RunDir, RunError
+from mrc_lab.session.fidelity import ClockFidelity
 from mrc_topo.labfile import load_lab
 from mrc_topo.placement import Placement
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
@@ -61,18 +62,8 @@ SAME_CLOCK_NS = 1_000_000
 SAID = 200
 
 
-class ClockKnown(TypedDict):
-    """What is known of a part's clock, ns: moved by `set_ns` within `set_uncertainty_ns`, it is ahead of ours by
-    `off_ns` within `uncertainty_ns`, as an exchange of `rtt_ns` said."""
-
-    off_ns: int
-    set_ns: int
-    uncertainty_ns: int
-    rtt_ns: int
-    set_uncertainty_ns: int
-
-
-class PartFacts(TypedDict, total=False):
+@dataclass(frozen=True)
+class PartFacts:
     """What a part has said before it came up: the largest frame that goes through its tunnels in one piece, and whether
     its kernel can give it another clock."""
 
@@ -80,20 +71,22 @@ class PartFacts(TypedDict, total=False):
     time_namespaces: bool
 
 
-class MachineKnown(PartFacts, total=False):
-    """What the coordinator knows of a machine: how it was lost, and its clock."""
+@dataclass(frozen=True)
+class MachineKnown:
+    """What the coordinator knows of a machine: how it was lost, its clock, and what it has said (`PartFacts`)."""
 
     lost: str | None
-    clock: ClockKnown | None
+    clock: ClockFidelity | None
+    frame_bytes: int | None = field(default=None, metadata=OMIT_NONE)
+    time_namespaces: bool | None = field(default=None, metadata=OMIT_NONE)
 
 
 def what_is_known(run: RunDir) -> dict[str, MachineKnown]:
-    """Of each machine, what the coordinator has written down."""
+    """Return what the coordinator has written down of each machine."""
     try:
-        document: dict[str, MachineKnown] = json.loads(read_untrusted(run.folder.path / MACHINES))
-    except (OSError, ValueError):
+        return decode(dict[str, MachineKnown], json.loads(read_untrusted(run.folder.path / MACHINES)), lenient=True)
+    except (OSError, ValueError, DecodeError):
         return {}
-    return document
 
 
 def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) -> list[str]:
@@ -154,7 +147,7 @@ class RemoteMachine:
         #: How the machine was lost; empty: it is not.
         self.lost: Death | None = None
         self.ended = False
-        self.facts = PartFacts()
+        self.facts: PartFacts | None = None
         self.tell: Callable[[str], object] = bool
         self._said = ""
         self._answers: dict[str, Message] = {}
@@ -306,7 +299,7 @@ class RemoteMachine:
         if best is None:
             raise MachineError("does not tell its time")
         if abs(best.ahead_ns) > SAME_CLOCK_NS + best.uncertainty_ns:
-            if not self.facts.get("time_namespaces"):
+            if self.facts is None or not self.facts.time_namespaces:
                 raise MachineError(
                     f"its monotonic clock is {best.ahead_ns / 1e9:+.3f} s from ours, and its kernel cannot give the "
                     "lab another (CONFIG_TIME_NS, Linux 5.6)"
@@ -323,16 +316,17 @@ class RemoteMachine:
     def document(self) -> MachineKnown:
         """Return what is known of the machine."""
         best = self.clock.best
-        known: ClockKnown | None = None
+        clock = None
         if best is not None:
-            known = {
-                "off_ns": best.ahead_ns + self.ahead_ns,
-                "set_ns": self.ahead_ns,
-                "uncertainty_ns": best.uncertainty_ns,
-                "rtt_ns": best.rtt_ns,
-                "set_uncertainty_ns": self.set_within_ns,
-            }
-        return {"lost": None if self.lost is None else self.lost.text(), "clock": known, **self.facts}
+            clock = ClockFidelity(
+                off_ns=best.ahead_ns + self.ahead_ns,
+                set_ns=self.ahead_ns,
+                uncertainty_ns=best.uncertainty_ns,
+                rtt_ns=best.rtt_ns,
+                set_uncertainty_ns=self.set_within_ns,
+            )
+        known = MachineKnown(None if self.lost is None else self.lost.text(), clock)
+        return known if self.facts is None else replace(known, **asdict(self.facts))
 
     def end(self, seconds: float) -> None:
         """Has the part taken down, and ends what leads there."""
@@ -539,7 +533,7 @@ class LabCoordinator:
     def note(self) -> None:
         """Writes down what is known of the machines beside that."""
         document = {post.name: post.document() for post in self.posts}
-        write_whole(self.run.folder.path / MACHINES, json.dumps(document, indent=1))
+        write_whole(self.run.folder.path / MACHINES, json.dumps(encode(document), indent=1))
 
     # --- being up, and the end ------------------------------------------------------------------------
 

@@ -100,8 +100,8 @@ def in_pieces(name: str, topology: Topology) -> list[str]:
     frame, found = describe.frame_bytes(topology), []
     if topology.lab.machines:
         for machine, known in what_is_known(RunDir(name)).items():
-            room = known.get("frame_bytes", frame)
-            if room < frame:
+            room = known.frame_bytes
+            if room is not None and room < frame:
                 less = (topology.lab.path_mtu - (frame - room)) // 4 * 4
                 found.append(
                     f"from machine {machine} full frames of {frame} bytes travel in pieces, since the network takes "

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, NotRequired
+from dataclasses import replace
 
 from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.lab_slice import relayed
-from mrc_lab.machines.coordinator import ClockKnown, MachineKnown, what_is_known
+from mrc_lab.machines.coordinator import what_is_known
 from mrc_lab.machines.remote import VERBS
 from mrc_lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, Strike
 from mrc_lab.processes.death import Frozen, Role, RoleKind
 from mrc_lab.records.rundir import RunDir
+from mrc_lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrc_lab.session.real import AgentProcess, RealSession
 from mrc_topo.placement import Placement
+from p4lite.switch.fabric.values import TunnelStats
 
 #: A part's clock that is not known to be ours within this is no measure of when something happened.
 CLOCK_NS = 25_000_000
@@ -29,19 +30,8 @@ def session_of(name: str, *, fresh: bool = False) -> RealSession:
     return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
 
 
-#: By machine and link, the counts of a tunnel's end (`TunnelStats`).
-Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-
-
-class MachineRow(MachineKnown):
-    """A machine: where, what is there, and the datagrams of its tunnels' ends by link."""
-
-    name: str
-    ssh: str | None
-    address: str
-    hosts: list[str]
-    switches: list[str]
-    tunnels: NotRequired[dict[str, dict[str, int]]]
+#: By machine and link, the counts of a tunnel's end.
+Counts = Mapping[str, Mapping[str, TunnelStats]]
 
 
 class SpreadSession(RealSession):
@@ -106,30 +96,25 @@ class SpreadSession(RealSession):
         super().reset_fidelity()
         self._before = self._tunnels()
 
-    def machines(self) -> list[MachineRow]:
-        """What is known of each machine: where, what is there, its clock, and the datagrams of its tunnels' ends."""
+    def machines(self) -> dict[str, MachineFidelity]:
+        """Return what is known of each machine: where it is, what is there, its clock, and its tunnels' counts."""
         known = what_is_known(self.run)
         tunnels = self._tunnels()
-        found = []
+        found = {}
         for name, spec in self.placement.machines.items():
-            row = MachineRow(
-                name=name,
+            row = MachineFidelity(
                 ssh=spec.ssh,
                 address=spec.address,
                 hosts=[host.name for host in self.placement.hosts(name)],
                 switches=[switch.name for switch in self.placement.switches(name)],
-                lost=None,
-                clock=None,
+                tunnels=tunnels.get(name, {}),
             )
-            if name in known:
-                row = {**row, **known[name]}
-            row["tunnels"] = tunnels.get(name, {})
-            found.append(row)
+            found[name] = replace(row, **vars(known[name])) if name in known else row
         return found
 
-    def _tunnels(self) -> dict[str, dict[str, dict[str, int]]]:
+    def _tunnels(self) -> dict[str, dict[str, TunnelStats]]:
         """By machine and link, what the end there has sent, received and missed."""
-        found: dict[str, dict[str, dict[str, int]]] = {}
+        found: dict[str, dict[str, TunnelStats]] = {}
         stats = self.target.port_tunnels()
         relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}
         by_machine = {machine: self.run.folder.address(f"{machine}.fabric") for machine in self.placement.machines}
@@ -139,32 +124,35 @@ class SpreadSession(RealSession):
                     link = relays[machine][(port - 1) // 2]
                 else:
                     link = self.topology.switches[device - 1].links[port].name
-                found.setdefault(machine, {})[link] = asdict(each)
+                found.setdefault(machine, {})[link] = each
         return found
 
-    def fidelity(self) -> dict[str, Any]:
-        parts: dict[str, dict[str, Any]] = {}
+    def fidelity(self) -> Fidelity:
+        parts: dict[str, Fidelity] = {}
         reasons: list[str] = []
         for machine, client in self._parts.items():
             try:
                 parts[machine] = client.ask(MeasureFidelity()).fidelity
             except HostError as error:
                 reasons.append(f"fidelity of machine {machine} could not be measured: {error}")
-        machines: dict[str, dict[str, Any]] = {
-            row["name"]: {key: value for key, value in row.items() if key != "name"} for row in self.machines()
-        }
+        machines = self.machines()
         for machine, part in parts.items():
-            machines[machine] |= {key: part[key] for key in ("fabric", "scheduling", "machine")}
-            reasons += [f"machine {machine}: {reason}" for reason in part["reasons"]]
-        reasons += [text for machine, row in machines.items() if (text := clock_problem(machine, row["clock"]))]
-        ends = {machine: row["tunnels"] for machine, row in machines.items()}
-        reasons += silent_tunnels(self.placement, self._before, ends)
-        hosts = {name: host for part in parts.values() for name, host in part["hosts"].items()}
+            machines[machine] = replace(
+                machines[machine], fabric=part.fabric, scheduling=part.scheduling, machine=part.machine
+            )
+            reasons += [f"machine {machine}: {reason}" for reason in part.reasons]
+        reasons += [text for machine, row in machines.items() if (text := clock_problem(machine, row.clock))]
+        reasons += silent_tunnels(self.placement, self._before, {name: row.tunnels for name, row in machines.items()})
+        hosts = {name: host for part in parts.values() for name, host in part.hosts.items()}
         # One fabric stands for all where there is room for one only: that which was latest.
-        fabrics = [part["fabric"] for part in parts.values()]
-        latest: dict[str, Any] = max(fabrics, key=lambda each: each["loop"]["p99_ns"], default={})
-        measured = {"fabric": latest, "hosts": {name: hosts[name] for name in self.clients if name in hosts}}
-        return {**measured, "machines": machines, "valid": not reasons, "reasons": reasons}
+        fabrics = [part.fabric for part in parts.values() if part.fabric is not None]
+        return Fidelity(
+            valid=not reasons,
+            reasons=reasons,
+            fabric=max(fabrics, key=lambda each: each.loop.p99_ns, default=None),
+            hosts={name: hosts[name] for name in self.clients if name in hosts},
+            machines=machines,
+        )
 
     def close(self) -> None:
         for client in self._parts.values():
@@ -175,9 +163,7 @@ class SpreadSession(RealSession):
 def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[str]:
     """What is to be said of tunnels through which less than half of the datagrams came, since `before`."""
 
-    def count(counts: Counts, machine: str, link: str, key: str) -> int:
-        return counts.get(machine, {}).get(link, {}).get(key, 0)
-
+    nothing = TunnelStats(0, 0, 0, 0, 0, 0)
     found = []
     for machine in placement.machines:
         for link, end in placement.ends(machine).items():
@@ -185,8 +171,8 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
             sender = tunnel.high.machine if tunnel.low.machine == machine else tunnel.low.machine
             if link not in after.get(machine, {}) or link not in after.get(sender, {}):
                 continue  # of a machine that is lost nothing is known
-            sent = count(after, sender, link, "sent") - count(before, sender, link, "sent")
-            got = count(after, machine, link, "received") - count(before, machine, link, "received")
+            sent = after[sender][link].sent - before.get(sender, {}).get(link, nothing).sent
+            got = after[machine][link].received - before.get(machine, {}).get(link, nothing).received
             if sent >= SENT and 2 * got < sent:
                 found.append(
                     f"tunnel {link}: of {sent} datagrams from machine {sender} ({end.peer}), {got} arrived at machine "
@@ -195,14 +181,14 @@ def silent_tunnels(placement: Placement, before: Counts, after: Counts) -> list[
     return found
 
 
-def clock_problem(machine: str, clock: ClockKnown | None) -> str:
+def clock_problem(machine: str, clock: ClockFidelity | None) -> str:
     """Why times of a part cannot be set beside those of others; empty: they can."""
     if clock is None:
         return f"the clock of machine {machine} is not known"
-    off = abs(clock["off_ns"]) + clock["uncertainty_ns"]
+    off = abs(clock.off_ns) + clock.uncertainty_ns
     if off <= CLOCK_NS:
         return ""
     return (
-        f"the clock of machine {machine} is {clock['off_ns'] / 1e6:+.1f} ms off, "
-        f"known within {clock['uncertainty_ns'] / 1e6:.1f} ms"
+        f"the clock of machine {machine} is {clock.off_ns / 1e6:+.1f} ms off, "
+        f"known within {clock.uncertainty_ns / 1e6:.1f} ms"
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from mrc_common.rpc import Nothing, Request
+from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.session.real import AgentProcess
 
 
@@ -13,7 +14,7 @@ from mrc_lab.session.real import AgentProcess
 class PartFidelity:
     """As `Session.fidelity`, of the part."""
 
-    fidelity: dict[str, Any]
+    fidelity: Fidelity
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from mrc_lab.faults.fabric import FabricControl
 from mrc_lab.faults.ledger import Ledger
 from mrc_lab.hosts.hostclient import HostControl
 from mrc_lab.processes.death import Death, Frozen
 from mrc_lab.session import counters
+from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.switches.program import FabricProgram, ProgramDocument
 from mrc_topo import rules
 from mrc_topo.topology import Topology
@@ -141,7 +142,7 @@ class Session(abc.ABC):
         return []
 
     @abc.abstractmethod
-    def fidelity(self) -> dict[str, Any]:
+    def fidelity(self) -> Fidelity:
         """How well fabric and hosts kept up since `reset_fidelity`."""
 
     @abc.abstractmethod

@@ -6,6 +6,7 @@ import contextlib
 import pathlib
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import psutil
@@ -47,17 +48,33 @@ def threads_of(pid: int) -> dict[int, Thread]:
     return found
 
 
-def document(spent: Collection[Thread], seconds: float) -> dict[str, float]:
-    """Of the threads of one process over so many seconds: shares of a core of all together (`cpu_share`) and of the
-    `busiest_thread`; of the thread with the most to do (`runnable`: the share of the time in which it ran or waited
-    for a core) that share and how long it `waited_ns` for each turn."""
-    keenest = max(spent, key=lambda each: each.used + each.waited, default=Thread(0.0))
-    return {
-        "cpu_share": sum(each.used for each in spent) / seconds,
-        "busiest_thread": max((each.used for each in spent), default=0.0) / seconds,
-        "runnable": (keenest.used + keenest.waited) / seconds,
-        "waited_ns": keenest.waited * 1e9 / max(keenest.turns, 1),
-    }
+@dataclass(frozen=True)
+class SwitchLoad:
+    """What the process of a switch took of the machine, and how many packets it missed of those that its links gave it.
+
+    Shares of a core of all threads together (`cpu_share`) and of the `busiest_thread`; of the thread with the most to
+    do the share of the time in which it ran or waited for a core (`runnable`) and its mean wait (`waited_ns`).
+    """
+
+    cpu_share: float
+    busiest_thread: float
+    runnable: float
+    waited_ns: float
+    given: int
+    missed: int
+
+    @classmethod
+    def of(cls, spent: Collection[Thread], seconds: float, given: int, counted: int) -> SwitchLoad:
+        """Return it of what the threads of a process have had in some seconds."""
+        keenest = max(spent, key=lambda each: each.used + each.waited, default=Thread(0.0))
+        return cls(
+            cpu_share=sum(each.used for each in spent) / seconds,
+            busiest_thread=max((each.used for each in spent), default=0.0) / seconds,
+            runnable=(keenest.used + keenest.waited) / seconds,
+            waited_ns=keenest.waited * 1e9 / max(keenest.turns, 1),
+            given=given,
+            missed=max(given - counted, 0),
+        )
 
 
 class Load:
@@ -82,11 +99,8 @@ class Load:
         """Begins anew."""
         self._since, self._before, self._seen = time.monotonic(), self._now(), seen
 
-    def measure(self, seen: Seen) -> dict[str, dict[str, float]]:
-        """By switch: see `document`; and packets `given` and `missed`.
-
-        One that was started meanwhile has forgotten what it saw: of it nothing is told.
-        """
+    def measure(self, seen: Seen) -> dict[str, SwitchLoad]:
+        """Return the load by switch, without those that were started meanwhile: they have forgotten what they saw."""
         seconds = max(time.monotonic() - self._since, 1e-9)
         found = {}
         for role, (process, threads) in self._now().items():
@@ -99,5 +113,5 @@ class Load:
                 else (0, 0)
             )
             spent = [now.since(then.get(ident, Thread(0.0))) for ident, now in threads.items()]
-            found[role] = {**document(spent, seconds), "given": given, "missed": max(given - counted, 0)}
+            found[role] = SwitchLoad.of(spent, seconds, given, counted)
         return found

@@ -8,12 +8,14 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import cast
 
 import grpc
 import psutil
 
+from mrc_host.answers import HostFidelity
+from mrc_host.requests import Provide, Provided
 from mrc_lab import describe, scheduling
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import Document, Ledger
@@ -25,9 +27,9 @@ from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.processes.process import frozen as is_frozen
 from mrc_lab.records.record import LAB_FOLDER, LabFolder
 from mrc_lab.records.rundir import LabDied, RunDir, RunError
-from mrc_lab.session import fidelity
 from mrc_lab.session.base import Session
 from mrc_lab.session.fabricset import FabricSet
+from mrc_lab.session.fidelity import Fidelity, judge
 from mrc_lab.session.load import Load
 from mrc_lab.session.wired import WiredFabric
 from mrc_lab.switches import forwarders
@@ -253,19 +255,23 @@ class RealSession(Session):
             fill(self.topology, switch, device, program)
             device.close()
 
-    def fidelity(self) -> dict[str, Any]:
+    def fidelity(self) -> Fidelity:
         hosts = {}
         for name, client in self.clients.items():
-            try:
-                hosts[name] = client.request("provide", what="fidelity")
-            except HostError:
-                continue
-        measured = {"fabric": asdict(self.target.lateness()), "hosts": hosts}
-        if isinstance(self.target, WiredFabric):
-            measured["switches"] = self._load.measure(self._received(self.target, begin=False))
-        reasons = fidelity.judge(measured, describe.base_rtt_ns(self.topology, self.clock))
-        machine = {"scheduling": scheduling.measure(self.run), "machine": scheduling.surroundings(self.run)}
-        return {**measured, **machine, "valid": not reasons, "reasons": reasons}
+            with contextlib.suppress(HostError):
+                found = client.ask(Provide(Provided.FIDELITY))
+                assert isinstance(found, HostFidelity)
+                hosts[name] = found
+        wired = self.target if isinstance(self.target, WiredFabric) else None
+        measured = Fidelity(
+            fabric=self.target.lateness(),
+            hosts=hosts,
+            switches={} if wired is None else self._load.measure(self._received(wired, begin=False)),
+            scheduling=scheduling.measure(self.run),
+            machine=scheduling.surroundings(self.run),
+        )
+        reasons = judge(measured, describe.base_rtt_ns(self.topology, self.clock))
+        return replace(measured, valid=not reasons, reasons=reasons)
 
     def _received(self, fabric: WiredFabric, *, begin: bool) -> dict[str, tuple[int, int]]:
         """See `WiredFabric.received`; nothing where the program does not count what it receives."""
@@ -277,7 +283,7 @@ class RealSession(Session):
         if isinstance(self.target, WiredFabric):
             self._load.reset(self._received(self.target, begin=True))
         for client in self.clients.values():
-            client.request("provide", what="reset_fidelity")
+            client.ask(Provide(Provided.RESET_FIDELITY))
 
     def close(self) -> None:
         for client in self.clients.values():

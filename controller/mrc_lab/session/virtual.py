@@ -16,6 +16,7 @@ import grpc
 from mrc_common.plain import decode, encode
 from mrc_common.rpc import Request
 from mrc_host import running
+from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
@@ -25,6 +26,7 @@ from mrc_lab.hosts.hostclient import HostError, HostGone
 from mrc_lab.processes.death import Frozen
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
+from mrc_lab.session.fidelity import Fidelity
 from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import FabricProgram, fill, primary, program_of
 from mrc_topo import rules
@@ -232,9 +234,9 @@ class VirtualSession(Session):
     def frozen(self) -> list[Frozen]:
         return [Frozen(name) for name, host in self.virtual_hosts.items() if host.frozen]
 
-    def fidelity(self) -> dict[str, Any]:
+    def fidelity(self) -> Fidelity:
         # Simulated time waits for the machine; there is nothing to be late for.
-        return {"valid": True, "reasons": [], "simulated": True, "software": running.document()}
+        return Fidelity(valid=True, simulated=True, software=Software(**running.document()))
 
     def reset_fidelity(self) -> None:
         return None
