@@ -121,7 +121,7 @@ def lab_status(session: RealSession) -> LabStatus:
     # Asked only now: until a machine that does not answer is known to be lost, the questions above have taken as long.
     lost = {} if spread is None else spread.lost()
     gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
-    dead = {death.role for death in session.state.deaths}
+    dead = {death.role for death in session.state.record.deaths}
     switches = [
         SwitchRow(
             name=switch.name,
@@ -144,7 +144,7 @@ def lab_status(session: RealSession) -> LabStatus:
         lab=session.topology.lab.name,
         switch=session.state.switch,
         compiler=session.state.compiler,
-        grpc_addresses=list(session.state.switches.values()) or list(session.state.fabric),
+        grpc_addresses=list(session.switches.values()) or list(session.addresses),
         switches=switches,
         hosts=hosts,
         agents=session.agents(),

@@ -61,10 +61,10 @@ def is_dead(run: RunDir) -> bool:
     if is_locked(run.path / "starting"):
         return False
     try:
-        state = run.read()
+        first = run.first()
     except RunError:
         return True
-    return state.first is None or not state.first.alive()
+    return first is None or not first.alive()
 
 
 def check() -> None:
@@ -326,7 +326,7 @@ def _answers(pipe: IO[bytes], count: int) -> list[str]:
 
 def _last_words(run: RunDir, state: State) -> str:
     """What the processes started last have said: their logs are gone when the lab is."""
-    said = [(role, last_line(run.folder.log(role))) for role in state.roles]
+    said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])
 
 
@@ -351,17 +351,18 @@ def await_up(run: RunDir, progress: Progress) -> None:
             if run.exists():
                 raise
             raise LabDied(f"lab '{run.name}' did not come up: it was ended and removed before") from None
-        if len(state.roles) > seen:
-            seen = len(state.roles)
-            progress(f"starting: {list(state.roles)[-1]}")
-        if state.phase == "up":
+        record = state.record
+        if len(record.roles) > seen:
+            seen = len(record.roles)
+            progress(f"starting: {list(record.roles)[-1]}")
+        if record.phase == "up":
             return
-        if state.phase == "failed" or state.ending or dead:
+        if record.phase == "failed" or state.ending or dead:
             deaths = several(run.deaths(first))
             # What a daemon could not tell in its record, its last words in the log may.
             words = last_line(run.log_file)
             told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))
-            reason = state.error or told or "it died"
+            reason = record.error or told or "it died"
             raise LabDied(f"lab '{run.name}' did not come up: {reason}")
         if time.monotonic() > patience.ends:
             frozen = "; ".join(each.text() for each in run.frozen())
@@ -418,8 +419,8 @@ def listing() -> list[LabRow]:
         )
         with contextlib.suppress(RunError):
             state = run.read()
-            row["phase"] = "dead" if is_dead(run) else "ending" if state.ending else state.phase
-            row["hosts"], row["fabric"] = len(state.hosts), len(state.fabric)
+            row["phase"] = "dead" if is_dead(run) else "ending" if state.ending else state.record.phase
+            row["hosts"], row["fabric"] = len(state.record.hosts), len(state.record.fabric)
             row["transport"], row["links"], row["since"] = state.transport, state.links, state.since
             row["user"] = user_name(state.uid)
             row["pid"] = None if state.first is None else state.first.pid
@@ -456,11 +457,12 @@ def _await_end(run: RunDir, progress: Progress) -> bool:
         return False
     try:
         state = run.read()
-    except RunError:
-        return True
+    except RunError as error:
+        progress(f"lab {run.name}: is left alone: {error}")
+        return False
     if state.first is None:
         return True
-    if not state.ending and state.phase not in ("ending", "failed"):
+    if not state.ending and state.record.phase not in ("ending", "failed"):
         progress(f"lab {run.name}: is up; `mrclab down {run.name}` ends it")
         return False
     progress(f"lab {run.name}: is ending; waiting for it")

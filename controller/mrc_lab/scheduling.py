@@ -66,7 +66,7 @@ def _fabric_threads(process: Process) -> list[int]:
 def _parts(run: RunDir) -> tuple[list[Process], list[Process]]:
     """The fabric processes and the agents that live."""
     state = run.read()
-    agents = set(state.hosts)
+    agents = set(state.record.hosts)
     fabric = [each for each in run.processes() if each.role not in agents and each.role not in ("lab", "labd")]
     return fabric, [each for each in run.processes() if each.role in agents]
 
@@ -128,7 +128,7 @@ def surroundings(run: RunDir) -> Surroundings:
     ours: dict[int, str] = {}
     for other in all_runs():
         with contextlib.suppress(RunError):
-            first = other.read().first
+            first = other.first()
             if first is not None:
                 ours[first.pid] = other.name
     running = {int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit() and _is_lab(entry)}

@@ -61,7 +61,7 @@ class Verdict:
             "holds": self.holds,
             "valid": self.valid,
             "reasons": self.reasons,
-            "deaths": [each.document() for each in self.deaths],
+            "deaths": [asdict(each) for each in self.deaths],
             "checks": [asdict(check) for check in self.checks],
             "recoveries": [asdict(each) for each in self.recoveries],
         }

@@ -156,7 +156,7 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
         found = getattr(state, what)
         if value is not None and found != value:
             raise RunError(f"lab '{run.name}' is up with {what} {found}; `mrclab down {run.name}` first")
-    dead = [death for death in state.deaths if death.role not in state.hosts]
+    dead = [death for death in state.record.deaths if death.role not in state.record.hosts]
     if dead:
         raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
 

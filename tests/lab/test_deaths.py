@@ -15,8 +15,9 @@ import time
 
 import pytest
 
+from mrc_common.plain import DecodeError
 from mrc_lab.daemon import Daemon
-from mrc_lab.processes.death import LAST_WORD, Death, cause, leave_word
+from mrc_lab.processes.death import LAST_WORD, WORDS, Death, cause, leave_word
 from mrc_lab.processes.process import Process, wait_dead
 from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir, RunError
@@ -66,13 +67,17 @@ def test_a_death_says_when() -> None:
     assert death.text(5_000_000_000).startswith("h1 was killed by SIGKILL (2.50 s after the start, at ")
     assert " after the start" not in death.text()
     assert " after the start" not in death.text(8_000_000_000)
-    assert Death.parse(death.document()) == death
 
 
 @pytest.mark.parametrize("document", [{}, {"role": 1}, [], None, {"role": "a", "how": "b", "at_ns": "x", "at": 0}])
 def test_a_record_of_deaths_is_not_trusted(document: object) -> None:
-    with pytest.raises((ValueError, TypeError, KeyError)):
-        Death.parse(document)
+    with pytest.raises(DecodeError):
+        Record.parse({"deaths": [document]})
+
+
+def test_words_of_a_death_can_be_printed() -> None:
+    (death,) = Record.parse({"deaths": [dataclasses.asdict(Death("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}).deaths
+    assert death == Death("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
 
 
 def test_last_words(tmp_path: pathlib.Path) -> None:
@@ -80,7 +85,9 @@ def test_last_words(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / LAST_WORD).exists()
     leave_word(tmp_path / "nowhere", -9)
     leave_word(tmp_path, -9)
-    assert Death.parse(json.loads((tmp_path / LAST_WORD).read_text())).how == "was killed by SIGKILL"
+    word = LabFolder(tmp_path).last_word()
+    assert word is not None
+    assert (word.role, word.how) == ("labd", "was killed by SIGKILL")
 
 
 @pytest.fixture
@@ -230,7 +237,7 @@ def test_a_damaged_lab_is_not_used(tmp_path: pathlib.Path) -> None:
         fabric.signal(signal.SIGKILL)
         assert wait_dead(fabric, 5)
         deadline = time.monotonic() + 10
-        while not RunDir("tiny").read().deaths and time.monotonic() < deadline:
+        while not RunDir("tiny").read().record.deaths and time.monotonic() < deadline:
             time.sleep(0.05)
         command = [*users.MRCLAB, "run", "write_bw", "-o", str(tmp_path / "result")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)

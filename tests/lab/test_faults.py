@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
+from mrc_common.plain import decode, encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError, flapping
 from mrc_lab.faults.kinds import KINDS
-from mrc_lab.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import Ledger, LedgerState, MemoryRecord, UnsettledError
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RunRecord
@@ -62,14 +63,14 @@ def test_restore_puts_back_exactly_what_was_there(fake: FakeLab, action: Action)
     gone = {port for port, up in fake.carriers.items() if not up}
     assert bool(gone) == (action.target in (PORT, "p2-t0.1") and action.kind in ("port_down", "stop"))
     # Another process restores it, from what this one wrote down.
-    record.document = json.loads(json.dumps(record.document))
+    record.state = decode(LedgerState, json.loads(json.dumps(encode(record.state))))
     fake.log.clear()
     other = Ledger(fake.topology, fake.refill, record)
     assert other.broken == {action.target: action.describe()}
     other.perform(fake, Action("restore", action.target))
     assert fake.state() == before
     assert (f"refill {T1}" in fake.log) == (action.kind == "reboot")
-    assert record.document == {"causes": [], "found": {}, "unsettled": []}
+    assert record.state == LedgerState([], {}, [])
 
 
 def test_first_in_first_out(fake: FakeLab, ledger: Ledger) -> None:
@@ -192,7 +193,7 @@ def test_several_processes_change_the_record(tmp_path: pathlib.Path, monkeypatch
     ledger = Ledger(topology, fake.refill, RunRecord(run))
     assert sorted(ledger.broken) == sorted(list(topology.links)[number * 4] for number in range(3))
     assert sorted(ledger.restore_all(fake)) == sorted(list(topology.links)[number * 4] for number in range(3))
-    assert run.read().broken == {"causes": [], "found": {}, "unsettled": []}
+    assert RunRecord(run).read() == LedgerState([], {}, [])
 
 
 def test_directions_are_seen_from_the_host(fake: FakeLab, ledger: Ledger) -> None:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mrc_common.plain import decode, encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import Ledger, MemoryRecord, UnsettledError
+from mrc_lab.faults.ledger import Ledger, LedgerState, MemoryRecord, UnsettledError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_studies.chaos.invariants import entries
 from mrc_studies.chaos.truth import expected
@@ -36,7 +37,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
     failures = actions(TINY)
     for _ in range(data.draw(st.integers(1, 12), label="steps")):
         # Every step is another process, which knows what is written and nothing else.
-        record.document = json.loads(json.dumps(record.document))
+        record.state = decode(LedgerState, json.loads(json.dumps(encode(record.state))))
         ledger = Ledger(TINY, fake.refill, record)
         were = list(ledger.causes)
         fake.calls_left = data.draw(st.none() | st.integers(1, 12), label="calls that get through")
@@ -66,7 +67,7 @@ def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
         ledger.restore(fake, target)
         check(fake, before, ledger)
     assert fake.state() == before
-    assert not any(record.document.values())
+    assert not any(vars(record.state).values())
 
 
 def check(fake: FakeLab, before: tuple[Any, ...], ledger: Ledger) -> None:

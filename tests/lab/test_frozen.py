@@ -113,13 +113,13 @@ def test_a_run_names_what_is_frozen(real: RealSession) -> None:
 @pytest.mark.slow
 def test_commands_name_what_is_frozen(real: RealSession) -> None:
     process_of("h1").signal(signal.SIGSTOP)
-    eventually(lambda: RunDir("tiny").read().frozen, "the daemon notes it")
+    eventually(lambda: RunDir("tiny").read().record.frozen, "the daemon notes it")
     status = json.loads(mrclab("status", "--json").stdout)
     assert [host["alive"] for host in status["hosts"]] == [True, False]
     assert status["hosts"][1]["error"].startswith(f"h1 {STOPPED}")
     assert len(status["switches"]) == 2
     process_of("fabric").signal(signal.SIGSTOP)
-    eventually(lambda: len(RunDir("tiny").read().frozen) == 2, "the daemon notes it")
+    eventually(lambda: len(RunDir("tiny").read().record.frozen) == 2, "the daemon notes it")
     shown = " ".join(mrclab("status").stdout.split())
     assert f"the fabric's process {STOPPED}" in shown
     failed = mrclab("fail", "h1:0")
@@ -127,7 +127,7 @@ def test_commands_name_what_is_frozen(real: RealSession) -> None:
     assert f"the fabric's process {STOPPED}" in failed.stderr
     for role in ("h1", "fabric"):
         process_of(role).signal(signal.SIGCONT)
-    eventually(lambda: not RunDir("tiny").read().frozen, "the daemon notes it")
+    eventually(lambda: not RunDir("tiny").read().record.frozen, "the daemon notes it")
     # An agent that was started again is none of the daemon's.
     real.kill_agent("h1")
     real.restart_agent("h1")

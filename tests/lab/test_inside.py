@@ -15,7 +15,7 @@ import pytest
 
 from mrc_lab.hosts import inside
 from mrc_lab.processes.process import Process
-from mrc_lab.records.record import State
+from mrc_lab.records.record import Record, State
 from mrc_lab.records.rundir import RunDir
 from support.lab.labs import lab_file
 from support.pcapng import packets
@@ -87,7 +87,7 @@ def test_root_becomes_the_labs_user_without_a_fork(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(subprocess, "run", lambda words, **options: asked.append({"words": words, **options}))
     monkeypatch.setattr(subprocess, "Popen", lambda words, **options: asked.append({"words": words, **options}))
-    state = State("tiny", first=Process.of("lab", os.getpid()), uid=61100, gid=61101, hosts={"h1": {"pid": 2}})
+    state = State("tiny", first=Process.of("lab", os.getpid()), uid=61100, gid=61101, record=Record(hosts={"h1": 2}))
     inside.run(state, ["true"])
     inside.start(state, ["true"], host="h1")
     for each in asked:

@@ -112,7 +112,7 @@ def test_nothing_of_a_lab_listens_on_tcp(lab: RunDir) -> None:
     assert state.first is not None
     for name in ("tcp", "tcp6"):
         assert len(pathlib.Path(f"/proc/{state.first.pid}/net/{name}").read_text().splitlines()) == 1
-    assert list(state.fabric) == [f"unix:{lab.folder.socket('fabric')}"]
+    assert list(lab.folder.fabric(state.record)) == [f"unix:{lab.folder.socket('fabric')}"]
     for role in ("fabric", "h0", "h1"):
         assert stat.S_IMODE(lab.folder.socket(role).stat().st_mode) == 0o600
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
@@ -60,12 +61,29 @@ def test_what_the_lab_says_of_itself_is_part_of_its_state() -> None:
     run = made("one")
     run.folder.write(Record("up", "", {"labd": 2, "h0": 7}, fabric={"p0-t0.0": [3]}, hosts={"h0": 5}))
     state = run.read()
-    assert (state.phase, state.roles) == ("up", {"labd": 2, "h0": 7})
-    assert state.fabric == {f"unix:{run.path}/lab/p0-t0.0.sock": [3]}
-    assert state.hosts == {"h0": {"pid": 5, "socket": f"{run.path}/lab/h0.sock"}}
+    assert (state.record.phase, state.record.roles) == ("up", {"labd": 2, "h0": 7})
+    assert run.folder.fabric(state.record) == {f"unix:{run.path}/lab/p0-t0.0.sock": [3]}
+    assert state.record.hosts == {"h0": 5}
     # It stays the lab's own: commands do not write it.
     run.write(state)
     assert "p0-t0.0" not in run.state_file.read_text()
+
+
+def test_a_lab_of_another_version_is_left_alone_and_can_be_ended() -> None:
+    process = sleeper()
+    first = Process.of("lab", process.pid)
+    run = made("one", first=first)
+    old = {"name": "one", "broken": {}, "first": {"role": "lab", "pid": first.pid, "started": first.started}}
+    run.state_file.write_text(json.dumps(old))
+    with pytest.raises(RunError, match=r"another version of mrclab .* format 1, .* reads 2.*`mrclab down one`"):
+        run.read()
+    assert not lifecycle.is_dead(run)
+    heard: list[str] = []
+    assert lifecycle.cleanup(heard.append) == {}
+    assert len(heard) == 1
+    assert "left alone" in heard[0]
+    assert lifecycle.down("one") == [f"lab (pid {process.pid})"]
+    assert process.wait(5) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(

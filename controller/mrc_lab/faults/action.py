@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from mrc_common.errors import UsageError
 
@@ -56,11 +56,6 @@ class Action:
             "loss": self.loss,
             "text": self.describe(),
         }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Action:
-        """What `document` wrote."""
-        return cls(**{key: value for key, value in document.items() if key != "text"})
 
 
 def flapping(fail: Action, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:

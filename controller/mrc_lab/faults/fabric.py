@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, Protocol, TypedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 from mrc_lab.faults.effects import DOWN, UP, Effects
 from mrc_topo.topology import Link, Switch, Topology
-from p4lite.switch import documents
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import End, FabricInfo, LinkChanges
 
@@ -68,41 +67,8 @@ class LinkState:
     down: WayState
 
 
-class WayDocument(TypedDict):
-    """A `WayState` as JSON."""
-
-    up: bool
-    settings: Mapping[str, object]
-
-
-class FoundDocument(TypedDict, total=False):
-    """What was found, as JSON: the state of a switch, or both directions of a link."""
-
-    state: str
-    up: WayDocument
-    down: WayDocument
-
-
 #: What was found at a link or a switch.
 Found = LinkState | SwitchState
-
-
-def found_document(found: Found) -> FoundDocument:
-    """As JSON."""
-    if isinstance(found, SwitchState):
-        return FoundDocument(state=found.value)
-    up, down = (WayDocument(up=way.up, settings=asdict(way.settings)) for way in (found.up, found.down))
-    return FoundDocument(up=up, down=down)
-
-
-def found_from_document(document: FoundDocument) -> Found:
-    """What `found_document` wrote."""
-    if "state" in document:
-        return SwitchState(document["state"])
-    ways = (document["up"], document["down"])
-    return LinkState(
-        *(WayState(each["up"], documents.read(LinkSettings, each["settings"], "settings")) for each in ways)
-    )
 
 
 def look(topology: Topology, lab: Breakable, names: Iterable[str]) -> dict[str, Found]:

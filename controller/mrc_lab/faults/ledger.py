@@ -13,12 +13,13 @@ or the next `restore`, puts them right.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from mrc_common.errors import MrclabError
 from mrc_lab.faults import fabric, kinds
-from mrc_lab.faults.action import Action, ActionDocument, FailureError
+from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.fabric import Breakable, Found, LinkState
 from mrc_topo.capacity import Capacity
@@ -26,12 +27,13 @@ from mrc_topo.topology import Link, Switch, Topology
 from p4lite.switch.fabric.values import SwitchState
 
 
-class Document(TypedDict, total=False):
-    """The ledger as JSON; empty before the first failure."""
+@dataclass(frozen=True)
+class LedgerState:
+    """What a ledger has in it: the failures in force, what was found before them, and elements in doubt."""
 
-    causes: list[ActionDocument]
-    found: dict[str, fabric.FoundDocument]
-    unsettled: list[str]
+    causes: Sequence[Action] = ()
+    found: Mapping[str, Found] = field(default_factory=dict)
+    unsettled: Sequence[str] = ()
 
 
 class UnsettledError(MrclabError):
@@ -41,10 +43,10 @@ class UnsettledError(MrclabError):
 class Record(Protocol):
     """Where the ledger is kept, so that another process can undo what this one did."""
 
-    def read(self) -> Document:
+    def read(self) -> LedgerState:
         """What was written last; empty at first."""
 
-    def alone(self) -> contextlib.AbstractContextManager[Callable[[Document], None]]:
+    def alone(self) -> contextlib.AbstractContextManager[Callable[[LedgerState], None]]:
         """Keeps other writers out for as long as the context lasts; gives the function that writes."""
 
 
@@ -52,17 +54,17 @@ class MemoryRecord:
     """A record of a lab that lives in one process."""
 
     def __init__(self) -> None:
-        self.document: Document = {}
+        self.state = LedgerState()
 
-    def read(self) -> Document:
-        return self.document
+    def read(self) -> LedgerState:
+        return self.state
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Callable[[Document], None]]:
+    def alone(self) -> Iterator[Callable[[LedgerState], None]]:
         yield self._write
 
-    def _write(self, document: Document) -> None:
-        self.document = document
+    def _write(self, state: LedgerState) -> None:
+        self.state = state
 
 
 class Ledger:
@@ -127,17 +129,11 @@ class Ledger:
 
     def reload(self) -> None:
         """Looks again at what is recorded."""
-        document = self.record.read()
-        self._causes = [Action.from_document(each) for each in document.get("causes", [])]
-        self._found = {name: fabric.found_from_document(each) for name, each in document.get("found", {}).items()}
-        self._unsettled = set(document.get("unsettled", []))
+        state = self.record.read()
+        self._causes, self._found, self._unsettled = list(state.causes), dict(state.found), set(state.unsettled)
 
-    def _document(self) -> Document:
-        return {
-            "causes": [each.document() for each in self._causes],
-            "found": {name: fabric.found_document(each) for name, each in self._found.items()},
-            "unsettled": self.unsettled,
-        }
+    def _state(self) -> LedgerState:
+        return LedgerState(list(self._causes), dict(self._found), self.unsettled)
 
     def _together(self, causes: Iterable[Action]) -> Effects:
         return together(kinds.effects_of(self.topology, each) for each in causes)
@@ -204,7 +200,7 @@ class Ledger:
         with self._alone() as write:
             return self._restore_each(lab, write, [each for each in self._causes if each in self._own])
 
-    def _restore_each(self, lab: Breakable, write: Callable[[Document], None], causes: list[Action]) -> list[str]:
+    def _restore_each(self, lab: Breakable, write: Callable[[LedgerState], None], causes: list[Action]) -> list[str]:
         problems: list[Exception] = []
         restored: list[str] = []
         for cause in reversed(causes):
@@ -218,13 +214,13 @@ class Ledger:
         return list(dict.fromkeys(restored))
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[Callable[[Document], None]]:
+    def _alone(self) -> Iterator[Callable[[LedgerState], None]]:
         with self.record.alone() as write:
             self.reload()
             yield write
 
     def _change(
-        self, lab: Breakable, write: Callable[[Document], None], gone: Sequence[Action], come: Sequence[Action]
+        self, lab: Breakable, write: Callable[[LedgerState], None], gone: Sequence[Action], come: Sequence[Action]
     ) -> None:
         """Takes causes away and adds some, in the ledger and in the lab, or neither."""
         before = list(self._causes)
@@ -239,7 +235,7 @@ class Ledger:
         self._found |= fresh
         self._causes = before + list(come)
         self._unsettled |= touched
-        write(self._document())
+        write(self._state())
         undone = False
         try:
             self._put(lab, touched, will, was, doubtful, was.emptied - will.emptied)
@@ -255,10 +251,10 @@ class Ledger:
             finally:
                 if undone:
                     self._settled(before, touched)
-                write(self._document())
+                write(self._state())
             raise
         self._settled(after, touched)
-        write(self._document())
+        write(self._state())
 
     def _settled(self, causes: list[Action], names: Iterable[str]) -> None:
         """These causes hold, and these elements are as they say; what was found is kept while it is needed."""

@@ -30,14 +30,14 @@ def command(state: State, words: Sequence[str], *, host: str | None = None, file
         raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
     check_here(state, host)
     if host is not None:
-        if host not in state.hosts:
-            raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.hosts)}")
-        for death in state.deaths:
+        if host not in state.record.hosts:
+            raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.record.hosts)}")
+        for death in state.record.deaths:
             if death.role == f"{host}{SHELL}":
                 raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
         # `mrc_host.verbs` finds the host's agent by it.
         device = f"{ENVIRONMENT}={verbs_socket(LabFolder(pathlib.Path(LAB_FOLDER)).socket(host))}"
-        words = ["mnexec", "-a", str(state.hosts[host]["pid"]), "env", device, *words]
+        words = ["mnexec", "-a", str(state.record.hosts[host]), "env", device, *words]
     return [*_as_user(state), *namespaces.enter(state.first.pid, words, files=files)]
 
 

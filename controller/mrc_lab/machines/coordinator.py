@@ -75,8 +75,8 @@ class PartFacts:
 class MachineKnown:
     """What the coordinator knows of a machine: how it was lost, its clock, and what it has said (`PartFacts`)."""
 
-    lost: str | None
-    clock: ClockFidelity | None
+    lost: str | None = None
+    clock: ClockFidelity | None = None
     frame_bytes: int | None = field(default=None, metadata=OMIT_NONE)
     time_namespaces: bool | None = field(default=None, metadata=OMIT_NONE)
 
@@ -187,7 +187,7 @@ class RemoteMachine:
             self.line.listen()
         except Broken as error:
             how = str(error)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, DecodeError) as error:
             how = f"a message of it cannot be understood ({type(error).__name__}: {error})"
         if how:
             self.process.kill()
@@ -521,7 +521,7 @@ class LabCoordinator:
                 known = Death(self._role(post, death.role), death.how, death.at_ns, death.at)
                 if known not in record.deaths and not self.ended:
                     record.deaths.append(known)
-        text = json.dumps([record.phase, record.error, asdict(record)])
+        text = json.dumps(encode(record))
         if text != self._written:
             self._written = text
             self.run.folder.write(record)

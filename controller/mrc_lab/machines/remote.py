@@ -19,9 +19,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 
 from mrc_common import rpc
+from mrc_common.plain import encode
 from mrc_lab import lifecycle
 from mrc_lab.lab_slice import LabSlice
 from mrc_lab.machines import probe
@@ -200,7 +200,7 @@ class RemoteLabAgent:
                 each.close()
         self._session = RealSession(run.name)
         threading.Thread(target=self._watch, daemon=True).start()
-        return {"record": asdict(self._record())}
+        return {"record": encode(self._record())}
 
     def _progress(self, text: str) -> None:
         with contextlib.suppress(Broken):
@@ -224,10 +224,10 @@ class RemoteLabAgent:
                 record, alive = self._record(), session.first.alive()
                 if not alive:
                     record.deaths = run.deaths(session.first)
-                text = json.dumps([asdict(record), alive])
+                text = json.dumps([encode(record), alive])
                 if text != known:
                     known = text
-                    self.line.send(said="record", record=asdict(record), alive=alive)
+                    self.line.send(said="record", record=encode(record), alive=alive)
                 self._ended.wait(LOOK_S)
 
     # --- verbs ----------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class SpreadSession(RealSession):
         return self._parts[machine].ask(Strike(part, number)).done
 
     def frozen(self) -> list[Frozen]:
-        return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().frozen.items())]
+        return [*self.run.frozen(), *(Frozen(role, since) for role, since in self.run.read().record.frozen.items())]
 
     def agents(self) -> list[AgentProcess]:
         found = []

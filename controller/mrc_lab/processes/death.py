@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 #: Below the lab's folder: the last word of the first process.
 LAST_WORD = "last-word.json"
@@ -96,29 +95,12 @@ class Death:
         ago = max(time.time() - at, 0.0)
         return cls(role, how, time.monotonic_ns() - int(ago * 1e9), at)
 
-    @classmethod
-    def parse(cls, document: Any) -> Death:
-        """Of the lab's own record, which is not trusted.
-
-        Raises:
-            ValueError, TypeError, KeyError: it is none.
-        """
-        role, how = document["role"], document["how"]
-        if not isinstance(role, str) or not isinstance(how, str):
-            raise TypeError("a death without words")
-        text = "".join(each for each in how[:WORDS] if each.isprintable())
-        return cls(role, text, int(document["at_ns"]), float(document["at"]))
-
     def text(self, started_ns: int = 0) -> str:
         """A sentence; `started_ns`: begin of a run (0: none), to say when in it."""
         when = time.strftime("at %H:%M:%S", time.localtime(self.at))
         if started_ns and self.at_ns >= started_ns:
             when = f"{(self.at_ns - started_ns) / 1e9:.2f} s after the start, {when}"
         return f"{Role.parse(self.role).sentence()} {self.how} ({when})"
-
-    def document(self) -> dict[str, str | int | float]:
-        """As JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -153,4 +135,4 @@ def leave_word(folder: pathlib.Path, code: int) -> None:
     """Writes down how the daemon died, if it did not end as told; what happens to the word cannot be helped."""
     if code:
         with contextlib.suppress(OSError):
-            (folder / LAST_WORD).write_text(json.dumps(Death.now("labd", cause(code)).document()))
+            (folder / LAST_WORD).write_text(json.dumps(asdict(Death.now("labd", cause(code)))))

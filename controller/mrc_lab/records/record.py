@@ -8,11 +8,11 @@ import pathlib
 import re
 import stat
 import urllib.parse
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from mrc_common.files import write_whole
-from mrc_lab.processes.death import LAST_WORD, Death
+from mrc_common.plain import DecodeError, decode, encode
+from mrc_lab.processes.death import LAST_WORD, WORDS, Death
 from mrc_lab.processes.process import Process
 
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
@@ -23,8 +23,8 @@ CAPTURES = "captures"
 PROGRAM = "program.json"
 #: More than the record of the largest lab.
 RECORD_BYTES = 8 << 20
-#: Fields of `State` that are not in the commands' record: the lab's own, and whether it was told to end.
-INSIDE = ("ending", "phase", "error", "fabric", "switches", "held", "hosts", "roles", "deaths", "frozen")
+#: Of state.json. Format 1 held the failures in force, too, and bore no number.
+FORMAT = 2
 
 
 def read_untrusted(path: pathlib.Path, limit: int = RECORD_BYTES) -> bytes:
@@ -69,22 +69,17 @@ class Record:
     frozen: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, document: Any) -> Record:
-        """Of JSON that is not trusted.
+    def parse(cls, document: object) -> Record:
+        """Return the record of a JSON value that is not trusted.
 
         Raises:
-            ValueError, TypeError, AttributeError, KeyError: it is none.
+            DecodeError: it is none.
         """
-        record = cls(**document)
-        if not all(ROLE.match(role) for role in _names(record)):
-            raise ValueError("a name that is none")
-        record.switches = {role: int(device) for role, device in record.switches.items()}
-        record.held = {role: str(state) for role, state in record.held.items()}
-        record.hosts = {host: int(pid) for host, pid in record.hosts.items()}
-        record.roles = {role: int(pid) for role, pid in record.roles.items()}
-        record.fabric = {role: [int(each) for each in devices] for role, devices in record.fabric.items()}
-        record.frozen = {role: float(since) for role, since in record.frozen.items()}
-        record.deaths = [_checked(Death.parse(each)) for each in record.deaths]
+        record = decode(cls, document)
+        named = (record.roles, record.fabric, record.switches, record.held, record.hosts, record.frozen)
+        if not all(ROLE.match(role) for each in named for role in each):
+            raise DecodeError("it names a process that no lab has")
+        record.deaths = [_checked(each) for each in record.deaths]
         return record
 
 
@@ -109,6 +104,14 @@ class LabFolder:
         """The gRPC address of a fabric process."""
         return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
 
+    def fabric(self, record: Record) -> dict[str, list[int]]:
+        """Return the device ids of each fabric process by its gRPC address."""
+        return {self.address(role): devices for role, devices in record.fabric.items()}
+
+    def switches(self, record: Record) -> dict[str, str]:
+        """Return the gRPC address of each switch that is a P4Runtime server of its own."""
+        return {role: self.address(role) for role in record.switches}
+
     def log(self, role: str) -> pathlib.Path:
         """The log of a process; hosts in one process have one, under the name of each."""
         return self.path / f"{role}.log"
@@ -123,38 +126,34 @@ class LabFolder:
         document = json.loads(read_untrusted(self.record_file))
         try:
             return Record.parse(document)
-        except (TypeError, AttributeError, KeyError) as error:
+        except DecodeError as error:
             raise ValueError(f"{self.record_file}: {error}") from error
 
     def last_word(self) -> Death | None:
         """How the daemon died, where the lab's first process could still tell."""
         try:
-            return _checked(Death.parse(json.loads(read_untrusted(self.path / LAST_WORD))))
-        except (OSError, ValueError, TypeError, KeyError):
+            return _checked(decode(Death, json.loads(read_untrusted(self.path / LAST_WORD))))
+        except (OSError, ValueError, DecodeError):
             return None
 
     def write(self, record: Record) -> None:
         """Records, whole or not at all. There is one writer, inside the lab."""
-        write_whole(self.record_file, json.dumps(asdict(record), indent=1))
-
-
-def _names(record: Record) -> list[str]:
-    return [*record.roles, *record.fabric, *record.switches, *record.held, *record.hosts, *record.frozen]
+        write_whole(self.record_file, json.dumps(encode(record), indent=1))
 
 
 def _checked(death: Death) -> Death:
+    """Return a death that a lab reports, in words that can be printed."""
     if not ROLE.match(death.role):
-        raise ValueError("a name that is none")
-    return death
+        raise DecodeError("a death of a process that no lab has")
+    return replace(death, how="".join(each for each in death.how[:WORDS] if each.isprintable()))
 
 
 @dataclass
 class State:
-    """All that is known of one lab: the commands' record and, from `phase` on, the lab's own.
+    """All that is known of one lab: what commands record of it (state.json), `record`, and whether it is `ending`.
 
-    `broken` is the ledger of failures (`faults.ledger`), `first` the lab's first process; `uid`, `gid` the user it runs
-    as; `ending`: it was told to end; `switches`: the P4Runtime address of each switch that is a server of its own;
-    `machines`: if it is on several, the hosts that each carries; `shell`: where it was brought up (`shells.here`).
+    `first`: the lab's first process; `uid`, `gid`: the user it runs as; `machines`: if it is on several, the hosts that
+    each carries; `shell`: where it was brought up (`shells.here`).
     """
 
     name: str
@@ -166,18 +165,10 @@ class State:
     first: Process | None = None
     uid: int = -1
     gid: int = -1
-    broken: dict[str, Any] = field(default_factory=dict)
     denied: list[str] = field(default_factory=list)
     since: float = 0.0
     machines: dict[str, list[str]] = field(default_factory=dict)
     shell: list[str] = field(default_factory=list)
+    format: int = FORMAT
     ending: bool = False
-    phase: str = "starting"
-    error: str = ""
-    fabric: dict[str, list[int]] = field(default_factory=dict)
-    switches: dict[str, str] = field(default_factory=dict)
-    held: dict[str, str] = field(default_factory=dict)
-    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    roles: dict[str, int] = field(default_factory=dict)
-    deaths: list[Death] = field(default_factory=list)
-    frozen: dict[str, float] = field(default_factory=dict)
+    record: Record = field(default_factory=Record)

@@ -1,6 +1,7 @@
 """What is known of running labs: one folder each, which only its owner can open.
 
-    BASE/NAME/state.json    written by commands: the lab's first process, what is broken and denied
+    BASE/NAME/state.json    written by commands: the lab's first process, what is denied (`State`)
+    BASE/NAME/faults.json   written by commands: what is broken (`faults.ledger.LedgerState`)
     BASE/NAME/NAME.yaml     the lab file as it was when the lab came up
     BASE/NAME/lab/          seen inside the lab as /run/lab, and all that it can write (`LabFolder`)
 
@@ -20,16 +21,17 @@ import pathlib
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import IO
 
 import psutil
 
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
+from mrc_common.plain import DecodeError, decode, encode
 from mrc_lab.processes.death import Death, Frozen
 from mrc_lab.processes.process import KILL_AFTER_S, Process, end_process, frozen
-from mrc_lab.records.record import INSIDE, PROGRAM, LabFolder, State
+from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State
 from p4lite.folders import FolderError, check_private
 
 #: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
@@ -109,6 +111,14 @@ def check_ours(path: pathlib.Path) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class _Basics:
+    """What state.json of every version has."""
+
+    first: Process | None = None
+    format: int = 1
+
+
 class RunDir:
     """The run directory of one lab; `folder`: where it is, if not in `base()`.
 
@@ -167,52 +177,69 @@ class RunDir:
         """Whether there is such a lab, alive or not."""
         return check_ours(self.path)
 
-    def read(self) -> State:
-        """The recorded state.
-
-        Raises:
-            RunError: no such lab, or a record that is not readable.
-        """
+    def _recorded(self) -> object:
+        """Return the contents of state.json; errors as `read`."""
         if not check_ours(self.path):
             running = ", ".join(each.name for each in all_runs()) or "none"
             raise RunError(f"no lab '{self.name}' is up; up: {running}")
         try:
-            document = json.loads(self.state_file.read_text())
-            if document["first"] is not None:
-                document["first"] = Process(**document["first"])
-            state = State(**document)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            return json.loads(self.state_file.read_text())
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
+
+    def first(self) -> Process | None:
+        """Return the lab's first process, whichever version of mrclab recorded it; None: it has none yet.
+
+        Raises:
+            RunError: no such lab, or a record that is not readable.
+        """
+        return self._basics(self._recorded()).first
+
+    def _basics(self, document: object) -> _Basics:
+        try:
+            return decode(_Basics, document, lenient=True)
+        except DecodeError as error:
+            raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
+
+    def read(self) -> State:
+        """Return what is known of the lab.
+
+        Raises:
+            RunError: no such lab, a record that is not readable, or one of another version.
+        """
+        document = self._recorded()
+        version = self._basics(document).format
+        if version != FORMAT:
+            raise RunError(
+                f"lab '{self.name}' was brought up by another version of mrclab (its record has format {version}, this "
+                f"version reads {FORMAT}); `mrclab down {self.name}` ends it"
+            )
+        try:
+            state = decode(State, document)
+            state.record = self.folder.read()
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, DecodeError) as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
         state.ending = self.ending_file.exists()
-        try:
-            record = self.folder.read()
-        except OSError:
-            return state
-        except ValueError as error:
-            raise RunError(f"{error}; `mrclab cleanup` removes it") from error
-        state.phase, state.error = record.phase, record.error
-        state.roles = record.roles
-        state.deaths = record.deaths
-        state.frozen = record.frozen
-        state.fabric = {self.folder.address(role): devices for role, devices in record.fabric.items()}
-        state.switches = {role: self.folder.address(role) for role in record.switches}
-        state.held = record.held
-        state.hosts = {
-            host: {"pid": pid, "socket": str(self.folder.socket(host))} for host, pid in record.hosts.items()
-        }
         return state
 
     def write(self, state: State) -> None:
         """Records the state, whole or not at all."""
-        document = asdict(state)
-        for key in INSIDE:
-            del document[key]
+        document = encode(state)
+        del document["record"], document["ending"]
         write_whole(self.state_file, json.dumps(document, indent=1))
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Lets one process at a time change what is recorded."""
+        with locked(self.path / "lock"):
+            yield
 
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
         """Reads, lets the caller change, and records the state, one at a time."""
-        with locked(self.path / "lock"):
+        with self.alone():
             state = self.read()
             yield state
             self.write(state)
@@ -230,7 +257,7 @@ class RunDir:
         if state.first is None or not state.first.alive():
             return []
         roles: dict[int, list[str]] = {}
-        for role, pid in state.roles.items():
+        for role, pid in state.record.roles.items():
             roles.setdefault(pid, []).append(role)
         found = [state.first]
         for each in psutil.Process(state.first.pid).children(recursive=True):
@@ -243,7 +270,7 @@ class RunDir:
     def agents(self) -> dict[Process, list[str]]:
         """The agents' processes that live, with the hosts that each carries."""
         found: dict[Process, list[str]] = {}
-        hosts = self.read().hosts
+        hosts = self.read().record.hosts
         for each in self.processes():
             if each.role in hosts:
                 one = next((known for known in found if known.pid == each.pid), each)
@@ -261,7 +288,7 @@ class RunDir:
             state = None
         if state is None or state.first != first:
             return [Death.now("lab", "was ended and removed (`mrclab down` or `cleanup`)")]
-        found = list(state.deaths)
+        found = list(state.record.deaths)
         if state.ending:
             # What died after it was told to end died of that.
             with contextlib.suppress(OSError):
@@ -277,9 +304,9 @@ class RunDir:
     def frozen(self) -> list[Frozen]:
         """The lab's processes that a signal has stopped; nobody hears of them but by this."""
         try:
-            state = self.read()
-            stopped = [each.role for each in self.processes() if each.role not in state.held and frozen(each.pid)]
-            return [Frozen(role, state.frozen.get(role)) for role in stopped]
+            record = self.read().record
+            stopped = [each.role for each in self.processes() if each.role not in record.held and frozen(each.pid)]
+            return [Frozen(role, record.frozen.get(role)) for role in stopped]
         except (RunError, OSError, psutil.Error):
             return []
 
@@ -287,7 +314,7 @@ class RunDir:
         """Ends what runs and removes the directory; returns what had to be ended."""
         ended: list[str] = []
         with contextlib.suppress(RunError):
-            first = self.read().first
+            first = self.first()
             if first is not None and end_process(first, grace_s):
                 ended.append(f"{first.role} (pid {first.pid})")
         shutil.rmtree(self.path, ignore_errors=True)

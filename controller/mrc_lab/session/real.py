@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 import grpc
 import psutil
 
+from mrc_common.files import write_whole
+from mrc_common.plain import DecodeError, decode, encode
 from mrc_host.answers import HostFidelity
 from mrc_host.requests import Provide, Provided
 from mrc_lab import describe, scheduling
 from mrc_lab.faults.action import Action, FailureError
-from mrc_lab.faults.ledger import Document, Ledger
+from mrc_lab.faults.ledger import Ledger, LedgerState
 from mrc_lab.hosts import inside
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.hosts.hostnet import switch_interfaces
@@ -47,19 +49,20 @@ class RunRecord:
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
+        self.file = run.path / "faults.json"
 
-    def read(self) -> Document:
-        return cast(Document, self.run.read().broken)
+    def read(self) -> LedgerState:
+        try:
+            return decode(LedgerState, json.loads(self.file.read_text()))
+        except FileNotFoundError:
+            return LedgerState()
+        except (OSError, ValueError, DecodeError) as error:
+            raise RunError(f"{self.file}: {error}; `mrclab down {self.run.name}` ends the lab") from error
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[Callable[[Document], None]]:
-        with self.run.change() as state:
-
-            def write(document: Document) -> None:
-                state.broken = dict(document)
-                self.run.write(state)
-
-            yield write
+    def alone(self) -> Iterator[Callable[[LedgerState], None]]:
+        with self.run.alone():
+            yield lambda state: write_whole(self.file, json.dumps(encode(state), indent=1))
 
 
 @dataclass(frozen=True)
@@ -82,25 +85,28 @@ class RealSession(Session):
 
     def __init__(self, name: str, *, fresh: bool = False) -> None:
         self.run = RunDir(name)
-        state = self.run.read()
+        state, folder = self.run.read(), self.run.folder
         gone = LabDied if fresh else RunError
         why = "; ".join(death.text() for death in self.run.deaths(state.first)) if state.first else ""
         if state.first is None or not state.first.alive():
             told = f": {why}" if why else ""
             raise gone(f"lab '{name}' has died{told}; `mrclab cleanup` removes what it left")
-        if state.phase != "up":
-            told = f": {state.error or why}" if state.error or why else ""
-            raise gone(f"lab '{name}' is {state.phase}{told}")
+        record = state.record
+        if record.phase != "up":
+            told = f": {record.error or why}" if record.error or why else ""
+            raise gone(f"lab '{name}' is {record.phase}{told}")
         self.state = state
         self.first = state.first
         #: What had died before.
-        self.mourned = set() if fresh else {(death.role, death.how) for death in state.deaths}
+        self.mourned = set() if fresh else {(death.role, death.how) for death in record.deaths}
         chosen = forwarders.chosen(load_lab(pathlib.Path(state.lab_file)), state.switch, state.compiler)
         self.topology = chosen.carrying(state.transport)
-        self.clients = {host: HostClient(host, pathlib.Path(each["socket"])) for host, each in state.hosts.items()}
+        self.clients = {host: HostClient(host, folder.socket(host)) for host in record.hosts}
         self.hosts = self.clients
+        #: gRPC addresses: of the fabric processes with their device ids, and of switches that are servers of their own.
+        self.addresses, self.switches = folder.fabric(record), folder.switches(record)
         self.target = self._connect()
-        self._load = Load(self.run, state.switches)
+        self._load = Load(self.run, self.switches)
         self.fabric = self.target
         self.failures = Ledger(self.topology, self._refill, RunRecord(self.run), self._ready)
         self.denied = set(state.denied)
@@ -108,12 +114,11 @@ class RealSession(Session):
         self._inside = LabFolder(pathlib.Path(LAB_FOLDER))
 
     def _connect(self) -> FabricSet:
-        state = self.state
-        if state.switch == "p4lite":
-            return FabricSet(state.fabric)
+        if self.state.switch == "p4lite":
+            return FabricSet(self.addresses)
         commands = self.run.socket(COMMANDS)
         return WiredFabric(
-            state.fabric, self.topology, commands, state.switches, self._refill, lambda: self.program.p4info
+            self.addresses, self.topology, commands, self.switches, self._refill, lambda: self.program.p4info
         )
 
     def _ready(self, action: Action) -> None:
