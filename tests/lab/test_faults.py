@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pathlib
+import re
 from dataclasses import replace
 
 import pytest
@@ -295,8 +296,17 @@ def test_flapping() -> None:
     assert flapping(fail, 1.0, 0.5, 2) == step.actions()
 
 
-def test_every_kind_says_what_it_is() -> None:
-    assert all(name == kind.name and kind.summary and kind.__doc__ for name, kind in KINDS.items())
+def test_the_documentation_has_a_row_for_every_kind_with_its_targets_and_settings() -> None:
+    """`docs/lab.md` is what a user of `mrclab fail` reads; targets and settings are tried on a topology."""
+    elements = {"link": LINK, "host port": PORT, "switch": T1}
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", text.partition("## Failures")[2], re.M))
+    topology = load_lab("default")
+    for kind in KINDS.values():
+        targets, what = rows[kind.name].split(" | ", 1)
+        fitting = {word for word, name in elements.items() if kind.fits(topology.element(name))}
+        assert set(targets.split(", ")) == fitting, kind.name
+        assert kind.takes <= set(re.findall(r"`(\w+)`", what)), kind.name
 
 
 def test_what_cannot_be_broken_is_refused_before_anything_is_touched(fake: FakeLab) -> None:

@@ -85,7 +85,8 @@ def test_picture_shows_every_element_once(name: str, tmp_path: pathlib.Path) -> 
 def test_description_is_escaped() -> None:
     topology = load_lab("tiny")
     lab = topology.lab.model_copy(update={"description": "<b> & co"})
-    ET.fromstring(draw.to_svg(type(topology)(lab)))
+    root = ET.fromstring(draw.to_svg(type(topology)(lab)))
+    assert any("<b> & co" in (each.text or "") for each in root.iter())
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from mrc_topo.labfile import load_lab
 from mrc_web.hub import POINTS, Hub
 from mrc_web.log import LINES
-from mrc_web.sampler import ANSWERS, FIDELITY, HOSTS, PAIRS, PORTS, SHARE, Budget, Rates
+from mrc_web.sampler import ANSWERS, Budget, Rates
 from mrc_web.state import layout_of
+from mrc_web.view import View
 
 
 class Clock:
@@ -39,10 +41,31 @@ def test_a_look_that_costs_much_is_paid_for_before_the_next() -> None:
     assert budget.due()
 
 
-def test_all_that_the_lab_is_asked_has_one_budget() -> None:
-    """Agents and fabric give five hundredths of a core at most, whoever looks."""
-    assert SHARE == 0.05
-    assert pytest.approx(1.0) == HOSTS + PORTS + FIDELITY + PAIRS
+def test_all_that_the_lab_is_asked_takes_five_hundredths_of_a_core_at_most() -> None:
+    """Also when every answer is dear, and all kinds of questions are asked as often as they may be."""
+    topology = load_lab("tiny")
+    session: Any = SimpleNamespace(topology=topology, clock="real", denied=set(), now_ns=lambda: 0)
+    view = View(Hub())
+    view.show(session, "mrc")
+    sampler = view.sampler
+    assert sampler is not None
+    clock = Clock()
+    budgets = [sampler._host_budget, sampler._fabric_budget, sampler._fidelity_budget, view._pair_budget]
+    for budget in budgets:
+        budget.clock, budget.cpu = lambda: clock.wall, lambda: clock.cpu
+    began, looks = clock.wall, [0] * len(budgets)
+    while clock.wall < began + 1000:
+        for number, budget in enumerate(budgets):
+            if budget.due():
+                budget.begin()
+                clock.cpu += 0.01
+                clock.wall += 0.01
+                budget.spend()
+                looks[number] += 1
+        clock.wall += 0.01
+    spent = ANSWERS * (clock.cpu - 100.0) / (clock.wall - began)
+    assert spent == pytest.approx(0.05, rel=0.02)
+    assert looks[0] == looks[1] == pytest.approx(4 * looks[2], rel=0.05)
 
 
 def test_rates_of_counters_that_begin_anew_are_none() -> None:
