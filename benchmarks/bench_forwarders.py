@@ -20,7 +20,7 @@ from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
 from mrc_results.verdict import Verdict
 from mrc_runs.execute import run_on, session_for
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo.labfile import load_lab
 
 LAB = "bmv2-tiny"
@@ -31,17 +31,19 @@ STREAM = {"message_bytes": 1 << 16, "window": 3, "shift": 1}
 SETTLE_S = 2.0
 
 
-def failure(target: str, kind: str) -> list[Step]:
+def failure(target: str, kind: str) -> list[ExperimentStep]:
     """Two seconds of a failure."""
     evidence = Evidence(ports_down=1) if kind == "port_down" else Evidence(dropped=1, evs_lost=1)
-    return [Step(at=2.0, fail=target, kind=kind, evidence=evidence), Step(at=4.0, restore=target)]
+    return [ExperimentStep(at=2.0, fail=target, kind=kind, evidence=evidence), ExperimentStep(at=4.0, restore=target)]
 
 
-def one_t1() -> list[Step]:
+def one_t1() -> list[ExperimentStep]:
     """Four seconds without the second T1 of each plane: two hosts share an uplink, which marks."""
     links = [f"p{plane}-t0.{t0}--p{plane}-t1.1" for plane in range(2) for t0 in range(2)]
-    broken = [Step(at=2.0, fail=link, kind="link_down", evidence=Evidence(dropped=1, evs_lost=1)) for link in links]
-    return [*broken, *(Step(at=6.0, restore=link) for link in links)]
+    broken = [
+        ExperimentStep(at=2.0, fail=link, kind="link_down", evidence=Evidence(dropped=1, evs_lost=1)) for link in links
+    ]
+    return [*broken, *(ExperimentStep(at=6.0, restore=link) for link in links)]
 
 
 EXPERIMENTS = {
@@ -69,7 +71,7 @@ COLUMNS = ("experiment", "switch", "compiler", "verified", "goodput", "sent agai
 COSTS = ("wires or fabric", "switches", "agents", "valid", "verdict")
 
 
-def measure(session: Session, workload: Workload, schedule: list[Step]) -> list[str]:
+def measure(session: Session, workload: Workload, schedule: list[ExperimentStep]) -> list[str]:
     """The columns of one run."""
     # Several failures at one moment have no recovery each.
     alone = len({step.at for step in schedule}) == len(schedule) > 0

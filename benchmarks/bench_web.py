@@ -27,7 +27,7 @@ from mrc_lab import lifecycle
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RealSession
 from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_web.hub import Hub
@@ -163,7 +163,7 @@ def lab_cost() -> None:
             answer_cost(session, RunDir(name))
             seconds = 2 * RUNS * (SECONDS + 5) + 30
             spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 1 << 20}, duration_s=seconds)
-            job = Run(session, spec)
+            job = WorkloadRun(session, spec)
             runner = threading.Thread(target=job.go, daemon=True)
             runner.start()
             time.sleep(3)

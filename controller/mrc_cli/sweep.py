@@ -24,7 +24,7 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_studies.sweeps import cluster, curves, design, measure, page, store, work
 from mrc_studies.sweeps import plan as planning
-from mrc_studies.sweeps.plan import Plan
+from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import known_sweeps, load_sweep
 
 DEFAULT = "run"
@@ -130,7 +130,7 @@ def _carry_out(
     dashboard: bool,
     again: bool,
     error: Console,
-) -> list[tuple[planning.Run, store.Answer]]:
+) -> list[tuple[planning.SweepRun, store.Answer]]:
     waiting, _ = work.missing(kept, again=again)
     told = [0.0]
     with (
@@ -193,7 +193,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _show(made: Plan, bad: list[tuple[planning.Run, store.Answer]], folder: pathlib.Path, place: pathlib.Path) -> None:
+def _show(
+    made: SweepPlan, bad: list[tuple[planning.SweepRun, store.Answer]], folder: pathlib.Path, place: pathlib.Path
+) -> None:
     console = Console()
     for each, answer in bad[:20]:
         where = f"{each.point.text()}, seed {each.seed}"
@@ -252,7 +254,7 @@ def repeat(
         raise SystemExit(1)
 
 
-def _write_files(made: Plan, chosen: planning.Run, output: pathlib.Path) -> None:
+def _write_files(made: SweepPlan, chosen: planning.SweepRun, output: pathlib.Path) -> None:
     lab, content = made.documents(chosen)
     name = "experiment.yaml" if made.base.kind == "experiment" else "compare.yaml"
     with resultdir.prepared(output, 0.0):

@@ -19,7 +19,7 @@ from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError, load_experiment
 from mrc_runs.interruption import Interruption, interruptible
 from mrc_studies.training import page, ranks, summary
-from mrc_studies.training.job import Attempt, Job, JobResult, Plan
+from mrc_studies.training.job import Attempt, Job, JobResult, TrainingPlan
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 
@@ -72,7 +72,7 @@ def verb(
     _check(topology, name, actions)
     ranks.need("torch", *(() if model == "gpt-tiny" else ("sklearn",)))
     need_namespaces()
-    plan = Plan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
+    plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
     folder = output or resultdir.default_folder(f"train-{model}", "real")
     documents = []
     with interruptible() as interruption, resultdir.prepared(folder, 0.0):
@@ -115,7 +115,7 @@ def _check(topology: Topology, lab: str, actions: list[tuple[float, Action]]) ->
             raise ExperimentError(f"--schedule on lab {lab}: {action.describe()}: {error}") from error
 
 
-def _one(lab: str, plan: Plan, backend: str, interruption: Interruption, quiet: bool) -> dict[str, Any]:
+def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption, quiet: bool) -> dict[str, Any]:
     def tell(text: str) -> None:
         if not quiet:
             typer.echo(f"{backend}: {text}", err=True)

@@ -30,7 +30,7 @@ from mrc_runs.execute import session_for
 from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Workload, find_file, read
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import labfile
 from mrc_topo.labfile import LabError, load_lab, parse_lab
@@ -353,7 +353,7 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
 
 
 def _one(session: Session, spec: WorkloadSpec) -> Cell:
-    result = Run(session, spec).go()
+    result = WorkloadRun(session, spec).go()
     verified = sum(each.bytes_verified for each in result.progress.values())
     failure = result.failures[0] if result.failures else ""
     return Cell(seconds_per_iteration(result), failure, 0, verified, result.fidelity.doubt)

@@ -35,7 +35,7 @@ from mrc_runs.endings import LOST, is_silence
 from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_runs.live import LiveView
-from mrc_runs.runner import Observer, Run, Watcher
+from mrc_runs.runner import Observer, Watcher, WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import PoliciesSpec
@@ -217,7 +217,7 @@ def run_on(
         if observe is not None:
             observe(result)
 
-    run = Run(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted, watcher)
+    run = WorkloadRun(session, experiment.workload.spec(), experiment.actions(), watch, recording, interrupted, watcher)
     try:
         with _profiles(session, experiment):
             result = run.go()

@@ -98,7 +98,7 @@ class ProfileSpec(Model):
     settings: dict[str, Any] = {}
 
 
-class Step(Model):
+class ExperimentStep(Model):
     """Something that happens `at` so many seconds: `fail`, `restore` or `flap` a target.
 
     `loss` is the share of capacity that this workload must lose from then on; left out, it is what the topology
@@ -155,7 +155,7 @@ class Experiment(Model):
     policies: PoliciesSpec = PoliciesSpec()
     profiles: Annotated[list[ProfileSpec], Field(max_length=64)] = []
     workload: Workload
-    schedule: Annotated[list[Step], Field(max_length=1000)] = []
+    schedule: Annotated[list[ExperimentStep], Field(max_length=1000)] = []
     expect: Expectation = Expectation()
     paper: str = ""
 

@@ -17,7 +17,7 @@ from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_lab.session.base import Session
 from mrc_results.record import RunResult
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 
 FLOAT_BYTES = 4
@@ -151,7 +151,7 @@ def measure(
         params = {**collective.params(size, ranks), "iterations": iterations + 1}
         named = None if hosts is None else list(hosts)
         spec = WorkloadSpec(collective.workload, params, named, limit_s=LIMIT_S, qps_per_peer=qps)
-        row = judged(Run(session, spec).go(), size, size // FLOAT_BYTES // (ranks if collective.divided else 1))
+        row = judged(WorkloadRun(session, spec).go(), size, size // FLOAT_BYTES // (ranks if collective.divided else 1))
         yield row
         if row.failure:
             return

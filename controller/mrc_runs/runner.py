@@ -31,7 +31,7 @@ Observer = Callable[[RunResult], None]
 class Watcher(Protocol):
     """Somebody who looks on while a run goes, lets its time pass, and may end it: the live view."""
 
-    def started(self, run: Run) -> None:
+    def started(self, run: WorkloadRun) -> None:
         """The run begins; `Run.act` does things in its name."""
 
     def advance(self, seconds: float) -> None:
@@ -47,7 +47,7 @@ class Watcher(Protocol):
 _numbers = itertools.count(1)
 
 
-class Run:
+class WorkloadRun:
     """One workload on one session; `go` does it all.
 
     Args:

@@ -34,7 +34,7 @@ Progress = Callable[[float, str], None]
 
 
 @dataclass
-class Step:
+class ClusterStep:
     """What holds from a bin on: goodput and offered rate of all queue pairs (bits per second), packets lost when it
     began, the most at one NIC and queue pairs that lost some, packets of probes lost per second, EVs by state, seconds
     of a step by job, queue pairs that cannot send, seconds until all failures were found."""
@@ -54,13 +54,13 @@ class Step:
 
 
 @dataclass
-class Result:
+class ClusterResult:
     """A run: its steps; loads (share of the capacity) of links at the first step and at the one with most failures;
     rates of queue pairs at both."""
 
     loaded: Loaded
     flows: Flows
-    steps: list[Step]
+    steps: list[ClusterStep]
     first: Loads
     worst: Loads
     worst_bin: int
@@ -102,7 +102,7 @@ class Until:
     load: Loads
 
 
-class Run:
+class ClusterRun:
     """A cluster while it runs; `mrc` makes the result."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Run:
             return np.full(len(rates), given * self.base_rtt)
         return queueing.detection(self.waiting(rates), self.base_rtt)
 
-    def mrc(self) -> Result:
+    def mrc(self) -> ClusterResult:
         """Runs the cluster with MRC."""
         cluster, shape = self.loaded.cluster, self.loaded.shape
         with ThreadPoolExecutor(workers()) as pool:
@@ -170,11 +170,11 @@ class Run:
             model = Model(shape, self.ends, evs, self.kernels, pool, usable, spec.steering, room)
             return self._steps(model, evs)
 
-    def _steps(self, model: Model, evs: Evs) -> Result:
+    def _steps(self, model: Model, evs: Evs) -> ClusterResult:
         cluster = self.loaded.cluster
         waiting = list(self.loaded.events)
         bins = times(cluster, waiting)
-        steps: list[Step] = []
+        steps: list[ClusterStep] = []
         first = worst = Loads.none(self.loaded.shape)
         rates = worst_rates = np.zeros(len(self.flows))
         worst_bin, least = 0, math.inf
@@ -217,14 +217,14 @@ class Run:
         for load in {id(each): each for each in (first, worst)}.values():
             for part, whole in zip(load.each(), self._line_rates(), strict=True):
                 part /= whole
-        return Result(
+        return ClusterResult(
             self.loaded, self.flows, steps, first, worst, worst_bin, first_rates, worst_rates,
             cwnd, dead_then, self.payload,
         )  # fmt: skip
 
     def _change(
-        self, model: Model, evs: Evs, until: Until, due: list[Event], now: int, before: Step | None
-    ) -> tuple[Step, int]:
+        self, model: Model, evs: Evs, until: Until, due: list[Event], now: int, before: ClusterStep | None
+    ) -> tuple[ClusterStep, int]:
         """What happens in a bin: failures are found at the price of packets, repaired paths are probed. Also the bin in
         which EVs that are probed now will be back, 0: no need."""
         cluster = self.loaded.cluster
@@ -232,7 +232,7 @@ class Run:
         for event in due:
             self.fabric.change(event.name, event.by, event.lanes)
         links, ports = self.fabric.dead_links(), self.fabric.dead_ports()
-        step = Step(now, 0.0, 0.0, what=[f"{'fails' if e.by > 0 else 'is back'}: {e.name}" for e in due])
+        step = ClusterStep(now, 0.0, 0.0, what=[f"{'fails' if e.by > 0 else 'is back'}: {e.name}" for e in due])
         dead = (links, links)
         if before is None:
             if cluster.denylist:
@@ -252,7 +252,9 @@ class Run:
                 ev_states.bring_back(self.kernels, model.pool, evs, self.ends, dead, ev_states.DENIED)
         return step, revived
 
-    def _find(self, model: Model, evs: Evs, until: Until, dead: tuple[Bools, Bools], ports: Bools, step: Step) -> None:
+    def _find(
+        self, model: Model, evs: Evs, until: Until, dead: tuple[Bools, Bools], ports: Bools, step: ClusterStep
+    ) -> None:
         """Rounds of detection: what is sent on EVs that are dead is lost until the endpoint has seen that."""
         rates = until.rates
         sending = rates > 0

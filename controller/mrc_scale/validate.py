@@ -21,7 +21,7 @@ from mrc_scale import evs as ev_states
 from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.jobs import Flows
 from mrc_scale.kernels import Kernels, workers
-from mrc_scale.run import Result, Run
+from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_scale.shares import Prices
 from mrc_topo.plan import plan
 
@@ -79,7 +79,7 @@ def _plan(kernels: Kernels) -> Iterator[Row]:
 def _spraying(kernels: Kernels) -> Iterator[Row]:
     """How unequal the load of uplinks is without steering: each queue pair takes some T1s of a plane, none twice."""
     loaded = cluster(nics=8192, jobs=[{"name": "job", "kind": "ring", "placement": "random"}])
-    run = Run(loaded, kernels)
+    run = ClusterRun(loaded, kernels)
     shape = loaded.shape
     with ThreadPoolExecutor(workers()) as pool:
         model, _ = _model(run, kernels, pool)
@@ -102,7 +102,7 @@ def _touched(kernels: Kernels) -> Iterator[Row]:
     for spread, source in (("random", PAPER), ("even", PROOF)):
         spec = {"size": 1024, "active": 512, "spread": spread}
         loaded = cluster(nics=4096, ev=spec, failures=[{"at": "1s", "fail": "p1-t1.3", "for": "1s"}])
-        result = Run(loaded, kernels).mrc()
+        result = ClusterRun(loaded, kernels).mrc()
         step = next(each for each in result.steps if each.hit)
         evs, t1s = loaded.cluster.ev.active // 8, loaded.shape.t1s
         expected = 1 - (1 - 1 / t1s) ** evs if spread == "random" else evs / t1s
@@ -131,7 +131,7 @@ def _slowest(kernels: Kernels, name: str) -> float:
     nics = np.arange(shape.nics, dtype=np.int32)
     other = ((nics + shape.per_t0) % shape.nics).astype(np.int32)
     every = Flows(nics, other, np.zeros(shape.nics, np.int32), np.ones(shape.nics))
-    run = Run(loaded, kernels, every=every)
+    run = ClusterRun(loaded, kernels, every=every)
     if name:
         run.fabric.change(name, 1)
     with ThreadPoolExecutor(workers()) as pool:
@@ -154,7 +154,9 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
     share = 0.005
     dead = round(share * 8 * 8 * 256)
     failures = [{"at": 0, "fail": "links", "count": dead}]
-    known, unknown = (Run(cluster(failures=failures, denylist=listed), kernels).mrc() for listed in (True, False))
+    known, unknown = (
+        ClusterRun(cluster(failures=failures, denylist=listed), kernels).mrc() for listed in (True, False)
+    )
     loaded = unknown.loaded
     links = loaded.shape.links
     # A path crosses two links; who replaces a dead EV may be dead, too.
@@ -170,7 +172,7 @@ def _cold_start(kernels: Kernels) -> Iterator[Row]:
 
 def _turns(loaded: Loaded) -> float:
     """Whole turns of an EV within the time that rule (c) of loss inference takes, of a NIC that sends all it can."""
-    run, cluster = Run(loaded, _unused()), loaded.cluster
+    run, cluster = ClusterRun(loaded, _unused()), loaded.cluster
     packets = loaded.shape.nic_bps / run.packet_bits
     path = cluster.base_rtt / 1e9
     # Three queues of four are on the way, each with a quarter of what the window has more than the path.
@@ -188,7 +190,7 @@ def _unused() -> Kernels:
 def _flaps(kernels: Kernels) -> Iterator[Row]:
     """Fig. 5: many T0-T1 links flap."""
     failures = [{"at": "500ms", "fail": "links", "count": 30, "for": "200ms", "repeat": 4, "every": "500ms"}]
-    goodput = Run(cluster(failures=failures), kernels).mrc().series()["goodput_bps"]
+    goodput = ClusterRun(cluster(failures=failures), kernels).mrc().series()["goodput_bps"]
     yield Row("links flap: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 2, "%")
     yield Row("links flap: goodput afterwards over that before", PAPER, 100, 100 * goodput[-1] / goodput[0], 1, "%")
 
@@ -198,7 +200,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
     ring = [{"name": "ring", "kind": "ring", "placement": "striped", "message": "64MiB"}]
     failures = [{"at": "1s", "fail": "p0-t0.0", "lanes": 4, "for": "1s"}]
     loaded = cluster(planes=4, radix=64, nics=256, ev={"size": 128, "active": 64}, jobs=ring, failures=failures)
-    result = Run(loaded, kernels).mrc()
+    result = ClusterRun(loaded, kernels).mrc()
     rates, broken = result.rates, result.worst_rates
     struck = result.flows.src < 4
     measured = 100 * float((broken[struck] / rates[struck]).mean() - 1)
@@ -210,7 +212,7 @@ def _transceiver(kernels: Kernels) -> Iterator[Row]:
 def _reboot(kernels: Kernels) -> Iterator[Row]:
     """Fig. 8: a T1 goes down and comes back."""
     failures = [{"at": "1s", "fail": "p3-t1.20", "for": "1s"}]
-    result: Result = Run(cluster(failures=failures), kernels).mrc()
+    result: ClusterResult = ClusterRun(cluster(failures=failures), kernels).mrc()
     goodput = result.series()["goodput_bps"]
     yield Row("T1 reboot: lowest goodput over that before", PAPER, 100, 100 * goodput.min() / goodput[0], 1, "%")
     yield Row("T1 reboot: goodput afterwards over that before", PAPER, 100, 100 * goodput[-1] / goodput[0], 1, "%")
@@ -218,7 +220,7 @@ def _reboot(kernels: Kernels) -> Iterator[Row]:
     yield Row("T1 reboot: packets lost when it is back", PAPER, 0, back.lost, 0)
 
 
-def _model(run: Run, kernels: Kernels, pool: ThreadPoolExecutor) -> tuple[Any, ev_states.Evs]:
+def _model(run: ClusterRun, kernels: Kernels, pool: ThreadPoolExecutor) -> tuple[Any, ev_states.Evs]:
     from mrc_scale.shares import Model
 
     spec, shape = run.loaded.cluster.ev, run.loaded.shape

@@ -22,7 +22,7 @@ from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import P4RuntimeError
 from mrc_lab.switches.program import ProgramError
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
 from mrc_web.hub import CommandError
@@ -153,7 +153,7 @@ def parse(name: str, arguments: Any) -> Model:
         raise CommandError("\n".join(problems)) from error
 
 
-def fail(session: Session, asked: Fail, run: Run | None) -> dict[str, Any]:
+def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> dict[str, Any]:
     """Breaks something; in the name of a run, if one is going on."""
     action = session.failures.check(asked.action())
     if run is None:
@@ -163,7 +163,7 @@ def fail(session: Session, asked: Fail, run: Run | None) -> dict[str, Any]:
     return {"text": action.describe(), "loss": session.failures.expected_loss()}
 
 
-def restore(session: Session, asked: Restore, run: Run | None) -> dict[str, Any]:
+def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> dict[str, Any]:
     """Puts back what a failure changed, or everything."""
     failures = session.failures
     if asked.kind and not asked.target:

@@ -18,7 +18,7 @@ from mrc_lab.session.base import Session
 from mrc_results.record import RunResult, statistics_of
 from mrc_results.verdict import Verdict
 from mrc_runs.experiment import Experiment
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_web import actions, save
 from mrc_web.captures import Captures
 from mrc_web.hub import CommandError, Hub
@@ -71,7 +71,7 @@ class View:
         self.paused = False
         self.session: Session | None = None
         self.experiment: Experiment | None = None
-        self.run: Run | None = None
+        self.run: WorkloadRun | None = None
         self.result: RunResult | None = None
         self.sampler: Sampler | None = None
         self.saved = ""
@@ -145,7 +145,7 @@ class View:
         self.saved = ""
         self.hub.log.add(self._now(), "job", f"{experiment.title}: begins")
 
-    def started(self, run: Run) -> None:
+    def started(self, run: WorkloadRun) -> None:
         """The workload begins."""
         self.run = run
         self.result = run.result

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from mrc_common.document import NAME, Model
 from mrc_common.errors import ExitCode, UsageError
 from mrc_results.expectation import Expectation
-from mrc_runs.experiment import ProfileSpec, Step, Workload, read
+from mrc_runs.experiment import ExperimentStep, ProfileSpec, Workload, read
 from mrc_topo.named import UnknownNameError
 from mrc_topo.named import find as find_named
 from mrc_topo.shipped import shipped
@@ -73,7 +73,7 @@ class RunSpec(Model):
     workload: Workload | None = None
     experiment: str | None = None
     profiles: list[ProfileSpec] = []
-    schedule: list[Step] = []
+    schedule: list[ExperimentStep] = []
     drawn: Drawn | None = None
     links: Annotated[list[DrawnLink], Field(max_length=20)] = []
     expect: Expectation = Expectation()

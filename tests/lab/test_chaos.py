@@ -20,7 +20,7 @@ from mrc_lab.session import virtual
 from mrc_runs.experiment import ExperimentError, parse
 from mrc_studies.chaos import run, schedule
 from mrc_studies.chaos.run import Played
-from mrc_studies.chaos.schedule import ENDS, PARTS, Schedule, Step
+from mrc_studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrc_studies.chaos.shrink import ddmin, shrink
 from mrc_topo.labfile import load_lab
 from support.namespaces import left_behind, machine
@@ -31,8 +31,8 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
 
 
-def steps(*rows: dict[str, Any]) -> list[Step]:
-    return [Step.model_validate(row) for row in rows]
+def steps(*rows: dict[str, Any]) -> list[ChaosStep]:
+    return [ChaosStep.model_validate(row) for row in rows]
 
 
 def load(name: str, iterations: int = 3, **what: Any) -> dict[str, Any]:
@@ -412,5 +412,5 @@ def test_the_log_of_a_play_tells_what_was_passed_over() -> None:
 
 
 def test_a_step_is_an_action_as_experiments_have_them() -> None:
-    step = Step(at=1, fail="h1:0", kind="impair", settings={"loss": 0.5})
+    step = ChaosStep(at=1, fail="h1:0", kind="impair", settings={"loss": 0.5})
     assert step.action() == Action("fail", "h1:0", "impair", settings={"loss": 0.5})

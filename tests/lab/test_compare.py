@@ -16,7 +16,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_runs import compare
 from mrc_runs.compare import Cell, Comparison
 from mrc_runs.experiment import ExperimentError
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from p4lite.switch.targetapi.client import TargetClient
@@ -30,7 +30,7 @@ def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
     try:
         params = {"size_bytes": 1 << 16} if workload == "ring_all_reduce" else {"block_bytes": 20_000}
         spec = WorkloadSpec(workload, {**params, "iterations": 2}, qps_per_peer=qps)
-        result = Run(session, spec).go()
+        result = WorkloadRun(session, spec).go()
         session.advance(0.1)
         samples = [host.request("samples")["samples"] for host in session.hosts.values()]
     finally:

@@ -14,7 +14,7 @@ from mrc_lab.management import denylist
 from mrc_lab.management.denylist import DenylistError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.record import RunResult
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import UnknownElement
@@ -69,7 +69,7 @@ def during(session: VirtualSession, actions: dict[float, Callable[[], Any]], spe
         while waiting and session.now_ns() - result.started_ns >= waiting[0][0] * 1e9:
             waiting.pop(0)[1]()
 
-    result = Run(session, spec, (), observe).go()
+    result = WorkloadRun(session, spec, (), observe).go()
     assert not result.failures
     assert not waiting
     assert all(each.mismatches == 0 and each.iterations > 0 for each in result.progress.values())

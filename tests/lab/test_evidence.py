@@ -14,7 +14,7 @@ from mrc_results import performance, verdict
 from mrc_results.evidence import LABELS, findings
 from mrc_results.expectation import Evidence
 from mrc_runs import execute
-from mrc_runs.experiment import ExperimentError, Step, known_experiments, load_experiment
+from mrc_runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from p4lite.switch.targetapi.client import TargetClient
@@ -61,7 +61,7 @@ def test_an_experiment_that_breaks_something_must_state_evidence(tmp_path: pathl
     with pytest.raises(ValidationError, match="at least one of: dropped, carried"):
         Evidence()
     with pytest.raises(ValidationError, match="a restore has no evidence"):
-        Step(at=1, restore="h1:0", evidence=Evidence(dropped=1))
+        ExperimentStep(at=1, restore="h1:0", evidence=Evidence(dropped=1))
     assert set(LABELS) == set(Evidence.model_fields)
 
 

@@ -13,7 +13,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_results.expectation import Evidence
 from mrc_runs import compare, experiment
 from mrc_runs.compare import Comparison
-from mrc_runs.experiment import Experiment, ExperimentError, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentError, ExperimentStep, Workload
 from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dump, same, wrong
 
 #: Below these any key may stand; what they may hold depends on more than the schema.
@@ -28,7 +28,7 @@ def steps(draw: st.DrawFn) -> dict[str, Any]:
     step = {"at": draw(st.integers(0, 100) | st.floats(0, 100)), verb: draw(st.sampled_from(["h3:2", "p0-t1.0"]))}
     if verb != "restore":
         step["evidence"] = draw(documents(Evidence, {}))
-    known = {each for each in Step.model_fields if each not in ("at", "fail", "restore", "flap", "settings")}
+    known = {each for each in ExperimentStep.model_fields if each not in ("at", "fail", "restore", "flap", "settings")}
     known -= {"direction"} if verb == "restore" else set()
     values: dict[str, st.SearchStrategy[Any]] = {
         "kind": LETTERS,
@@ -83,7 +83,7 @@ def comparisons(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-EXPERIMENTS = documents(Experiment, {"Step": steps(), "Workload": workloads()})
+EXPERIMENTS = documents(Experiment, {"ExperimentStep": steps(), "Workload": workloads()})
 KINDS: dict[type[Model], tuple[st.SearchStrategy[Any], str]] = {
     Experiment: (EXPERIMENTS, experiment.EXAMPLE),
     Comparison: (comparisons(), compare.EXAMPLE),

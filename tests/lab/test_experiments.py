@@ -15,7 +15,7 @@ from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.expectation import Evidence, Expectation
 from mrc_runs import execute
-from mrc_runs.experiment import FOLDER, Experiment, Step, Workload, load_experiment
+from mrc_runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
 from mrc_topo.labfile import load_lab
 from support.lab.results import plain
 from support.lab.usual import usual_experiments
@@ -78,7 +78,7 @@ def flap(down: float, up: float, expect: Expectation) -> tuple[str, Experiment]:
         title="y",
         lab="tiny",
         workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=1.2),
-        schedule=[Step(at=down, fail=link, evidence=Evidence(losses=1)), Step(at=up, restore=link)],
+        schedule=[ExperimentStep(at=down, fail=link, evidence=Evidence(losses=1)), ExperimentStep(at=up, restore=link)],
         expect=expect,
     )
 
@@ -132,7 +132,7 @@ def test_the_manuals_experiment_is_one(tmp_path: pathlib.Path) -> None:
 
 def test_the_manual_names_everything() -> None:
     named = [*KINDS, *IMPAIRMENTS, *WORKLOADS]
-    for model in (Workload, Step, Expectation):
+    for model in (Workload, ExperimentStep, Expectation):
         named += list(model.model_fields)
     missing = [word for word in named if f"`{word}" not in MANUAL and f"{word}:" not in MANUAL]
     assert not missing

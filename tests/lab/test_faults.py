@@ -18,7 +18,7 @@ from mrc_lab.faults.ledger import Ledger, LedgerState, MemoryRecord, UnsettledEr
 from mrc_lab.records.record import State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session.real import RunRecord
-from mrc_runs.experiment import Step
+from mrc_runs.experiment import ExperimentStep
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
 from support.lab.fake_lab import BrokenOff, FakeLab
@@ -289,7 +289,7 @@ def test_default_kinds(fake: FakeLab) -> None:
 
 def test_flapping() -> None:
     what = {"flap": PORT, "kind": "impair", "direction": "up", "settings": {"loss": 0.5}}
-    step = Step.model_validate({"at": 1.0, "period": 0.5, "count": 2, "evidence": {"dropped": 1}, **what})
+    step = ExperimentStep.model_validate({"at": 1.0, "period": 0.5, "count": 2, "evidence": {"dropped": 1}, **what})
     fail = Action("fail", PORT, "impair", "up", {"loss": 0.5})
     mend = Action("restore", PORT, "impair")
     assert step.actions() == [(1.0, fail), (1.25, mend), (1.5, fail), (1.75, mend)]

@@ -7,7 +7,7 @@ import pytest
 from mrc_host.proto.wire.fields import HEADERS
 from mrc_runs import compare
 from mrc_runs.ideal import costs, ideal_seconds
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.schema import HEADER_BYTES
@@ -58,7 +58,7 @@ def test_what_is_measured_without_loss_is_explained_to_two_percent(transport: st
     lab = compare.load_comparison("mrc-vs-roce").lab
     spec = WorkloadSpec("ring_all_reduce", RING, qps_per_peer=qps)
     with session(lab, "virtual", transport) as made:
-        measured = compare.seconds_per_iteration(Run(made, spec).go())
+        measured = compare.seconds_per_iteration(WorkloadRun(made, spec).go())
         ideal = ideal_seconds(made.topology, spec, transport)
     assert ideal is not None
     assert measured == pytest.approx(ideal, rel=0.02)

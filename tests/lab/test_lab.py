@@ -15,7 +15,7 @@ from mrc_results import verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
@@ -45,7 +45,7 @@ def said_by_kernels(made: Session, what: Collection[str] = TO_GROUPS) -> int:
     return said
 
 
-def run(lab: str, clock: str, workload: Workload, schedule: list[Step], expect: Expectation) -> RunResult:
+def run(lab: str, clock: str, workload: Workload, schedule: list[ExperimentStep], expect: Expectation) -> RunResult:
     """Runs, judges, and returns the result; a missed expectation fails the test."""
     experiment = Experiment(name="test", title="test", lab=lab, workload=workload, schedule=schedule, expect=expect)
     with session(lab, clock) as made:
@@ -111,8 +111,8 @@ def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_
     if clock == "real":
         evidence = counted(evidence)
     schedule = [
-        Step(at=1.5, fail=target, kind=kind, loss=loss, evidence=evidence),
-        Step(at=1.5 + lasts, restore=target, loss=0.0),
+        ExperimentStep(at=1.5, fail=target, kind=kind, loss=loss, evidence=evidence),
+        ExperimentStep(at=1.5 + lasts, restore=target, loss=0.0),
     ]
     workload = workload.model_copy(update={"duration": 3.5 + lasts})
     result = run(lab, clock, workload, schedule, EXPECT[clock])
@@ -127,7 +127,7 @@ def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
     try:
         workload = Workload(name="all_to_all", params={"block_bytes": 20_000, "iterations": 2})
         link = "p0-t0.0--p0-t1.0"
-        schedule = [Step(at=0.5, fail=link, evidence=counted(SILENT)), Step(at=4.5, restore=link)]
+        schedule = [ExperimentStep(at=0.5, fail=link, evidence=counted(SILENT)), ExperimentStep(at=4.5, restore=link)]
         result = run(lab, "real", workload, [], Expectation(valid=False))
         assert sum(each.bytes_verified for each in result.progress.values()) == 4 * 3 * 2 * 20_000
         ring = Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=5.5)

@@ -17,7 +17,7 @@ from mrc_lab.session.base import closing
 from mrc_lab.session.virtual import VirtualSession
 from mrc_lab.switches import forwarders
 from mrc_results.record import RunResult
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing, rules
 from mrc_topo.labfile import parse_lab
@@ -28,7 +28,7 @@ LOSSLESS = LOSSY + "queues: {pfc: {xoff: 8KiB}}\n"
 
 
 def run(session: VirtualSession, **params: int) -> RunResult:
-    result = Run(session, WorkloadSpec("ring_all_reduce", dict(params))).go()
+    result = WorkloadRun(session, WorkloadSpec("ring_all_reduce", dict(params))).go()
     assert not result.failures
     return result
 
@@ -105,7 +105,7 @@ def reduced(cores: int, transport: str) -> tuple[str, RunResult]:
     schedule = flapping(Action("fail", "p0-t0.0--p0-t1.0", loss=0.0), 0.05, 0.1, 1)
     spec = WorkloadSpec("tree_all_reduce", {"size_bytes": 1024}, duration_s=0.2)
     with closing(VirtualSession(parse_lab(text, "thousand"), transport, cores)) as session:
-        result = Run(session, spec, schedule).go()
+        result = WorkloadRun(session, spec, schedule).go()
     document: dict[str, Any] = result.document()
     seen = [document[key] for key in ("happenings", "progress", "statistics", "failures")]
     return json.dumps(seen, default=repr, sort_keys=True), result

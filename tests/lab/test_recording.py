@@ -26,7 +26,7 @@ from mrc_results.reading import FolderError
 from mrc_results.record import RunResult
 from mrc_results.recording import EVENTS, SAMPLES, Recording, event_of
 from mrc_results.series import MemoryStore, Series, flat
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
@@ -184,7 +184,7 @@ class CheapSession:
 def test_a_run_that_begins_at_time_zero_has_its_length() -> None:
     session: Any = CheapSession(TOPOLOGY)
     session.begun = session.now = 0
-    result = Run(session, WorkloadSpec("write_bw", duration_s=1.0)).go()
+    result = WorkloadRun(session, WorkloadSpec("write_bw", duration_s=1.0)).go()
     assert (result.started_ns, result.finished_ns >= SECOND) == (0, True)
 
 
@@ -203,7 +203,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
     tracemalloc.start()
     try:
         recording = Recording(folder)
-        result = Run(session, WorkloadSpec("write_bw", duration_s=seconds), (), watch, recording).go()
+        result = WorkloadRun(session, WorkloadSpec("write_bw", duration_s=seconds), (), watch, recording).go()
     finally:
         tracemalloc.stop()
     return held, result

@@ -24,7 +24,7 @@ from mrc_results import analysis, verdict
 from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult
 from mrc_runs.execute import execute, run_on
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_topo.labfile import load_lab
 from support.lab import stand_in
 from support.lab.labs import lab_file
@@ -58,7 +58,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: pathlib.Path, monkeypatch: pyt
     return made
 
 
-def run(session: RealSession, workload: Workload, schedule: list[Step]) -> RunResult:
+def run(session: RealSession, workload: Workload, schedule: list[ExperimentStep]) -> RunResult:
     """Runs and judges on a session; a missed expectation fails the test."""
     experiment = Experiment(name="t", title="t", workload=workload, schedule=schedule, expect=PASSED)
     result = run_on(session, experiment)
@@ -91,14 +91,14 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             pair = Workload(name="permutation", params=STREAM, hosts=["h0", "h2"], duration=13.0)
             port = f"h2:{topology.lab.planes - 1}"
             schedule = [
-                Step(at=1.0, fail="p0-t0.0--p0-t1.0", kind="link_down", evidence=SEEN),
-                Step(at=3.0, restore="p0-t0.0--p0-t1.0"),
-                Step(at=4.0, fail="p0-t1.1", kind="freeze", evidence=SEEN),
-                Step(at=6.0, restore="p0-t1.1"),
-                Step(at=7.0, fail="p0-t1.0", kind="reboot", evidence=SEEN),
-                Step(at=9.0, restore="p0-t1.0"),
-                Step(at=10.0, fail=port, kind="port_down", evidence=Evidence(ports_down=1)),
-                Step(at=12.0, restore=port),
+                ExperimentStep(at=1.0, fail="p0-t0.0--p0-t1.0", kind="link_down", evidence=SEEN),
+                ExperimentStep(at=3.0, restore="p0-t0.0--p0-t1.0"),
+                ExperimentStep(at=4.0, fail="p0-t1.1", kind="freeze", evidence=SEEN),
+                ExperimentStep(at=6.0, restore="p0-t1.1"),
+                ExperimentStep(at=7.0, fail="p0-t1.0", kind="reboot", evidence=SEEN),
+                ExperimentStep(at=9.0, restore="p0-t1.0"),
+                ExperimentStep(at=10.0, fail=port, kind="port_down", evidence=Evidence(ports_down=1)),
+                ExperimentStep(at=12.0, restore=port),
             ]
             run(session, pair, schedule)
             assert healthy(session)

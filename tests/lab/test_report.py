@@ -26,7 +26,7 @@ from mrc_results.expectation import Evidence, Expectation
 from mrc_results.record import RunResult, fidelity_of
 from mrc_results.verdict import Verdict
 from mrc_runs import execute
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from mrc_studies.figures import page as figures_page
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
@@ -58,10 +58,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
         lab="tiny",
         workload=Workload(name="ring_all_reduce", params={"size_bytes": 1 << 18}, duration=2.4),
         schedule=[
-            Step(at=0.6, fail=LINK, evidence=Evidence(dropped=1)),
-            Step(at=1.0, restore=LINK),
-            Step(at=1.4, fail=LINK, kind="impair", settings={"loss": 0.01}, evidence=Evidence(dropped=1)),
-            Step(at=1.8, fail=SWITCH, evidence=Evidence(ports_down=1)),
+            ExperimentStep(at=0.6, fail=LINK, evidence=Evidence(dropped=1)),
+            ExperimentStep(at=1.0, restore=LINK),
+            ExperimentStep(at=1.4, fail=LINK, kind="impair", settings={"loss": 0.01}, evidence=Evidence(dropped=1)),
+            ExperimentStep(at=1.8, fail=SWITCH, evidence=Evidence(ports_down=1)),
         ],
         expect=Expectation(recovery=1.0),
     )

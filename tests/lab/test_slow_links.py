@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from mrc_results.recording import Recording
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from support.lab.labs import lab_file, session
 
@@ -18,7 +18,7 @@ def test_an_incast_through_queues_longer_than_the_ack_timeout(tmp_path: pathlib.
     with session(lab, "virtual") as each:
         for _ in range(2):
             with Recording() as recording:
-                result = Run(each, spec, [], None, recording).go()
+                result = WorkloadRun(each, spec, [], None, recording).go()
             assert [rank.failure for rank in result.progress.values()] == [""] * 4
             # 1.5 MB would pass in the time; a third of it is enough to tell trickling from starving.
             assert sum(rank.bytes_verified for rank in result.progress.values()) > 400_000

@@ -16,7 +16,7 @@ from mrc_results.expectation import Evidence
 from mrc_results.reading import of_any_version
 from mrc_runs import stall
 from mrc_runs.execute import run_on
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
 
@@ -40,15 +40,15 @@ def run_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
 
 
-def blackhole(target: str, at: float = 0.1) -> Step:
+def blackhole(target: str, at: float = 0.1) -> ExperimentStep:
     """Takes everything without a sign."""
-    return Step(at=at, fail=target, kind="impair", settings={"blackhole": True}, evidence=SHOWS)
+    return ExperimentStep(at=at, fail=target, kind="impair", settings={"blackhole": True}, evidence=SHOWS)
 
 
 def stalled(
     lab: str,
     clock: str,
-    schedule: list[Step],
+    schedule: list[ExperimentStep],
     workload: Workload = RING,
     transport: Literal["mrc", "roce"] = "mrc",
     prepare: Callable[[Session], None] = lambda made: None,
@@ -90,7 +90,7 @@ def test_a_peer_behind_a_black_hole(clock: str, tmp_path: pathlib.Path) -> None:
 @pytest.mark.slow
 def test_ports_that_are_down(tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
-    steps = [Step(at=0.1, fail=f"h1:{port}", kind="port_down", evidence=SHOWS) for port in (0, 1)]
+    steps = [ExperimentStep(at=0.1, fail=f"h1:{port}", kind="port_down", evidence=SHOWS) for port in (0, 1)]
     (failure,) = stalled(lab, "virtual", steps)["failures"]
     assert re.search(r"h1 QP \d+ to h2 waits for a plane to send PSN \d+ on \(own ports up: none; ", failure), failure
 
@@ -152,7 +152,7 @@ def test_what_is_scheduled_is_waited_for(tmp_path: pathlib.Path) -> None:
     """An outage longer than any patience is none of a stall's while its end is on the schedule."""
     lab = lab_file(tmp_path, "tiny", **FOR_EVER)
     steps = [blackhole("h1:0"), blackhole("h1:1")]
-    steps += [Step(at=30.0, restore=f"h1:{port}") for port in (0, 1)]
+    steps += [ExperimentStep(at=30.0, restore=f"h1:{port}") for port in (0, 1)]
     experiment = Experiment(
         name="stall", title="stall", lab=lab, schedule=steps,
         workload=Workload(name="ring_all_reduce", params={"size_bytes": 120_000}, duration=31.0),

@@ -12,19 +12,21 @@ from mrc_results.check import Check
 from mrc_results.expectation import Evidence
 from mrc_results.record import RunResult
 from mrc_runs.execute import run_on
-from mrc_runs.experiment import Experiment, Step, Workload
+from mrc_runs.experiment import Experiment, ExperimentStep, Workload
 from p4lite.switch.targetapi.client import TargetClient
 from support.lab.labs import lab_file, session
 
-STORM = Step(at=0.3, fail="h3:0", kind="pause_storm", evidence=Evidence(pause_frames=1, paused=0.2, goodput=0.6))
-OVER = Step(at=0.6, restore="h3:0")
+STORM = ExperimentStep(
+    at=0.3, fail="h3:0", kind="pause_storm", evidence=Evidence(pause_frames=1, paused=0.2, goodput=0.6)
+)
+OVER = ExperimentStep(at=0.6, restore="h3:0")
 
 
 PFC = {"pfc": {"xoff": "8KiB"}}
 
 
 def run(
-    folder: pathlib.Path, transport: Literal["mrc", "roce"], schedule: list[Step], **lossless: Any
+    folder: pathlib.Path, transport: Literal["mrc", "roce"], schedule: list[ExperimentStep], **lossless: Any
 ) -> tuple[RunResult, list[Check]]:
     """Hosts of one rack send to those of the other, one to each, on one plane; nobody but h1 sends to h3."""
     link = {"rate": "20Mbps", "delay": "100us"}

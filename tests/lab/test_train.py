@@ -18,7 +18,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.processes.death import Death
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.training import job, page, summary
-from mrc_studies.training.job import Job, JobResult, Plan
+from mrc_studies.training.job import Job, JobResult, TrainingPlan
 from support.lab.scripted import Clock, Failures, Scripted
 
 NAMES = ["h0", "h1", "h2", "h3"]
@@ -36,7 +36,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def go(backend: str, *, breaks: bool = True, mends: bool = True, **plan: Any) -> JobResult:
     schedule = [(1.0, Action("fail", LINK, "link_down"))] if breaks else []
     schedule += [(2.0, Action("restore", LINK))] if breaks and mends else []
-    made = Plan("digits", NAMES, **{"steps": 30, "schedule": schedule, **plan})
+    made = TrainingPlan("digits", NAMES, **{"steps": 30, "schedule": schedule, **plan})
     session: Any = Clock()
     return Job(session, made, backend).go()
 
@@ -115,7 +115,7 @@ def test_a_job_is_not_started_again_in_a_lab_that_is_dead(role: str, attempts: i
     """An agent may be started again by then; the rest of a lab never is."""
     session: Any = Clock()
     session.dead.append(Death.now(role, "was killed by SIGKILL"))
-    plan = Plan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
+    plan = TrainingPlan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
     result = Job(session, plan, "roce").go()
     found = summary.document(result)
     assert (found["status"], len(result.attempts)) == ("failed", attempts)

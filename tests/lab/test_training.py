@@ -20,7 +20,7 @@ from mrc_lab.session.virtual import VirtualSession
 from mrc_results import performance, report, steps, verdict
 from mrc_results.expectation import Expectation, StepExpectation
 from mrc_results.record import RunResult
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
 from support.lab import users
@@ -36,7 +36,7 @@ def run(transport: str = "mrc", breaks: bool = True) -> RunResult:
     session = VirtualSession(load_lab("tiny"), transport)
     schedule = [(0.2, Action("fail", LINK)), (0.4, Action("restore", LINK))]
     try:
-        return Run(session, WorkloadSpec("training", SMALL, duration_s=0.7), schedule if breaks else ()).go()
+        return WorkloadRun(session, WorkloadSpec("training", SMALL, duration_s=0.7), schedule if breaks else ()).go()
     finally:
         session.close()
 

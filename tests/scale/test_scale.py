@@ -18,7 +18,7 @@ from mrc_scale import baselines, kernels, validate
 from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.fabric import Fabric
 from mrc_scale.jobs import Flows, flows
-from mrc_scale.run import Result, Run
+from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_studies.calibration import produce, report
 from mrc_studies.calibration.produce import ScaleError
 from mrc_topo import addressing, ev
@@ -50,7 +50,7 @@ def made() -> Any:
 
 
 def test_failures_cost_what_they_must_and_all_comes_back(made: Any) -> None:
-    result: Result = made.result
+    result: ClusterResult = made.result
     by_bin = {step.bin: step for step in result.steps}
     assert sorted(by_bin) == [0, 10, 20, 30, 40]
     assert [step.lost > 0 for step in result.steps] == [False, True, False, True, False]
@@ -109,14 +109,14 @@ def test_what_a_run_writes(made: Any, tmp_path: pathlib.Path) -> None:
 
 
 def test_the_same_file_gives_the_same_result() -> None:
-    one, other = (Run(small(), kernels.reference()).mrc() for _ in range(2))
+    one, other = (ClusterRun(small(), kernels.reference()).mrc() for _ in range(2))
     assert [vars(step) for step in one.steps] == [vars(step) for step in other.steps]
     assert (one.worst.up == other.worst.up).all()
 
 
 def test_both_versions_of_the_kernels_give_one_result() -> None:
     pytest.importorskip("numba", reason="the extra `scale` is not installed")
-    one, other = (Run(small(), each).mrc() for each in (kernels.reference(), kernels.compiled()))
+    one, other = (ClusterRun(small(), each).mrc() for each in (kernels.reference(), kernels.compiled()))
     for a, b in zip(one.steps, other.steps, strict=True):
         assert (a.evs, a.hit, a.cut) == (b.evs, b.hit, b.cut)
         assert a.goodput == pytest.approx(b.goodput, rel=1e-9)
@@ -126,7 +126,7 @@ def test_both_versions_of_the_kernels_give_one_result() -> None:
 def test_a_start_without_denylists_loses_packets_and_with_them_none() -> None:
     text = SMALL.replace("failures:", "failures:\n  - {at: 0s, fail: links, count: 6}")
     unknown, known = (small(text + f"denylist: {listed}\n") for listed in ("false", "true"))
-    first, other = (Run(each, kernels.reference()).mrc().steps[0] for each in (unknown, known))
+    first, other = (ClusterRun(each, kernels.reference()).mrc().steps[0] for each in (unknown, known))
     assert first.lost > 0
     assert first.evs["denied"] == 0
     assert other.lost == 0
@@ -135,7 +135,7 @@ def test_a_start_without_denylists_loses_packets_and_with_them_none() -> None:
 
 
 def test_a_dead_t0_cuts_a_plane_off_and_loses_only_what_is_on_its_way() -> None:
-    result = Run(small(SMALL.replace("p1-t1.7", "p1-t0.2")), kernels.reference()).mrc()
+    result = ClusterRun(small(SMALL.replace("p1-t1.7", "p1-t0.2")), kernels.reference()).mrc()
     before, after = result.steps[0], result.steps[1]
     assert after.evs["bad"] == 0  # who sees its port go down blames no EV
     assert after.hit > 0
@@ -181,7 +181,7 @@ def test_others_stand_still_and_break_where_mrc_does_not(made: Any) -> None:
     assert ecmp.during <= ecmp.after * (1 + 1e-9)
     loaded = small(SMALL.replace('"h3:1"', '"h3:1", count: 1'))
     whole, failed = baselines.fabrics(loaded.shape, [("p1-t1.7", None)])
-    every = Run(loaded, kernels.reference())
+    every = ClusterRun(loaded, kernels.reference())
     fair = np.full(len(every.flows), 1e11)
     for each in (
         baselines.ecmp(loaded.shape, every.flows, every.ends, whole, failed, loaded.cluster.roce, every.kernels, 1.0),

@@ -305,7 +305,7 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan.make(load_sweep("pinned"))
-    made = plan.Plan(made.source, made.base, made.keys, made.runs[:1], made.software)
+    made = plan.SweepPlan(made.source, made.base, made.keys, made.runs[:1], made.software)
     kept_in = store.Store(tmp_path, made)
     with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
         patch.setattr(measure, "perform", kill_me)

@@ -41,7 +41,7 @@ def source(more: str, base: str = BASE) -> Source:
     return parse_sweep(base + more, "mine.yaml")
 
 
-def made(more: str, base: str = BASE) -> plan.Plan:
+def made(more: str, base: str = BASE) -> plan.SweepPlan:
     found = plan.make(source(more, base))
     curves.check(found)
     return found

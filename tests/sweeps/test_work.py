@@ -22,11 +22,13 @@ DATED = {"sweep.json", store.CSV, page.PAGE}
 
 
 @pytest.fixture(scope="module")
-def pinned() -> plan.Plan:
+def pinned() -> plan.SweepPlan:
     return plan.make(load_sweep("pinned"))
 
 
-def carry_out(made: plan.Plan, folder: pathlib.Path, executor: work.Executor = work.here, **more: Any) -> list[Any]:
+def carry_out(
+    made: plan.SweepPlan, folder: pathlib.Path, executor: work.Executor = work.here, **more: Any
+) -> list[Any]:
     folder.mkdir(exist_ok=True)
     kept = store.Store(folder, made)
     try:
@@ -63,7 +65,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture(scope="module")
-def undisturbed(pinned: plan.Plan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def undisturbed(pinned: plan.SweepPlan, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     assert carry_out(pinned, folder) == []
     return folder
@@ -103,7 +105,7 @@ def test_numbers_of_real_runs(undisturbed: pathlib.Path) -> None:
 
 
 def test_what_is_done_is_not_done_again(
-    pinned: plan.Plan, undisturbed: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    pinned: plan.SweepPlan, undisturbed: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = results(undisturbed)
     done = without_runs(monkeypatch)
@@ -159,7 +161,7 @@ class Cut(Exception):
 
 
 def cut_after(count: int) -> work.Executor:
-    def execute(made: plan.Plan, runs: Any) -> work.Answers:
+    def execute(made: plan.SweepPlan, runs: Any) -> work.Answers:
         for run in list(runs)[:count]:
             yield run, measure.perform(made.task(run))
         raise Cut
@@ -167,13 +169,13 @@ def cut_after(count: int) -> work.Executor:
     return execute
 
 
-def backwards(made: plan.Plan, runs: Any) -> work.Answers:
+def backwards(made: plan.SweepPlan, runs: Any) -> work.Answers:
     for run in reversed(runs):
         yield run, measure.perform(made.task(run))
 
 
 def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
-    pinned: plan.Plan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = without_runs(monkeypatch)
     monkeypatch.setattr(store, "PART", 5)
@@ -193,7 +195,7 @@ def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
 
 
 def test_a_damaged_file_of_a_run_counts_for_nothing(
-    pinned: plan.Plan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path)
@@ -207,7 +209,9 @@ def test_a_damaged_file_of_a_run_counts_for_nothing(
     assert results(tmp_path) == before
 
 
-def test_a_full_disk_loses_nothing(pinned: plan.Plan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing(
+    pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path / "whole")
     write, left = vars(store)["write_whole"], [9]
@@ -231,7 +235,7 @@ def test_a_full_disk_loses_nothing(pinned: plan.Plan, tmp_path: pathlib.Path, mo
     assert sorted(done) == sorted(run.digest for run in pinned.runs)
 
 
-def test_one_command_at_a_time(pinned: plan.Plan, tmp_path: pathlib.Path) -> None:
+def test_one_command_at_a_time(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
     first = store.Store(tmp_path, pinned)
     with pytest.raises(ExperimentError, match="another command is running a sweep in this folder"):
         store.Store(tmp_path, pinned)
@@ -239,7 +243,7 @@ def test_one_command_at_a_time(pinned: plan.Plan, tmp_path: pathlib.Path) -> Non
     store.Store(tmp_path, pinned).close()
 
 
-def test_a_folder_holds_one_sweep(pinned: plan.Plan, tmp_path: pathlib.Path) -> None:
+def test_a_folder_holds_one_sweep(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
     kept = store.Store(tmp_path, pinned)
     kept.begin()
     kept.close()
@@ -252,7 +256,7 @@ def test_a_folder_holds_one_sweep(pinned: plan.Plan, tmp_path: pathlib.Path) -> 
     store.Store(tmp_path, more).close()
 
 
-def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.Plan, tmp_path: pathlib.Path) -> None:
+def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
     kept = store.Store(tmp_path, pinned)
     kept.begin()
     kept.close()
@@ -296,7 +300,7 @@ def test_a_run_that_fails_keeps_its_log_and_is_listed(tmp_path: pathlib.Path) ->
 
 
 def test_a_run_that_cannot_be_done_tells_why(
-    pinned: plan.Plan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         print("about to break")
@@ -318,7 +322,7 @@ def test_a_run_that_cannot_be_done_tells_why(
     assert not list((tmp_path / store.LOGS).iterdir())
 
 
-def test_the_page_is_small_and_asks_nobody_else(undisturbed: pathlib.Path, pinned: plan.Plan) -> None:
+def test_the_page_is_small_and_asks_nobody_else(undisturbed: pathlib.Path, pinned: plan.SweepPlan) -> None:
     text = (undisturbed / page.PAGE).read_text()
     assert len(text) < 150_000
     assert not re.findall(r"""(?:src|href)=["'](?!#)[^"']*["']""", text)
@@ -361,7 +365,7 @@ def test_a_run_s_files_are_those_of_an_experiment(
 
 
 @pytest.mark.skipif(not store.has_parquet(), reason="pyarrow is not installed (extra `cluster`)")
-def test_the_dataset_is_one_dataset(undisturbed: pathlib.Path, pinned: plan.Plan) -> None:
+def test_the_dataset_is_one_dataset(undisturbed: pathlib.Path, pinned: plan.SweepPlan) -> None:
     import pyarrow.dataset
 
     table = pyarrow.dataset.dataset(undisturbed / store.DATASET).to_table()

@@ -9,7 +9,7 @@ import pytest
 
 from mrc_lab import lifecycle
 from mrc_lab.session.real import RealSession
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_web.hub import CommandError, Hub
 from mrc_web.lab import LabView
@@ -41,7 +41,7 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
             # Somebody else's run and somebody else's failure are seen.
             other = RealSession("tiny")
             spec = WorkloadSpec("ring_all_reduce", {"size_bytes": 65536}, duration_s=6.0)
-            run = threading.Thread(target=Run(other, spec).go)
+            run = threading.Thread(target=WorkloadRun(other, spec).go)
             run.start()
             state = view.until(lambda state: state["goodput_bps"] > 0 and state["job"], LONG_S)
             assert state["job"] is not None

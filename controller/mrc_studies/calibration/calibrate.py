@@ -18,7 +18,7 @@ import numpy as np
 from mrc_lab import describe
 from mrc_scale.clusterfile import Loaded, parse_cluster
 from mrc_scale.kernels import Kernels
-from mrc_scale.run import Run
+from mrc_scale.run import ClusterRun
 from mrc_scale.schema import Calibration
 from mrc_studies.calibration.beginning import Beginning
 from mrc_studies.figures import measure
@@ -235,7 +235,7 @@ def _model(
 ) -> dict[str, Any]:
     loaded = _cluster(scenario, seed, topology)
     every, evs = beginning.for_model(scenario.active, topology.lab.ev.min_active)
-    run = Run(loaded, kernels, every=every, evs=evs)
+    run = ClusterRun(loaded, kernels, every=every, evs=evs)
     run.payload = payload_share
     result = run.mrc()
     loads = result.first.up.ravel() * loaded.shape.fabric_bps

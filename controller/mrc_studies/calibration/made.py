@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mrc_scale.baselines import Baseline
-from mrc_scale.run import Result
+from mrc_scale.run import ClusterResult
 from mrc_scale.year import Outcome
 from mrc_topo.cost import Bill
 from mrc_topo.plan import Design, Plan
@@ -15,7 +15,7 @@ from mrc_topo.plan import Design, Plan
 class Made:
     """A run with all that belongs to it. `plan` is None where the fabric is none that `mrclab topo plan` makes."""
 
-    result: Result
+    result: ClusterResult
     others: list[Baseline]
     plan: Plan | None
     year: list[Outcome]

@@ -16,7 +16,7 @@ from mrc_common.files import write_whole
 from mrc_scale import baselines, kernels, year
 from mrc_scale.clusterfile import Loaded
 from mrc_scale.kernels import Kernels
-from mrc_scale.run import Result, Run
+from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_studies.calibration import report
 from mrc_studies.calibration.made import Made
 from mrc_topo.cost import Bill, bill, load_costs
@@ -61,7 +61,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
     """Runs a cluster: with MRC, and what others would do where most is broken."""
     began = time.monotonic()
     cluster, shape = loaded.cluster, loaded.shape
-    every = Run(loaded, made_by, show)
+    every = ClusterRun(loaded, made_by, show)
     result = every.mrc()
     others: list[baselines.Baseline] = []
     if loaded.events:
@@ -101,7 +101,7 @@ def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
     return [key for key, count in down.items() if count > 0]
 
 
-def _fair(every: Run, demand: Any) -> Any:
+def _fair(every: ClusterRun, demand: Any) -> Any:
     """What ports allow each queue pair, all of them being there."""
     shape, ends = every.loaded.shape, every.ends
     senders = np.bincount(ends.src_nic, minlength=shape.nics)[ends.src_nic]
@@ -136,7 +136,7 @@ def write(made: Made, folder: pathlib.Path) -> list[str]:
     return [REPORT, *(f"{name}.parquet" for name in tables)]
 
 
-def _steps(result: Result) -> dict[str, Any]:
+def _steps(result: ClusterResult) -> dict[str, Any]:
     cluster = result.loaded.cluster
     rows: dict[str, Any] = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
     for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s"):
@@ -145,7 +145,7 @@ def _steps(result: Result) -> dict[str, Any]:
     return rows
 
 
-def _links(result: Result) -> dict[str, Any]:
+def _links(result: ClusterResult) -> dict[str, Any]:
     planes, t0s, t1s = result.dead_links.shape
     plane, t0, t1 = (part.ravel().astype(np.int16) for part in np.indices((planes, t0s, t1s)))
     rows: dict[str, Any] = {"plane": plane, "t0": t0, "t1": t1}

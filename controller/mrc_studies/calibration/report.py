@@ -15,7 +15,7 @@ import numpy as np
 
 from mrc_common import look
 from mrc_scale.caveat import caveat
-from mrc_scale.run import Result
+from mrc_scale.run import ClusterResult
 from mrc_studies.calibration.made import Made
 from mrc_topo.units import format_rate, format_time
 
@@ -245,7 +245,7 @@ def _round_numbers(top: float) -> list[float]:
     return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]
 
 
-def _maps(result: Result) -> str:
+def _maps(result: ClusterResult) -> str:
     """Loads of all links in a byte each, of which the script draws one plane at a time."""
     planes, t0s, t1s = result.dead_links.shape
     at = f"{result.worst_bin * result.loaded.cluster.bin / 1e9:.3g} s"

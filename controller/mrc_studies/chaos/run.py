@@ -23,7 +23,7 @@ from mrc_runs import execute
 from mrc_runs.experiment import Workload
 from mrc_studies.chaos import invariants, truth
 from mrc_studies.chaos.invariants import Violation
-from mrc_studies.chaos.schedule import ENDS, Schedule, Step
+from mrc_studies.chaos.schedule import ENDS, ChaosStep, Schedule
 from mrc_studies.chaos.work import Work
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
@@ -122,7 +122,7 @@ class Player:
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
-    def _do(self, step: Step) -> None:
+    def _do(self, step: ChaosStep) -> None:
         done = getattr(self, f"_{step.verb}")(step)
         self.played.counts[step.verb if done else "passed over"] += 1
         self._note(f"{step.describe()}{'' if done else ' (passed over)'}")
@@ -141,7 +141,7 @@ class Player:
             for host in silent & set(work.names):
                 work.excused |= {frozenset((host, other)) for other in work.names}
 
-    def _fail(self, step: Step) -> bool:
+    def _fail(self, step: ChaosStep) -> bool:
         action = self.session.failures.check(step.action())
         if any((each.target, each.kind) == (action.target, action.kind) for each in self.in_force):
             self._refused(action)
@@ -150,7 +150,7 @@ class Player:
         self.in_force.append(action)
         return True
 
-    def _restore(self, step: Step) -> bool:
+    def _restore(self, step: ChaosStep) -> bool:
         action = self.session.failures.check(step.action())
         gone = [each for each in self.in_force if each.target == action.target and action.kind in ("", each.kind)]
         if not gone:
@@ -168,21 +168,21 @@ class Player:
             return
         raise Violation("refused", f"{action.describe()} was done, though it cannot be")
 
-    def _freeze(self, step: Step) -> bool:
+    def _freeze(self, step: ChaosStep) -> bool:
         if step.target in self.frozen | self.dead:
             return False
         self.session.freeze_agent(step.target)
         self.frozen.add(step.target)
         return True
 
-    def _thaw(self, step: Step) -> bool:
+    def _thaw(self, step: ChaosStep) -> bool:
         if step.target not in self.frozen:
             return False
         self.session.thaw_agent(step.target)
         self.frozen.remove(step.target)
         return True
 
-    def _kill(self, step: Step) -> bool:
+    def _kill(self, step: ChaosStep) -> bool:
         if step.target in self.dead:
             return False
         self.session.kill_agent(step.target)
@@ -193,14 +193,14 @@ class Player:
                 work.gone.add(step.target)
         return True
 
-    def _revive(self, step: Step) -> bool:
+    def _revive(self, step: ChaosStep) -> bool:
         if step.target not in self.dead:
             return False
         self.session.restart_agent(step.target)
         self.dead.remove(step.target)
         return True
 
-    def _enter(self, step: Step) -> bool:
+    def _enter(self, step: ChaosStep) -> bool:
         if step.target in self.controllers:
             return False
         switch = self.session.topology.switch(step.target)
@@ -211,7 +211,7 @@ class Player:
         )
         return True
 
-    def _leave(self, step: Step) -> bool:
+    def _leave(self, step: ChaosStep) -> bool:
         if step.target not in self.controllers:
             return False
         channel, device = self.controllers.pop(step.target)
@@ -219,7 +219,7 @@ class Player:
         channel.close()
         return True
 
-    def _start(self, step: Step) -> bool:
+    def _start(self, step: ChaosStep) -> bool:
         assert step.workload is not None
         work = Work(self.session, step.target, step.workload)
         if set(work.names) & (self.frozen | self.dead) or step.target in self.works:
@@ -228,13 +228,13 @@ class Player:
         work.start()
         return True
 
-    def _stop(self, step: Step) -> bool:
+    def _stop(self, step: ChaosStep) -> bool:
         if step.target not in self.works:
             return False
         self.works[step.target].stop_wanted = True
         return True
 
-    def _end(self, step: Step) -> bool:
+    def _end(self, step: ChaosStep) -> bool:
         """The lab must tell what ended it."""
         kind = step.kind or "kill"
         if not self.may_end or not self.session.strike(step.target, ENDS[kind]):
@@ -263,11 +263,11 @@ class Player:
 
     def _release(self) -> None:
         for switch in sorted(self.controllers):
-            self._leave(Step(at=0, leave=switch))
+            self._leave(ChaosStep(at=0, leave=switch))
         for host in sorted(self.frozen):
-            self._thaw(Step(at=0, thaw=host))
+            self._thaw(ChaosStep(at=0, thaw=host))
         for host in sorted(self.dead):
-            self._revive(Step(at=0, revive=host))
+            self._revive(ChaosStep(at=0, revive=host))
 
     def _await_works(self) -> None:
         deadline = self._elapsed() + retry_s(self.session.topology) + GRACE_S
@@ -281,7 +281,7 @@ class Player:
     def _last_work(self) -> None:
         """After all that every host still reaches every other."""
         workload = Workload(name="all_to_all", params={"block_bytes": 5000, "iterations": 2})
-        self._start(Step(at=0, start="afterwards", workload=workload))
+        self._start(ChaosStep(at=0, start="afterwards", workload=workload))
         self._await_works()
 
     def _mend(self) -> None:

@@ -33,7 +33,7 @@ OF_AGENTS = ("freeze", "thaw", "kill", "revive")
 ENDS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 
 
-class Step(Model):
+class ChaosStep(Model):
     """Something done `at` so many seconds, to what its one verb names.
 
     `fail`, `restore`: an element, as experiments do. `freeze`, `thaw`, `kill`, `revive`: a host's agent. `enter`,
@@ -110,7 +110,7 @@ class Schedule(Model):
     transport: Literal["mrc", "roce"] = "mrc"
     seed: int | None = None
     duration: Seconds = 0.0
-    steps: Annotated[list[Step], Field(max_length=10_000)] = []
+    steps: Annotated[list[ChaosStep], Field(max_length=10_000)] = []
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -119,7 +119,7 @@ class Schedule(Model):
             raise ValueError("steps stand in the order of time")
         return self
 
-    def with_steps(self, steps: list[Step]) -> Schedule:
+    def with_steps(self, steps: list[ChaosStep]) -> Schedule:
         """The same with other steps; no longer than they need where that is fewer."""
         return self.model_copy(update={"steps": steps})
 
@@ -185,7 +185,7 @@ def generate(
     """
     topology = load_lab(lab)
     rng = random.Random(f"chaos {seed}")
-    steps: list[Step] = []
+    steps: list[ChaosStep] = []
     at = 0.1
     while at < duration:
         _episode(topology, rng, at, steps)
@@ -193,16 +193,16 @@ def generate(
     last = random.Random(f"end of chaos {seed}")
     if ends and last.random() < 0.5:
         when = round(last.uniform(duration / 2, duration), 6)
-        steps.append(Step.model_validate({"at": when, "end": last.choice(PARTS), "kind": last.choice(list(ENDS))}))
+        steps.append(ChaosStep.model_validate({"at": when, "end": last.choice(PARTS), "kind": last.choice(list(ENDS))}))
     steps = [step for step in steps if step.at <= duration and (agents or step.verb not in OF_AGENTS)]
     steps.sort(key=lambda step: step.at)
     return Schedule(lab=lab, transport=transport, seed=seed, duration=duration, steps=steps)
 
 
-def _episode(topology: Topology, rng: random.Random, at: float, steps: list[Step]) -> None:
+def _episode(topology: Topology, rng: random.Random, at: float, steps: list[ChaosStep]) -> None:
     def add(later: float, **what: Any) -> float:
         when = round(at + later, 6)
-        steps.append(Step(at=when, **what))
+        steps.append(ChaosStep(at=when, **what))
         return when - at
 
     hosts = [host.name for host in topology.hosts]

@@ -9,7 +9,7 @@ from typing import Any
 
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import measure, store
-from mrc_studies.sweeps.plan import Plan
+from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import Plot, nearest, quantity
 
 #: Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
@@ -72,7 +72,7 @@ def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean, student(len(values) - 1) * math.sqrt(variance / len(values))
 
 
-def check(plan: Plan) -> None:
+def check(plan: SweepPlan) -> None:
     """That the sweep's plots are of what there is.
 
     Raises:
@@ -94,13 +94,13 @@ def check(plan: Plan) -> None:
         raise ExperimentError(str(source.problem((), "nothing is swept")))
 
 
-def _keys(plan: Plan) -> list[str]:
+def _keys(plan: SweepPlan) -> list[str]:
     """What rows can be told apart by, beside seeds."""
     cases = ["case"] if plan.source.sweep.cases else []
     return [*plan.keys, *cases, *(["variant", "condition"] if plan.base.kind == "comparison" else [])]
 
 
-def plots_of(plan: Plan) -> list[Plot]:
+def plots_of(plan: SweepPlan) -> list[Plot]:
     """Those of the file; without any, goodput or times over the key that has most values."""
     if plan.source.sweep.plots:
         return list(plan.source.sweep.plots)
@@ -108,12 +108,12 @@ def plots_of(plan: Plan) -> list[Plot]:
     return [Plot(y="seconds" if plan.base.kind == "comparison" else "goodput_share", x=most)]
 
 
-def charts(plan: Plan, rows: Sequence[Row]) -> list[Chart]:
+def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
     """All plots of a sweep with their points."""
     return [_chart(plan, plot, rows) for plot in plots_of(plan)]
 
 
-def _chart(plan: Plan, plot: Plot, rows: Sequence[Row]) -> Chart:
+def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     keys = _keys(plan)
     x = plot.x or next(iter(plan.keys), keys[0])
     # What a case sets is told by its name.

@@ -16,7 +16,7 @@ from mrc_common import look
 from mrc_common.files import write_whole
 from mrc_studies.sweeps import curves, measure, store
 from mrc_studies.sweeps.curves import Chart
-from mrc_studies.sweeps.plan import Plan
+from mrc_studies.sweeps.plan import SweepPlan
 
 PAGE = "index.html"
 #: Of larger sweeps the page lists those runs only that are not good, and draws means alone; sweep.csv has all.
@@ -32,7 +32,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a5a00", "#4
 DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
 
 
-def write(folder: pathlib.Path, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> pathlib.Path:
+def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> pathlib.Path:
     """Writes the page from the dataset's rows.
 
     Raises:
@@ -42,7 +42,7 @@ def write(folder: pathlib.Path, plan: Plan, rows: Sequence[Mapping[str, Any]]) -
     return folder / PAGE
 
 
-def render(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> str:
+def render(plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> str:
     """The page."""
     sweep = plan.source.sweep
     made = curves.charts(plan, rows)
@@ -92,7 +92,7 @@ def _chart(number: int, chart: Chart, dots: bool) -> str:
     )
 
 
-def _runs(plan: Plan, rows: Sequence[Mapping[str, Any]], charts: Sequence[Chart]) -> str:
+def _runs(plan: SweepPlan, rows: Sequence[Mapping[str, Any]], charts: Sequence[Chart]) -> str:
     shown = [*plan.keys]
     cases = ["case"] if plan.source.sweep.cases else []
     # What a case sets is told by its name.

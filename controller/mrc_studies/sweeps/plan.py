@@ -34,7 +34,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """One run: its place in the sweep, the point that it is of, and the digest of all that its result depends on."""
 
     index: int
@@ -88,22 +88,22 @@ def _document_of(name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep that can be run: everything was checked."""
 
     source: Source
     base: Base
     keys: Sequence[str]
-    runs: Sequence[Run]
+    runs: Sequence[SweepRun]
     software: str
 
-    def task(self, run: Run) -> dict[str, Any]:
+    def task(self, run: SweepRun) -> dict[str, Any]:
         """A run as plain data, for whoever does it."""
         lab, content = self.documents(run)
         task = {"digest": run.digest, "kind": self.base.kind, "lab": lab, "content": content}
         return {**task, "software": self.software, "files": _files(lab, content)}
 
-    def documents(self, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    def documents(self, run: SweepRun) -> tuple[dict[str, Any], dict[str, Any]]:
         """Documents of lab and of experiment or comparison of a run."""
         lab, content = self.base.built(run.point.values, self.source.sweep.set)
         return {**lab, "seed": run.seed}, content
@@ -114,7 +114,7 @@ class Plan:
         sweep |= {self.base.kind: dict(self.base.content), "lab": dict(self.base.lab)}
         return {"format": FORMAT, "software": self.software, "sweep": sweep}
 
-    def find(self, digest: str) -> Run:
+    def find(self, digest: str) -> SweepRun:
         """The run whose digest begins so.
 
         Raises:
@@ -133,7 +133,7 @@ def make(
     *,
     check: bool = True,
     software: str | None = None,
-) -> Plan:
+) -> SweepPlan:
     """The plan of a sweep. Every point is checked: keys, values, labs, workloads, failures.
 
     Args:
@@ -153,7 +153,7 @@ def make(
     if check:
         _check(source, base, found, progress)
     software = software or sources.software(pathlib.Path(measure.__file__))
-    runs: list[Run] = []
+    runs: list[SweepRun] = []
     for point in found:
         lab, content = base.built(point.values, sweep.set)
         files = _files(lab, content)
@@ -161,13 +161,13 @@ def make(
             for repetition in range(sweep.repetitions):
                 parts = [base.kind, {**lab, "seed": seed}, content, repetition, files, software]
                 digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
-                runs.append(Run(len(runs), point, seed, repetition, digest))
+                runs.append(SweepRun(len(runs), point, seed, repetition, digest))
     _once(source, runs)
-    return Plan(source, base, list(design.keys_of(source)), runs, software)
+    return SweepPlan(source, base, list(design.keys_of(source)), runs, software)
 
 
-def _once(source: Source, runs: Sequence[Run]) -> None:
-    seen: dict[str, Run] = {}
+def _once(source: Source, runs: Sequence[SweepRun]) -> None:
+    seen: dict[str, SweepRun] = {}
     for run in runs:
         other = seen.setdefault(run.digest, run)
         if other is not run:
@@ -185,7 +185,7 @@ def _real(source: Source, found: Sequence[Point]) -> bool:
     return bool(sweep.set.get(key, _content(source).get("clock", "virtual")) == "real")
 
 
-def clock_is_real(plan: Plan) -> bool:
+def clock_is_real(plan: SweepPlan) -> bool:
     """Whether some of its runs are on the real clock: those share the machine with nobody."""
     return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
 

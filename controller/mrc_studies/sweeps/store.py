@@ -22,7 +22,7 @@ from mrc_common.document import Document, csv_cell, printable
 from mrc_common.files import write_whole
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import measure, plan
-from mrc_studies.sweeps.plan import Plan, Run
+from mrc_studies.sweeps.plan import SweepPlan, SweepRun
 from mrc_studies.sweeps.spec import quantity, source_of
 
 PLAN, RUNS, LOGS, DATASET, CSV = "sweep.json", "runs", "logs", "dataset", "sweep.csv"
@@ -40,7 +40,7 @@ class Store:
         ExperimentError: another command is writing there, or it holds what another version made.
     """
 
-    def __init__(self, folder: pathlib.Path, made: Plan) -> None:
+    def __init__(self, folder: pathlib.Path, made: SweepPlan) -> None:
         self.folder, self.plan = folder, made
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -85,11 +85,11 @@ class Store:
         for number in range(self._parts()):
             self._part(number)
 
-    def get(self, run: Run) -> Answer | None:
+    def get(self, run: SweepRun) -> Answer | None:
         """What a run left (`measure.perform`); None if it was not done, or its file is none."""
         return answer_of(self.folder, run)
 
-    def put(self, run: Run, answer: Answer) -> None:
+    def put(self, run: SweepRun, answer: Answer) -> None:
         """Keeps what a run left.
 
         Raises:
@@ -105,7 +105,7 @@ class Store:
         write_whole(self.folder / RUNS / f"{run.digest}.json", text + "\n")
         self._part(run.index // PART)
 
-    def _log(self, run: Run, answer: Answer) -> str:
+    def _log(self, run: SweepRun, answer: Answer) -> str:
         lab, content = self.plan.documents(run)
         lines = [
             f"run {run.digest}: {answer['status']}: {answer['failure']}",
@@ -138,7 +138,7 @@ class Store:
             writer.writerow(["" if row[head] is None else csv_cell(row[head]) for head in heads])
         _write(self.folder / CSV, text.getvalue().encode())
 
-    def answers(self) -> Iterator[tuple[Run, Answer]]:
+    def answers(self) -> Iterator[tuple[SweepRun, Answer]]:
         """All runs that are there, in the order of the plan."""
         return answers(self.folder, self.plan)
 
@@ -176,20 +176,20 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def answer_of(folder: pathlib.Path, run: Run) -> Answer | None:
+def answer_of(folder: pathlib.Path, run: SweepRun) -> Answer | None:
     """See `Store.get`."""
     found = _read(folder / RUNS / f"{run.digest}.json")
     return found if found is not None and found.get("digest") == run.digest else None
 
 
-def answers(folder: pathlib.Path, made: Plan) -> Iterator[tuple[Run, Answer]]:
+def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, Answer]]:
     """See `Store.answers`."""
     for run in made.runs:
         if (answer := answer_of(folder, run)) is not None:
             yield run, answer
 
 
-def load_plan(folder: pathlib.Path) -> Plan:
+def load_plan(folder: pathlib.Path) -> SweepPlan:
     """The plan of a sweep's folder, as it was made.
 
     Raises:
@@ -204,12 +204,12 @@ def load_plan(folder: pathlib.Path) -> Plan:
     return plan.make(source_of(Document(shown, found["sweep"])), check=False, software=str(found["software"]))
 
 
-def command(run: Run) -> str:
+def command(run: SweepRun) -> str:
     """What does this one run again, in the sweep's folder."""
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
-def columns(made: Plan) -> dict[str, str]:
+def columns(made: SweepPlan) -> dict[str, str]:
     """Columns of the dataset with their types: text, whole, number or truth."""
     heads = {"run": "text", "index": "whole", "point": "whole", "case": "text", "seed": "whole", "repetition": "whole"}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}
@@ -228,7 +228,9 @@ def _type(values: Sequence[Any]) -> str:
     return "whole" if all(isinstance(value, int) and abs(value) < 2**63 for value in given) else "number"
 
 
-def rows(made: Plan, answers: Sequence[tuple[Run, Answer]] | Iterator[tuple[Run, Answer]]) -> Iterator[dict[str, Any]]:
+def rows(
+    made: SweepPlan, answers: Sequence[tuple[SweepRun, Answer]] | Iterator[tuple[SweepRun, Answer]]
+) -> Iterator[dict[str, Any]]:
     """The dataset's rows, with all columns; a run that could not be done has one, without numbers."""
     heads = columns(made)
     for run, answer in answers:

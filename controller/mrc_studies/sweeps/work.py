@@ -12,15 +12,15 @@ from typing import Any
 
 from mrc_common.errors import MrclabError
 from mrc_studies.sweeps import measure
-from mrc_studies.sweeps.plan import Plan, Run
+from mrc_studies.sweeps.plan import SweepPlan, SweepRun
 from mrc_studies.sweeps.store import Answer, Store
 
 #: Runs that the scheduler knows at a time: enough to keep its workers busy, whoever comes and goes.
 LEAST_AHEAD, AHEAD = 64, 4
 
 #: Does runs, in any order.
-Answers = Generator[tuple[Run, Answer], None, None]
-Executor = Callable[[Plan, Sequence[Run]], Answers]
+Answers = Generator[tuple[SweepRun, Answer], None, None]
+Executor = Callable[[SweepPlan, Sequence[SweepRun]], Answers]
 
 
 class SweepCut(MrclabError):
@@ -40,7 +40,7 @@ class Progress:
 
 def carry_out(
     store: Store, executor: Executor, progress: Callable[[Progress], None] = lambda each: None, *, again: bool = False
-) -> list[tuple[Run, Answer]]:
+) -> list[tuple[SweepRun, Answer]]:
     """Does the runs of the store's plan that it does not have; returns those that are not good, of all.
 
     Args:
@@ -71,7 +71,7 @@ def carry_out(
     return [bad[index] for index in sorted(bad)]
 
 
-def missing(store: Store, *, again: bool = False) -> tuple[list[Run], dict[int, tuple[Run, Answer]]]:
+def missing(store: Store, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, Answer]]]:
     """The runs that are to be done, and by their place those that are done and not good. What its workers died of is
     done again in any case: most often somebody else killed them."""
     waiting, bad = [], {}
@@ -84,7 +84,7 @@ def missing(store: Store, *, again: bool = False) -> tuple[list[Run], dict[int, 
     return waiting, bad
 
 
-def here(plan: Plan, runs: Sequence[Run]) -> Answers:
+def here(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
     """In this process, one after another."""
     for run in runs:
         yield run, measure.perform(plan.task(run))
@@ -94,16 +94,16 @@ def on_dask(client: Any) -> Executor:
     """By the workers of a Dask cluster. What a dead worker was at is done by another; a run that takes several workers
     with it is an error."""
 
-    def execute(plan: Plan, runs: Sequence[Run]) -> Answers:
+    def execute(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
         waiting = iter(runs)
         # Of this command alone: a scheduler may serve others, or remember an earlier one.
         mark = secrets.token_hex(4)
-        at: dict[str, Run] = {}
+        at: dict[str, SweepRun] = {}
 
-        def submit(run: Run) -> Any:
+        def submit(run: SweepRun) -> Any:
             key = f"mrclab-{mark}-{run.digest}"
             at[key] = run
             return client.submit(measure.perform, plan.task(run), key=key, pure=False)

@@ -24,7 +24,7 @@ SETTLE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What is trained: `model`, at least `steps` steps of `batch` samples at each rank, a checkpoint every so many.
 
     `patience_s`: after so long a collective operation has failed; a job without a step for twice as long has stalled.
@@ -73,7 +73,7 @@ class JobResult:
     """Everything about a job by one backend."""
 
     backend: str
-    plan: Plan
+    plan: TrainingPlan
     attempts: list[Attempt] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Job:
     def __init__(
         self,
         session: RealSession,
-        plan: Plan,
+        plan: TrainingPlan,
         backend: str,
         observe: Observer = lambda result, attempt: None,
         interrupted: Callable[[], object] = bool,

@@ -10,7 +10,7 @@ import pytest
 from mrc_common.plain import decode
 from mrc_host import answers
 from mrc_lab.session.virtual import VirtualSession
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 
@@ -43,7 +43,7 @@ def same(kind: Any, document: Any) -> None:
 def test_answers_of_a_run(transport: str, name: str, params: dict[str, Any]) -> None:
     session = VirtualSession(parse_lab(LAB), transport)
     try:
-        run = Run(session, WorkloadSpec(name, params, hosts=["h0", "h2"]))
+        run = WorkloadRun(session, WorkloadSpec(name, params, hosts=["h0", "h2"]))
         result = run.go()
         for host in session.hosts.values():
             same(answers.HostStatistics, host.request("statistics"))

@@ -24,7 +24,7 @@ from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostClient, HostError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.record import RunResult
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo import addressing
 from mrc_topo.labfile import parse_lab
@@ -88,7 +88,7 @@ def during(session: VirtualSession, actions: dict[float, Any], **spec: Any) -> R
     workload = WorkloadSpec(
         "write_bw", {"message_bytes": 1 << 16, "window": 4}, hosts=["h0", "h2"], duration_s=0.8, **spec
     )
-    result = Run(session, workload, (), observe).go()
+    result = WorkloadRun(session, workload, (), observe).go()
     assert not result.failures
     assert not waiting
     return result

@@ -16,7 +16,7 @@ from mrc_host.answers import to_json
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.series import Series
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import parse_lab
 
@@ -45,7 +45,7 @@ def outcome(transport: str, seed: int) -> str:
     try:
         random.random()  # nothing may depend on the global generator
         spec = WorkloadSpec("all_to_all", {"block_bytes": 60_000}, duration_s=0.8)
-        result = Run(session, spec, SCHEDULE).go()
+        result = WorkloadRun(session, spec, SCHEDULE).go()
         document: dict[str, Any] = {**result.document(recorded=False), "program_counters": session.program_counters()}
     finally:
         session.close()

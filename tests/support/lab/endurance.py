@@ -44,7 +44,7 @@ from mrc_results.expectation import Expectation
 from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.execute import session_for
-from mrc_runs.runner import Run
+from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.topology import Topology
 from support.lab.labs import SMALL_LOADS, lab_file
@@ -180,7 +180,7 @@ def play(session: Session, rng: random.Random, tally: Tally, seconds: float) -> 
             visitors.visit()
 
     with Recording() as recording:
-        result = Run(session, spec, steps, watch, recording).go()
+        result = WorkloadRun(session, spec, steps, watch, recording).go()
         judged = verdict.judge(result, topology, Expectation(valid=False))
         done = "; ".join(f"{at:.3f} s {action.describe()}" for at, action in steps)
         what = f"round {tally.rounds.total()}: {workload} on {', '.join(result.ranks)} for {seconds:.1f} s; {done}"
