@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mrc_cli.common import need_namespaces, own_lab, seconds
 from mrc_cli.outcome import Folder
 from mrc_common.files import write_whole
+from mrc_common.plain import encode
 from mrc_lab.faults import kinds
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.records.rundir import RunDir
@@ -19,7 +20,7 @@ from mrc_runs.execute import session_for
 from mrc_runs.experiment import ExperimentError, load_experiment
 from mrc_runs.interruption import Interruption, interruptible
 from mrc_studies.training import page, ranks, summary
-from mrc_studies.training.job import Attempt, Job, JobResult, TrainingPlan
+from mrc_studies.training.job import Attempt, Ending, Job, JobResult, TrainingPlan
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 
@@ -74,23 +75,22 @@ def verb(
     need_namespaces()
     plan = TrainingPlan(model, names, steps, batch, seed, checkpoint, patience, restarts, actions)
     folder = output or resultdir.default_folder(f"train-{model}", "real")
-    documents = []
+    found = []
     with interruptible() as interruption, resultdir.prepared(folder, 0.0):
         for each in backends:
-            document = _one(name, plan, each, interruption, quiet=as_json)
-            documents.append(document)
+            found.append(_one(name, plan, each, interruption, quiet=as_json))
         title = f"{model} on {topology.lab.name}, {len(names)} ranks, by {' and '.join(backends)}"
-        write_whole(folder / "train.json", json.dumps(documents, indent=1, allow_nan=False))
-        write_whole(folder / "report.html", page.render(documents, title))
+        write_whole(folder / "train.json", json.dumps(encode(found), indent=1, allow_nan=False))
+        write_whole(folder / "report.html", page.render(found, title))
     if as_json:
-        typer.echo(json.dumps(documents, indent=1, allow_nan=False))
+        typer.echo(json.dumps(encode(found), indent=1, allow_nan=False))
     else:
-        typer.echo(page.text(documents))
-        for document in documents:
-            for text in document["failures"]:
-                typer.echo(f"{document['backend']}: {text}")
+        typer.echo(page.text(found))
+        for job in found:
+            for text in job.failures:
+                typer.echo(f"{job.backend}: {text}")
         typer.echo(f"report: {folder / 'report.html'}")
-    if any(document["status"] != "done" for document in documents):
+    if not all(job.done for job in found):
         raise SystemExit(1)
 
 
@@ -115,7 +115,7 @@ def _check(topology: Topology, lab: str, actions: list[tuple[float, Action]]) ->
             raise ExperimentError(f"--schedule on lab {lab}: {action.describe()}: {error}") from error
 
 
-def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption, quiet: bool) -> dict[str, Any]:
+def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption, quiet: bool) -> summary.Summary:
     def tell(text: str) -> None:
         if not quiet:
             typer.echo(f"{backend}: {text}", err=True)
@@ -138,11 +138,11 @@ def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption,
             loss = attempt.losses[done[-1]]
             tell(f"{(at - zero) / 1e9:6.2f} s  step {done[-1]}, loss {loss:.4f}, {took / 1e6:.0f} ms")
             told["step"] = done[-1]
-        if attempt.ended not in ("", "done"):
+        if attempt.ended not in (None, Ending.DONE):
             tell(f"{attempt.ended}: {attempt.error}")
 
     transport = ranks.BACKENDS[backend][1]
     with session_for(lab, "real", transport, tell) as session:
         assert isinstance(session, RealSession)
         tell("starting PyTorch")
-        return summary.document(Job(session, plan, backend, observe, interruption.check).go())
+        return summary.summary(Job(session, plan, backend, observe, interruption.check).go())

@@ -1,4 +1,4 @@
-"""Runs a workload on a lab, breaks and mends things at scripted times, and writes down what happened."""
+"""Runs a workload on a lab: sets it up, collects what its hosts say while the loop turns, and closes its record."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
-from mrc_results.record import Happening, RunResult, statistics_of
+from mrc_results.record import RunResult, statistics_of
 from mrc_results.recording import Recording, event_of
 from mrc_runs.endings import LOST, Endings, Losses, Over
 from mrc_runs.interruption import Interrupted
+from mrc_runs.loop import Loop
 from mrc_runs.workload import WorkloadSpec, set_up, stop_together
 from p4lite.switch.targetapi.client import TargetError
 
 POLL_S = 0.1
-#: A step that comes later than this (the machine was busy) moves what follows: a failure lasts as long as it shall.
-LATE_S = 0.25
 
 Observer = Callable[[RunResult], None]
 
@@ -73,9 +72,7 @@ class WorkloadRun:
         self.session = session
         self.watcher = watcher
         self.spec = spec
-        self.schedule = sorted(schedule, key=lambda each: each[0])
         self.observe = observe or (lambda result: None)
-        self.interrupted = interrupted
         self.job = f"job{next(_numbers)}-{session.now_ns()}"
         names = list(spec.hosts or session.hosts)
         for name in names:
@@ -88,7 +85,9 @@ class WorkloadRun:
         )
         self.losses = Losses(session, self.result)
         self.endings = Endings(self.losses, spec, self.job)
+        self.loop = Loop(session, schedule, self.result, POLL_S, interrupted, self.endings.moved)
         self._begun = False
+        self._stopping = False
         self._cursors: dict[str, int] = {}
         self._sample_ns: dict[str, int] = {}
 
@@ -100,7 +99,8 @@ class WorkloadRun:
         """
         try:
             self._begin()
-            self._loop()
+            self.loop.go(self)
+            self.loop.finish()
         except Over:
             pass
         except Interrupted as error:
@@ -136,12 +136,7 @@ class WorkloadRun:
         Raises:
             FailureError, UnknownElement, UnsettledError: it cannot be done.
         """
-        session = self.session
-        asked = session.now_ns()
-        action = session.failures.check(action)
-        session.failures.perform(session, action)
-        self._note(action, asked, clicked=True)
-        self.endings.moved()
+        self.loop.click(action)
 
     def _begin(self) -> None:
         session, result = self.session, self.result
@@ -158,6 +153,7 @@ class WorkloadRun:
             denylist.apply(session, session.denied)
         session.reset_fidelity()
         result.started_ns = session.now_ns()
+        self.loop.begin(result.started_ns)
         self.endings.moved()
         self._begun = True
         if self.watcher is not None:
@@ -186,69 +182,35 @@ class WorkloadRun:
                 result.progress[name] = dataclasses.replace(result.progress[name], measured=measured)
         return result
 
-    def _loop(self) -> None:
-        session, result, spec = self.session, self.result, self.spec
-        start = result.started_ns
-        waiting = list(self.schedule)
-        lasts = math.inf if spec.duration_s is None else spec.duration_s
-        stopping = False
-        moved = 0.0
-        while True:
-            elapsed = (session.now_ns() - start) / 1e9 - moved
-            while waiting and waiting[0][0] <= elapsed:
-                at, action = waiting.pop(0)
-                self._act(action)
-                # Both count: that its turn came late, and that it took long.
-                late = (session.now_ns() - start) / 1e9 - moved - at
-                if late > LATE_S:
-                    moved += late
-                    elapsed = at
-                self.endings.moved()
-            pause = POLL_S if not waiting else min(POLL_S, max(waiting[0][0] - elapsed, 0.0005))
-            (session if self.watcher is None else self.watcher).advance(pause)
-            self.losses.mourn()
-            self._collect()
-            self.observe(result)
-            if self.watcher is not None:
-                self.watcher.observe(result)
-            self.interrupted()
-            elapsed = (session.now_ns() - start) / 1e9 - moved
-            running = [name for name in result.ranks if not self._finished(name)]
-            overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
-            asked = self.watcher is not None and self.watcher.stop_asked()
-            if not stopping and (asked or (not overdue and elapsed >= lasts)):
-                stopping = True
-                stop_together(self.losses.ask, self.job, result.ranks)
-            if not running:
-                break
-            if reason := self.endings.reason(elapsed, running, bool(waiting)):
-                result.failures.append(reason)
-                break
-        for _, action in waiting:
-            self._act(action)
+    def spend(self, seconds: float) -> None:
+        """Let time pass, and collect what the hosts say."""
+        (self.session if self.watcher is None else self.watcher).advance(seconds)
+        self.losses.mourn()
+        self._collect()
+        self.observe(self.result)
+        if self.watcher is not None:
+            self.watcher.observe(self.result)
+
+    def over(self) -> bool:
+        """Whether all ranks have ended, or there is no use in waiting for them; first has them stop when time is up."""
+        elapsed, waiting = self.loop.elapsed_s, self.loop.waiting
+        lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
+        running = [name for name in self.result.ranks if not self._finished(name)]
+        overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
+        asked = self.watcher is not None and self.watcher.stop_asked()
+        if not self._stopping and (asked or (not overdue and elapsed >= lasts)):
+            self._stopping = True
+            stop_together(self.losses.ask, self.job, self.result.ranks)
+        if not running:
+            return True
+        reason = self.endings.reason(elapsed, running, bool(waiting))
+        if reason:
+            self.result.failures.append(reason)
+        return bool(reason)
 
     def _finished(self, name: str) -> bool:
         progress = self.result.progress.get(name)
         return name in self.losses.gone or (progress is not None and progress.done)
-
-    def _act(self, action: Action) -> None:
-        session = self.session
-        asked = session.now_ns()
-        try:
-            action = session.failures.check(action)
-            session.failures.perform(session, action)
-            error = ""
-        except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
-            error = f"{action.describe()}: {problem}"
-            self.result.failures.append(error)
-        self._note(action, asked, error)
-
-    def _note(self, action: Action, asked: int, error: str = "", *, clicked: bool = False) -> None:
-        session = self.session
-        loss = session.failures.expected_loss() if action.loss is None else action.loss
-        broken = sorted(session.failures.broken)
-        made = Happening(asked, session.now_ns(), action, loss, error, broken, clicked=clicked)
-        self.result.happenings.append(made)
 
     def _collect(self) -> None:
         result, record, ask = self.result, self.recording, self.losses.ask

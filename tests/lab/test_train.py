@@ -43,34 +43,34 @@ def go(backend: str, *, breaks: bool = True, mends: bool = True, **plan: Any) ->
 
 def test_a_job_without_a_schedule_ends_with_its_steps() -> None:
     result = go("mrc", breaks=False)
-    found = summary.document(result)
-    assert (found["status"], found["reached"], found["accuracy"]) == ("done", 30, 0.9)
-    assert found["restarts"] == []
-    assert set(found["times"]) == {"all", "whole"}
-    assert found["times"]["all"]["p50"] == pytest.approx(0.1, abs=0.02)
-    assert found["operations"]["all_reduce"]["count"] == 30
-    assert found["per_second"] == pytest.approx(30 * 64 / found["seconds"])
-    assert found["loss"][0] == (1, 2.0)
+    found = summary.summary(result)
+    assert (found.status, found.reached, found.accuracy) == ("done", 30, 0.9)
+    assert found.restarts == []
+    assert set(found.times) == {"all", "whole"}
+    assert found.times["all"].p50 == pytest.approx(0.1, abs=0.02)
+    assert found.operations["all_reduce"].count == 30
+    assert found.per_second == pytest.approx(30 * 64 / found.seconds)
+    assert found.loss[0] == (1, 2.0)
 
 
 def test_mrc_goes_on_while_something_is_broken() -> None:
     result = go("mrc")
-    found = summary.document(result)
-    assert found["status"] == "done"
-    assert found["reached"] >= 30
+    found = summary.summary(result)
+    assert found.status == "done"
+    assert found.reached >= 30
     assert len(result.attempts) == 1
-    assert [each["text"] for each in found["happenings"]] == [f"link down {LINK}", f"restore {LINK}"]
-    assert found["times"]["broken"]["max"] == pytest.approx(0.3, abs=0.02)
-    assert found["times"]["whole"]["p50"] == pytest.approx(0.1, abs=0.02)
-    numbers = [each[0] for each in found["steps"]]
-    assert numbers == list(range(1, found["reached"] + 1))  # no step is lost, none is done twice
+    assert [each.text for each in found.happenings] == [f"link down {LINK}", f"restore {LINK}"]
+    assert found.times["broken"].max == pytest.approx(0.3, abs=0.02)
+    assert found.times["whole"].p50 == pytest.approx(0.1, abs=0.02)
+    numbers = [each[0] for each in found.steps]
+    assert numbers == list(range(1, found.reached + 1))  # no step is lost, none is done twice
 
 
 def test_a_job_lasts_as_long_as_its_schedule() -> None:
     """All ranks end with the same step, told while they run: rank 0 holds, and the others end one step behind."""
-    found = summary.document(go("mrc", steps=1))
-    assert found["status"] == "done"
-    assert found["seconds"] >= 2.0 + job.SETTLE_S
+    found = summary.summary(go("mrc", steps=1))
+    assert found.status == "done"
+    assert found.seconds >= 2.0 + job.SETTLE_S
 
 
 def test_a_busy_machine_does_not_shorten_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,27 +87,27 @@ def test_a_busy_machine_does_not_shorten_a_failure(monkeypatch: pytest.MonkeyPat
 
 def test_roce_dies_and_is_started_again_from_the_checkpoint() -> None:
     result = go("roce", restarts=300)
-    found = summary.document(result)
-    assert found["status"] == "done"
+    found = summary.summary(result)
+    assert found.status == "done"
     assert [each["resume"] for each in Scripted.made] == [False] + [True] * (len(Scripted.made) - 1)
-    first = found["restarts"][0]
-    assert first["ended"] == "died"
-    assert first["error"] == "rank 1 (h1): RuntimeError: retry exceeded"
-    died = first["step"]
+    first = found.restarts[0]
+    assert first.ended == "died"
+    assert first.error == "rank 1 (h1): RuntimeError: retry exceeded"
+    died = first.step
     assert 8 <= died <= 10
-    last = found["restarts"][-1]
-    assert last["repeated"] == died - died // 10 * 10
+    last = found.restarts[-1]
+    assert last.repeated == died - died // 10 * 10
     # The link is back a second later; what it cost is told from the last step before until the job was as far again.
-    assert 0.8 < sum(each["seconds"] for each in found["restarts"]) < 1.5
+    assert 0.8 < sum(each.seconds or 0.0 for each in found.restarts) < 1.5
     assert result.attempts[-1].resumed_at == died // 10 * 10
 
 
 def test_a_job_that_cannot_be_started_again_fails() -> None:
     result = go("roce", mends=False, restarts=2)
-    found = summary.document(result)
-    assert (found["status"], len(result.attempts)) == ("failed", 3)
-    assert "has died 3 times: rank 1 (h1)" in found["failures"][0]
-    assert found["restarts"][-1]["seconds"] is None
+    found = summary.summary(result)
+    assert (found.status, len(result.attempts)) == ("failed", 3)
+    assert "has died 3 times: rank 1 (h1)" in found.failures[0]
+    assert found.restarts[-1].seconds is None
 
 
 @pytest.mark.parametrize(("role", "attempts"), [("h1", 3), ("fabric", 1), ("lab", 1)])
@@ -117,10 +117,10 @@ def test_a_job_is_not_started_again_in_a_lab_that_is_dead(role: str, attempts: i
     session.dead.append(Death.now(role, "was killed by SIGKILL"))
     plan = TrainingPlan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
     result = Job(session, plan, "roce").go()
-    found = summary.document(result)
-    assert (found["status"], len(result.attempts)) == ("failed", attempts)
-    assert f"has died {attempts} times: rank 1 (h1)" in found["failures"][-1]
-    assert any("was killed by SIGKILL" in each for each in found["failures"]) == (role != "h1")
+    found = summary.summary(result)
+    assert (found.status, len(result.attempts)) == ("failed", attempts)
+    assert f"has died {attempts} times: rank 1 (h1)" in found.failures[-1]
+    assert any("was killed by SIGKILL" in each for each in found.failures) == (role != "h1")
 
 
 def test_a_job_in_which_nothing_moves_has_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,13 +128,13 @@ def test_a_job_in_which_nothing_moves_has_stalled(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(job, "START_S", 0.0)
     result = go("mrc", breaks=False, restarts=0)
     assert result.attempts[0].ended == "stalled"
-    found = summary.document(result)
-    assert (found["status"], found["steps"], found["loss"]) == ("failed", [], [])
+    found = summary.summary(result)
+    assert (found.status, found.steps, found.loss) == ("failed", [], [])
     assert "stalled" in page.text([found])
 
 
 def test_the_report_is_side_by_side() -> None:
-    documents = [json.loads(json.dumps(summary.document(go(each, restarts=300)))) for each in ("mrc", "roce")]
+    documents = [summary.summary(go(each, restarts=300)) for each in ("mrc", "roce")]
     heads, rows = page.table(documents)
     assert heads == ["", "mrc", "roce"]
     table = {row[0]: row[1:] for row in rows}

@@ -6,13 +6,13 @@ import pathlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
 
 from mrc_lab.faults.action import Action
 from mrc_lab.session.real import RealSession
 from mrc_results.record import Happening
-from mrc_runs.runner import LATE_S
-from mrc_studies.training.ranks import Ranks, shared_folder
+from mrc_runs.loop import Loop
+from mrc_studies.training.ranks import Ranks, Said, Word, shared_folder
 
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0
@@ -21,6 +21,14 @@ TURN_S = 0.05
 ERRORS_S = 2.0
 #: A job goes on for so long after the last thing that was done to the lab.
 SETTLE_S = 1.0
+
+
+class Ending(StrEnum):
+    """How an attempt has ended."""
+
+    DONE = "done"
+    DIED = "died"
+    STALLED = "stalled"
 
 
 @dataclass(frozen=True)
@@ -47,15 +55,15 @@ class TrainingPlan:
 class Attempt:
     """From the start of the ranks until they have ended; times in ns of the session's clock (0: never).
 
-    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended` is done, died or
-    stalled.
+    `ends`: when the last rank had ended each step; `begins`: when the first one began it. `ended`: None while it
+    goes on.
     """
 
     started_ns: int
     connected_ns: int = 0
     ended_ns: int = 0
     resumed_at: int = 0
-    ended: str = ""
+    ended: Ending | None = None
     error: str = ""
     begins: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
@@ -84,7 +92,7 @@ class JobResult:
     @property
     def done(self) -> bool:
         """Whether the job has come to its end."""
-        return bool(self.attempts) and self.attempts[-1].ended == "done"
+        return bool(self.attempts) and self.attempts[-1].ended is Ending.DONE
 
 
 Observer = Callable[[JobResult, Attempt], None]
@@ -107,10 +115,10 @@ class Job:
         observe: Observer = lambda result, attempt: None,
         interrupted: Callable[[], object] = bool,
     ) -> None:
-        self.session, self.plan, self.observe, self.interrupted = session, plan, observe, interrupted
+        self.session, self.plan, self.observe = session, plan, observe
         self.result = JobResult(backend, plan)
-        self._waiting = sorted(plan.schedule, key=lambda each: each[0])
-        self._zero_ns = 0
+        self.loop = Loop(session, plan.schedule, self.result, TURN_S, interrupted)
+        self._begun = False
 
     def go(self) -> JobResult:
         """Trains until the end, or until it has died too often, or the lab has."""
@@ -119,7 +127,7 @@ class Job:
                 attempt = Attempt(self.session.now_ns())
                 self.result.attempts.append(attempt)
                 self._attempt(attempt, number, folder)
-                if attempt.ended == "done" or self._lab_is_dead():
+                if attempt.ended is Ending.DONE or self._lab_is_dead():
                     break
         if not self.result.done:
             self.result.failures.append(
@@ -142,39 +150,20 @@ class Job:
         }  # fmt: skip
         ranks = Ranks(self.session, plan.names, self.result.backend, folder / f"store{number}", settings)
         try:
-            _Turns(self, attempt, ranks).go()
+            self.loop.go(_Turns(self, attempt, ranks))
         finally:
             attempt.ended_ns = attempt.ended_ns or self.session.now_ns()
             ranks.end()
 
-    def act(self) -> None:
-        """Does to the lab what is due."""
-        session = self.session
-        while self._zero_ns and self._waiting:
-            at, action = self._waiting[0]
-            if session.now_ns() < self._zero_ns + round(at * 1e9):
-                return
-            self._waiting.pop(0)
-            asked, error = session.now_ns(), ""
-            try:
-                action = session.failures.check(action)
-                session.failures.perform(session, action)
-            except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the job
-                error = f"{action.describe()}: {problem}"
-                self.result.failures.append(error)
-            late = (session.now_ns() - self._zero_ns) / 1e9 - at
-            if late > LATE_S:  # on a busy machine; a failure lasts as long as it shall
-                self._zero_ns += round(late * 1e9)
-            broken = sorted(session.failures.broken)
-            self.result.happenings.append(Happening(asked, session.now_ns(), action, 0.0, error, broken))
-
-    def begun(self) -> None:
-        """The first step begins: the schedule's zero."""
-        self._zero_ns = self._zero_ns or self.session.now_ns()
+    def begin(self) -> None:
+        """The first step of the first attempt begins: the schedule's zero."""
+        if not self._begun:
+            self._begun = True
+            self.loop.begin(self.session.now_ns())
 
     def quiet(self) -> bool:
         """Whether nothing will be done to the lab any more, nor was a moment ago."""
-        if self._waiting:
+        if self.loop.waiting:
             return False
         last = self.result.happenings[-1].done_ns if self.result.happenings else 0
         return self.session.now_ns() > last + SETTLE_S * 1e9
@@ -185,74 +174,75 @@ class _Turns:
 
     def __init__(self, job: Job, attempt: Attempt, ranks: Ranks) -> None:
         self.job, self.attempt, self.ranks = job, attempt, ranks
-        self.said: dict[str, set[int]] = {}
+        self.said: dict[Word, set[int]] = {}
         self.errors: list[tuple[int, str]] = []
         self.error_at = 0.0
         self.held = False
         self.moved_at = time.monotonic()
 
-    def _all(self, event: str) -> bool:
-        return len(self.said.get(event, ())) == len(self.ranks.names)
+    def _all(self, word: Word) -> bool:
+        return len(self.said.get(word, ())) == len(self.ranks.names)
 
-    def go(self) -> None:
-        """Until all ranks are done, one has died, or nothing moves."""
-        job, plan, attempt = self.job, self.job.plan, self.attempt
-        while not attempt.ended:
-            job.act()
-            for rank, event in self.ranks.events(TURN_S):
-                self._heard(rank, event)
-            self._judge()
-            if plan.schedule and not self.held and attempt.ends and max(attempt.ends) >= plan.steps and job.quiet():
-                self.held = True
-                self.ranks.tell(0, hold=True)
-            job.observe(job.result, attempt)
-            job.interrupted()
+    def spend(self, seconds: float) -> None:
+        """Hear what the ranks say, and judge what has become of the attempt."""
+        job, attempt = self.job, self.attempt
+        for rank, event in self.ranks.events(seconds):
+            self._heard(rank, event)
+        self._judge()
+        enough = attempt.ends and max(attempt.ends) >= job.plan.steps
+        if job.plan.schedule and not self.held and enough and job.quiet():
+            self.held = True
+            self.ranks.tell(0, hold=True)
+        job.observe(job.result, attempt)
+
+    def over(self) -> bool:
+        """Whether all ranks are done, one has died, or nothing moves."""
+        return self.attempt.ended is not None
 
     def _judge(self) -> None:
         attempt = self.attempt
-        if self._all("done"):
-            self._end("done")
+        if self._all(Word.DONE):
+            self._end(Ending.DONE)
         elif self.errors and time.monotonic() > self.error_at + ERRORS_S:
             rank, text = self.errors[0]
-            self._end("died", f"rank {rank} ({self.ranks.names[rank]}): {text}")
+            self._end(Ending.DIED, f"rank {rank} ({self.ranks.names[rank]}): {text}")
         else:
             # An operation that fails by itself after this time shall have its say first.
             patience = 2 * self.job.plan.patience_s if attempt.connected_ns else START_S
             if time.monotonic() > self.moved_at + patience:
-                self._end("stalled", f"nothing has moved for {patience:.0f} s")
+                self._end(Ending.STALLED, f"nothing has moved for {patience:.0f} s")
 
-    def _end(self, how: str, error: str = "") -> None:
+    def _end(self, how: Ending, error: str = "") -> None:
         self.attempt.ended, self.attempt.error = how, error
         self.attempt.ended_ns = self.job.session.now_ns()
 
-    def _heard(self, rank: int, event: dict[str, Any]) -> None:
-        attempt, result, kind = self.attempt, self.job.result, event["event"]
+    def _heard(self, rank: int, said: Said) -> None:
+        attempt, result, word = self.attempt, self.job.result, said.event
         self.moved_at = time.monotonic()
-        if kind in ("error", "gone"):
-            if kind == "error" or rank not in self.said.get("error", ()):
-                self.errors.append((rank, str(event["text"])))
+        if word in (Word.ERROR, Word.GONE):
+            if word is Word.ERROR or rank not in self.said.get(Word.ERROR, ()):
+                self.errors.append((rank, said.text))
                 self.error_at = self.error_at or time.monotonic()
-            self.said.setdefault("error", set()).add(rank)
-        elif kind == "step":
-            number = int(event["step"])
-            attempt.begins[number] = min(attempt.begins.get(number, event["begin_ns"]), event["begin_ns"])
-            attempt.ends[number] = max(attempt.ends.get(number, 0), event["end_ns"])
+            word = Word.ERROR
+        elif word is Word.STEP:
+            number = said.step
+            attempt.begins[number] = min(attempt.begins.get(number, said.begin_ns), said.begin_ns)
+            attempt.ends[number] = max(attempt.ends.get(number, 0), said.end_ns)
             attempt.counts[number] = attempt.counts.get(number, 0) + 1
-            attempt.all_reduce_ns += event["all_reduce_ns"]
-            attempt.losses[number] = float(event["loss"])
-        elif kind == "held":
-            # Nobody is beyond the step that rank 0 has not begun.
-            self.ranks.tell_all(stop_after=int(event["step"]) + 1)
-        else:
-            self.said.setdefault(kind, set()).add(rank)
-            if kind == "ready" and self._all("ready"):
+            attempt.all_reduce_ns += said.all_reduce_ns
+            attempt.losses[number] = said.loss
+        elif word is Word.HELD:
+            # No rank is beyond the step that rank 0 has not begun.
+            self.ranks.tell_all(stop_after=said.step + 1)
+        self.said.setdefault(word, set()).add(rank)
+        if word is Word.READY and self._all(word):
+            self.ranks.tell_all()
+        elif word is Word.CONNECTED:
+            attempt.resumed_at = said.step
+            result.unit, result.per_step = said.unit, said.per_step
+            if self._all(word):
+                attempt.connected_ns = self.job.session.now_ns()
+                self.job.begin()
                 self.ranks.tell_all()
-            elif kind == "connected":
-                attempt.resumed_at = int(event["step"])
-                result.unit, result.per_step = event["unit"], int(event["per_step"])
-                if self._all("connected"):
-                    attempt.connected_ns = self.job.session.now_ns()
-                    self.job.begun()
-                    self.ranks.tell_all()
-            elif kind == "done" and event["accuracy"] is not None:
-                result.accuracy = float(event["accuracy"])
+        elif word is Word.DONE and said.accuracy is not None:
+            result.accuracy = said.accuracy

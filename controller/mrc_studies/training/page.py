@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from mrc_common import look
 from mrc_results import charts
 from mrc_results.charts import Curve, Mark
+from mrc_results.steps import TimeSummary
+from mrc_studies.training.summary import Summary
 
 #: Above so many, what was done to the lab is lines without words.
 LABELLED = 60
@@ -20,14 +21,14 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.1f} ms"
 
 
-def _times(found: Mapping[str, Any] | None) -> str:
+def _times(found: TimeSummary | None) -> str:
     if not found:
         return "-"
-    shown = " / ".join(f"{found[key] * 1e3:.1f}" for key in ("mean", "p50", "p99", "max"))
-    return f"{shown} ms ({found['count']})"
+    shown = " / ".join(f"{each * 1e3:.1f}" for each in found.values())
+    return f"{shown} ms ({found.count})"
 
 
-def table(documents: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def table(documents: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows, as text: what is told in the first column, then one column for each backend."""
     rows: list[list[str]] = []
 
@@ -35,48 +36,42 @@ def table(documents: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
         if any(cell not in ("", "-") for cell in cells):
             rows.append([what, *cells])
 
-    add("ended", [each["status"] for each in documents])
-    add("steps", [str(each["reached"]) for each in documents])
-    add("time", [f"{each['seconds']:.1f} s" for each in documents])
+    add("ended", [each.status for each in documents])
+    add("steps", [str(each.reached) for each in documents])
+    add("time", [f"{each.seconds:.1f} s" for each in documents])
     add("loss, first and last", [_losses(each) for each in documents])
-    add(
-        "right on held-out data", ["-" if each["accuracy"] is None else f"{each['accuracy']:.1%}" for each in documents]
-    )
-    add("speed", [f"{each['per_second']:.0f} {each['unit']}/s" for each in documents])
+    add("right on held-out data", ["-" if each.accuracy is None else f"{each.accuracy:.1%}" for each in documents])
+    add("speed", [f"{each.per_second:.0f} {each.unit}/s" for each in documents])
     head = "mean / P50 / P99 / max (number)"
-    add(f"step: {head}", [_times(each["times"].get("all")) for each in documents])
-    add("step with something broken", [_times(each["times"].get("broken")) for each in documents])
-    add("step with nothing broken", [_times(each["times"].get("whole")) for each in documents])
-    add("all_reduce of a bucket", [_times(each["operations"].get("all_reduce")) for each in documents])
+    add(f"step: {head}", [_times(each.times.get("all")) for each in documents])
+    add("step with something broken", [_times(each.times.get("broken")) for each in documents])
+    add("step with nothing broken", [_times(each.times.get("whole")) for each in documents])
+    add("all_reduce of a bucket", [_times(each.operations.get("all_reduce")) for each in documents])
     add("died or stalled", [_ended(each) for each in documents])
-    add("steps repeated", [_sum(each, "repeated") for each in documents])
+    add("steps repeated", [str(sum(one.repeated or 0 for one in each.restarts)) for each in documents])
     add("cost of restarts", [_cost(each) for each in documents])
-    return ["", *(f"{each['backend']}" for each in documents)], rows
+    return ["", *(f"{each.backend}" for each in documents)], rows
 
 
-def _losses(document: Mapping[str, Any]) -> str:
-    losses = document["loss"]
+def _losses(document: Summary) -> str:
+    losses = document.loss
     return f"{losses[0][1]:.4f}, {losses[-1][1]:.4f}" if losses else "-"
 
 
-def _ended(document: Mapping[str, Any]) -> str:
-    told = [f"{each['ended']} at step {each['step']}" for each in document["restarts"]]
+def _ended(document: Summary) -> str:
+    told = [f"{each.ended} at step {each.step}" for each in document.restarts]
     return ", ".join(told) or "never"
 
 
-def _sum(document: Mapping[str, Any], key: str) -> str:
-    return str(sum(each[key] or 0 for each in document["restarts"])) if document["restarts"] else "0"
-
-
-def _cost(document: Mapping[str, Any]) -> str:
-    restarts = document["restarts"]
-    if any(each["seconds"] is None for each in restarts):
-        known = sum(each["seconds"] or 0.0 for each in restarts)
+def _cost(document: Summary) -> str:
+    restarts = document.restarts
+    if any(each.seconds is None for each in restarts):
+        known = sum(each.seconds or 0.0 for each in restarts)
         return f"{known:.1f} s and more" if known else "never as far again"
-    return f"{sum(each['seconds'] for each in restarts):.1f} s"
+    return f"{sum(each.seconds or 0.0 for each in restarts):.1f} s"
 
 
-def text(documents: Sequence[Mapping[str, Any]]) -> str:
+def text(documents: Sequence[Summary]) -> str:
     """The table for a terminal."""
     heads, rows = table(documents)
     lines = [heads, *rows]
@@ -86,31 +81,31 @@ def text(documents: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def render(documents: Sequence[Mapping[str, Any]], title: str) -> str:
+def render(documents: Sequence[Summary], title: str) -> str:
     """The page."""
     heads, rows = table(documents)
-    seconds = max(each["seconds"] for each in documents)
+    seconds = max(each.seconds for each in documents)
     parts = [f"<h1>{html.escape(title)}</h1>", look.table(heads, [[html.escape(cell) for cell in row] for row in rows])]
     for document in documents:
-        for each in document["restarts"]:
-            said = f"{document['backend']}, {each['at_s']:.1f} s: {each['ended']}: {each['error']}"
+        for each in document.restarts:
+            said = f"{document.backend}, {each.at_s:.1f} s: {each.ended}: {each.error}"
             parts.append(f"<p class=note>{html.escape(said)}</p>")
-        parts += [f"<p class=bad>{html.escape(each)}</p>" for each in document["failures"]]
+        parts += [f"<p class=bad>{html.escape(each)}</p>" for each in document.failures]
     # Backends run one after the other; the schedule of each begins with its first step.
-    marks = [Mark(each["at_s"], each["text"], each["breaks"]) for each in documents[0]["happenings"]]
+    marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
     loss, times = [], []
     for number, document in enumerate(documents):
         colour, dash = charts.series(number)
-        steps = document["steps"]
-        ends = np.array([begin + took for _, begin, took, _ in steps])
-        known = dict(document["loss"])
-        told = np.array([known.get(each[0], 0.0) for each in steps])
-        loss.append(Curve(document["backend"], ends, told, colour, dash))
-        times.append(Curve(document["backend"], ends, np.array([took * 1e3 for _, _, took, _ in steps]), colour, dash))
-        seen = [(end, took * 1e3) for end, (_, _, took, broken) in zip(ends, steps, strict=True) if broken]
+        steps = document.steps
+        ends = np.array([each.begin_s + each.seconds for each in steps])
+        known = dict(document.loss)
+        told = np.array([known.get(each.number, 0.0) for each in steps])
+        loss.append(Curve(document.backend, ends, told, colour, dash))
+        times.append(Curve(document.backend, ends, np.array([each.seconds * 1e3 for each in steps]), colour, dash))
+        seen = [(end, each.seconds * 1e3) for end, each in zip(ends, steps, strict=True) if each.broken]
         if seen:
             x, y = (np.array(column) for column in zip(*seen, strict=True))
-            times.append(Curve(f"{document['backend']}, something broken", x, y, "var(--down)", dots=True))
+            times.append(Curve(f"{document.backend}, something broken", x, y, "var(--down)", dots=True))
     words = len(marks) <= LABELLED
     parts += ["<h2>Loss</h2>", charts.chart("loss", "Loss", loss, "loss", seconds, marks, words)]
     parts += [

@@ -13,8 +13,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
+from mrc_common.plain import DecodeError, decode
 from mrc_lab.hosts.hostprocess import HostProcess
 from mrc_lab.records.record import State
 from mrc_lab.session.real import RealSession
@@ -23,6 +26,39 @@ from mrc_runs.experiment import ExperimentError
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
 REMEDY = "install it with `pip install 'mrclab[torch]'` (of PyTorch the CPU wheel is enough)"
+
+
+class Word(StrEnum):
+    """What a rank can say (`mrc_train.orders`); `GONE` is said for one that has ended."""
+
+    READY = "ready"
+    CONNECTED = "connected"
+    STEP = "step"
+    HELD = "held"
+    SIZE = "size"
+    GOING = "going"
+    DONE = "done"
+    ERROR = "error"
+    GONE = "gone"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A line of a rank: its `event`, and what belongs to that. Times are ns of the session's clock, or `seconds`."""
+
+    event: Word
+    text: str = ""
+    step: int = 0
+    begin_ns: int = 0
+    end_ns: int = 0
+    all_reduce_ns: list[int] = field(default_factory=list)
+    loss: float = 0.0
+    unit: str = ""
+    per_step: int = 0
+    accuracy: float | None = None
+    size: int = 0
+    seconds: float = 0.0
+    wrong: int = 0
 
 
 def need(*packages: str) -> None:
@@ -63,7 +99,12 @@ class Ranks:
     """
 
     def __init__(
-        self, session: RealSession, names: Sequence[str], backend: str, store: pathlib.Path, settings: Mapping[str, Any]
+        self,
+        session: RealSession,
+        names: Sequence[str],
+        backend: str,
+        store: pathlib.Path,
+        settings: Mapping[str, object],
     ) -> None:
         self.names = list(names)
         self.processes: list[HostProcess] = []
@@ -89,8 +130,8 @@ class Ranks:
         for rank in reversed(range(len(self.processes))):
             self.tell(rank, **document)
 
-    def events(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
-        """What ranks have said, waiting for it at most so long; of one that has ended `{"event": "gone"}`, once."""
+    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
+        """What ranks have said, waiting for it at most so long; of one that has ended `Word.GONE`, once."""
         left = [each for rank, each in enumerate(self.processes) if rank not in self._gone]
         select.select(left, [], [], timeout_s)
         found = []
@@ -100,12 +141,10 @@ class Ranks:
             lines = process.lines()
             if lines is None:
                 self._gone.add(rank)
-                found.append((rank, {"event": "gone", "text": process.last_words()}))
+                found.append((rank, Said(Word.GONE, process.last_words())))
             for line in lines or ():
-                with contextlib.suppress(ValueError):  # a library that prints something of its own
-                    document = json.loads(line)
-                    if isinstance(document, dict) and "event" in document:
-                        found.append((rank, document))
+                with contextlib.suppress(ValueError, DecodeError):  # a library that prints something of its own
+                    found.append((rank, decode(Said, json.loads(line), lenient=True)))
         return found
 
     def end(self) -> None:

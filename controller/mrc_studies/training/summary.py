@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from mrc_results import steps
-from mrc_results.steps import Step
-from mrc_studies.training.job import Attempt, JobResult
+from mrc_results.steps import Step, TimeSummary
+from mrc_studies.training.job import Attempt, Ending, JobResult
 from mrc_studies.training.ranks import BACKENDS
 
 
@@ -30,30 +31,87 @@ def steps_of(result: JobResult) -> list[Step]:
     return found
 
 
-def restarts(result: JobResult) -> list[dict[str, Any]]:
-    """What each death cost: `repeated` steps, and `seconds` from the last step before it, or from the death before,
-    until the job was as far again, or had died anew (None: it was not started again); together all that was lost."""
+@dataclass(frozen=True)
+class Restart:
+    """What a death cost: the last `step` before it, `repeated` steps (None: no rank connected again), and `seconds` from
+    that step, or from the death before, until the job was as far again, or had died again (None: it was not started
+    again). The seconds of all deaths together are all that was lost. `at_s`: after the first step began."""
+
+    ended: Ending
+    error: str
+    at_s: float
+    step: int
+    repeated: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that was done to the lab, in seconds after the first step began."""
+
+    at_s: float
+    text: str
+    breaks: bool
+
+
+class StepRow(NamedTuple):
+    """A step: its number, begin and duration in seconds, and whether something was broken meanwhile."""
+
+    number: int
+    begin_s: float
+    seconds: float
+    broken: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job by one backend came to: an entry of train.json. Times are in seconds after the first step began.
+
+    `loss`: of each step, by number. `times`: of steps, by `mrc_results.steps.DURING`. `reached`: the last step.
+    """
+
+    backend: str
+    transport: str
+    model: str
+    hosts: list[str]
+    status: str
+    steps: list[StepRow]
+    loss: list[tuple[int, float]]
+    reached: int
+    times: dict[str, TimeSummary]
+    operations: dict[str, TimeSummary]
+    seconds: float
+    unit: str
+    per_second: float
+    accuracy: float | None
+    restarts: list[Restart]
+    happenings: list[Moment]
+    failures: list[str]
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has come to its end without any failure."""
+        return self.status == "done"
+
+
+def restarts(result: JobResult) -> list[Restart]:
+    """Return what each death cost, in the order of time."""
     found = []
     ranks = len(result.plan.names)
-    reached, last_ns = 0, zero_ns(result)
+    zero = zero_ns(result)
+    reached, last_ns = 0, zero
     for attempt, following in zip(result.attempts, [*result.attempts[1:], None], strict=True):
         if (mine := attempt.steps(ranks)) and mine[-1] >= reached:
             reached, last_ns = mine[-1], attempt.ends[mine[-1]]
-        if attempt.ended == "done":
+        if attempt.ended is Ending.DONE:
             break
+        assert attempt.ended is not None
         again = None if following is None else _beyond(following, reached, ranks)
-        found.append(
-            {
-                "ended": attempt.ended,
-                "error": attempt.error,
-                "at_s": (attempt.ended_ns - zero_ns(result)) / 1e9,
-                "step": reached,
-                "repeated": reached - following.resumed_at
-                if following is not None and following.connected_ns
-                else None,
-                "seconds": None if again is None else (again - last_ns) / 1e9,
-            }
-        )
+        seconds = None if again is None else (again - last_ns) / 1e9
+        resumed = following.resumed_at if following is not None and following.connected_ns else None
+        repeated = None if resumed is None else reached - resumed
+        at_s = (attempt.ended_ns - zero) / 1e9
+        found.append(Restart(attempt.ended, attempt.error, at_s, reached, repeated, seconds))
         last_ns = last_ns if again is None else again
     return found
 
@@ -63,12 +121,12 @@ def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
     return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
 
 
-def _spread(seconds: list[float]) -> dict[str, float]:
-    return {"count": len(seconds)} | {name: steps.statistic(seconds, name) for name in steps.STATISTICS}
+def _spread(seconds: list[float]) -> TimeSummary:
+    return TimeSummary(len(seconds), *(steps.statistic(seconds, name) for name in steps.STATISTICS))
 
 
-def document(result: JobResult) -> dict[str, Any]:
-    """Plain data (JSON); seconds after the first step began."""
+def summary(result: JobResult) -> Summary:
+    """Summarize a job."""
     zero, rows = zero_ns(result), steps_of(result)
     times = {}
     for during in steps.DURING:
@@ -78,29 +136,24 @@ def document(result: JobResult) -> dict[str, Any]:
     reduced = [each / 1e9 for attempt in result.attempts for each in attempt.all_reduce_ns]
     span = (max((each.end_ns for each in rows), default=zero) - zero) / 1e9
     reached = max((each.number for each in rows), default=0)
-    return {
-        "backend": result.backend,
-        "transport": "tcp" if result.backend == "gloo" else BACKENDS[result.backend][1],
-        "model": result.plan.model,
-        "hosts": list(result.plan.names),
-        "status": "done" if result.done and not result.failures else "failed",
-        "steps": [[each.number, (each.begin_ns - zero) / 1e9, each.seconds, each.broken] for each in rows],
-        "loss": sorted(losses.items()),
-        "reached": reached,
-        "times": times,
-        "operations": {"all_reduce": _spread(reduced)} if reduced else {},
-        "seconds": span,
-        "unit": result.unit,
-        "per_second": reached * result.per_step / span if span > 0 else 0.0,
-        "accuracy": result.accuracy,
-        "restarts": restarts(result),
-        "happenings": [
-            {
-                "at_s": (each.done_ns - zero) / 1e9,
-                "text": each.action.describe(),
-                "breaks": each.fails,
-            }
-            for each in result.happenings
+    return Summary(
+        backend=result.backend,
+        transport="tcp" if result.backend == "gloo" else BACKENDS[result.backend][1],
+        model=result.plan.model,
+        hosts=list(result.plan.names),
+        status="done" if result.done and not result.failures else "failed",
+        steps=[StepRow(each.number, (each.begin_ns - zero) / 1e9, each.seconds, each.broken) for each in rows],
+        loss=sorted(losses.items()),
+        reached=reached,
+        times=times,
+        operations={"all_reduce": _spread(reduced)} if reduced else {},
+        seconds=span,
+        unit=result.unit,
+        per_second=reached * result.per_step / span if span > 0 else 0.0,
+        accuracy=result.accuracy,
+        restarts=restarts(result),
+        happenings=[
+            Moment((each.done_ns - zero) / 1e9, each.action.describe(), each.fails) for each in result.happenings
         ],
-        "failures": list(result.failures),
-    }
+        failures=list(result.failures),
+    )

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from mrc_common.plain import decode
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.death import Death
+from mrc_studies.training.ranks import Said
 
 
 class Failures:
@@ -22,6 +24,9 @@ class Failures:
 
     def restore_own(self, session: object) -> None:
         self.broken.clear()
+
+    def expected_loss(self) -> float:
+        return 0.0
 
     def perform(self, session: object, action: Action) -> None:
         (self.broken.add if action.verb == "fail" else self.broken.discard)(action.target)
@@ -80,7 +85,10 @@ class Scripted:
     def _all(self, **event: Any) -> list[tuple[int, dict[str, Any]]]:
         return [(rank, dict(event)) for rank in range(len(self.names))]
 
-    def events(self, timeout_s: float) -> list[tuple[int, dict[str, Any]]]:
+    def events(self, timeout_s: float) -> list[tuple[int, Said]]:
+        return [(rank, decode(Said, event)) for rank, event in self._events()]
+
+    def _events(self) -> list[tuple[int, dict[str, Any]]]:
         self.session.now += 10_000_000
         if self.phase == "ready":
             return [] if self.orders else self._once(self._all(event="ready"))

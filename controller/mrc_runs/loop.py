@@ -1,0 +1,133 @@
+"""The loop of every run: what is scheduled is done to the lab at its time, and between, time passes in turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mrc_lab.faults.action import Action
+from mrc_lab.session.base import Session
+from mrc_results.record import Happening
+
+#: A step that comes later than this (the machine was busy) moves what follows: a failure lasts as long as it shall.
+LATE_S = 0.25
+#: The shortest turn, so that time passes in each.
+LEAST_TURN_S = 0.0005
+
+
+class Record(Protocol):
+    """What is written down of a run while it goes on."""
+
+    happenings: list[Happening]
+    failures: list[str]
+
+
+class Turns(Protocol):
+    """What goes on between the actions of the schedule."""
+
+    def spend(self, seconds: float) -> None:
+        """Let so much of the session's time pass, at most, and take what it has brought."""
+
+    def over(self) -> bool:
+        """Whether that was the last turn."""
+
+
+class Loop:
+    """Turns and scheduled actions until a run is over.
+
+    Args:
+        schedule: actions with their times in seconds after `begin`, in any order.
+        record: every action is noted there, and as a failure when it cannot be done.
+        turn_s: how long a turn lasts at most.
+        interrupted: called after every turn; raises `Interrupted` when the run shall end.
+        changed: called after every action.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        schedule: Sequence[tuple[float, Action]],
+        record: Record,
+        turn_s: float,
+        interrupted: Callable[[], object],
+        changed: Callable[[], object] = bool,
+    ) -> None:
+        self.session, self.record = session, record
+        self.waiting = sorted(schedule, key=lambda each: each[0])
+        self._turn_s = turn_s
+        self._interrupted, self._changed = interrupted, changed
+        self._start_ns: int | None = None
+        self._moved_s = 0.0
+
+    def begin(self, at_ns: int) -> None:
+        """Make a time of the session's clock the zero of the schedule; before, nothing is due."""
+        self._start_ns = at_ns
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the beginning, without those by which late actions have moved the schedule."""
+        if self._start_ns is None:
+            return -math.inf
+        return (self.session.now_ns() - self._start_ns) / 1e9 - self._moved_s
+
+    def go(self, turns: Turns) -> None:
+        """Take turns until they are over."""
+        while True:
+            elapsed = self._do_what_is_due()
+            left = self.waiting[0][0] - elapsed if self.waiting else math.inf
+            turns.spend(min(self._turn_s, max(left, LEAST_TURN_S)))
+            self._interrupted()
+            if turns.over():
+                return
+
+    def finish(self) -> None:
+        """Do at once what is still waiting."""
+        while self.waiting:
+            self._act(self.waiting.pop(0)[1])
+
+    def click(self, action: Action) -> None:
+        """Do what a person asks for meanwhile; it is written down beside what was scheduled, and moves nothing.
+
+        Raises:
+            FailureError, UnknownElement, UnsettledError: it cannot be done.
+        """
+        asked = self.session.now_ns()
+        self._note(self._perform(action), asked, clicked=True)
+        self._changed()
+
+    def _do_what_is_due(self) -> float:
+        """Return the time up to which all has been done."""
+        elapsed = self.elapsed_s
+        while self.waiting and self.waiting[0][0] <= elapsed:
+            at, action = self.waiting.pop(0)
+            self._act(action)
+            # Both count: that its turn came late, and that it took long.
+            late = self.elapsed_s - at
+            if late > LATE_S:
+                self._moved_s += late
+                elapsed = at
+            self._changed()
+        return elapsed
+
+    def _act(self, action: Action) -> None:
+        asked, error = self.session.now_ns(), ""
+        try:
+            action = self._perform(action)
+        except Exception as problem:  # noqa: BLE001 - whatever it was belongs into the record of the run
+            error = f"{action.describe()}: {problem}"
+            self.record.failures.append(error)
+        self._note(action, asked, error)
+
+    def _perform(self, action: Action) -> Action:
+        failures = self.session.failures
+        action = failures.check(action)
+        failures.perform(self.session, action)
+        return action
+
+    def _note(self, action: Action, asked: int, error: str = "", *, clicked: bool = False) -> None:
+        failures = self.session.failures
+        loss = failures.expected_loss() if action.loss is None else action.loss
+        broken = sorted(failures.broken)
+        made = Happening(asked, self.session.now_ns(), action, loss, error, broken, clicked=clicked)
+        self.record.happenings.append(made)
