@@ -33,9 +33,11 @@ def steps_of(result: JobResult) -> list[Step]:
 
 @dataclass(frozen=True)
 class Restart:
-    """What a death cost: the last `step` before it, `repeated` steps (None: no rank connected again), and `seconds` from
-    that step, or from the death before, until the job was as far again, or had died again (None: it was not started
-    again). The seconds of all deaths together are all that was lost. `at_s`: after the first step began."""
+    """What a death cost: the last `step` before it, `repeated` steps (None: no rank connected again), and `seconds`.
+
+    The seconds go from that step, or from the death before, until the job was as far again, or had died again (None: it
+    was not started again). Those of all deaths together are all that was lost. `at_s`: after the first step began.
+    """
 
     ended: Ending
     error: str
