@@ -69,8 +69,10 @@ test-netns: setup
 test-labs: setup
 	$(PYTEST) -n $(LABS) --dist loadfile -m "lab and not root"
 
+# The files of tests/quick.txt: those whose tests need less than a tenth of a second of CPU each, and most of which start
+# no process.
 quick: setup
-	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not slow"
+	$(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 lint: setup
 	$(BIN)/ruff check .
