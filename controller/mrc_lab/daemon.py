@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import IO
 
 import grpc
@@ -305,8 +306,8 @@ class Daemon:
     def _start_agents(self) -> None:
         for host in self.hosts:
             config = describe.host_config(self.topology, host, "real", self.transport)
-            config["netns"] = f"/proc/{self.net.pid(host.name)}/ns/net"
-            write_whole(self.folder.config(host.name), json.dumps(config))
+            config = replace(config, netns=f"/proc/{self.net.pid(host.name)}/ns/net")
+            write_whole(self.folder.config(host.name), json.dumps(asdict(config)))
         for names in describe.agent_groups(self.topology, self.hosts):
             agent = describe.agent_command(self.folder, names)
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent

@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
+from mrc_host.node.config import NodeConfig
+from mrc_host.node.mapper import ProbeTarget
 from mrc_lab.records.record import CAPTURES, LabFolder
 from mrc_topo import addressing, rules
 from mrc_topo.addressing import Tier
@@ -49,6 +51,8 @@ RELAY = 60_000
 PACKETS_LIMIT = 1 << 16
 FULL_QUEUE = QueueLimits(packets=PACKETS_LIMIT)
 V = TypeVar("V")
+#: A value in a section of an endpoint's configuration.
+Setting = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,7 @@ def fabric_description(
     )
 
 
-def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any]]:
+def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Setting]]:
     """The sections of every endpoint's configuration that follow from the lab file."""
     lab = topology.lab
     credits = lab.queues.credits is not None
@@ -310,7 +314,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Any
     if max_wnd is None and clock == "real":
         # Here the smallest RTT is one without any lateness of the hosts: no measure of what must be in flight.
         max_wnd = 3 * lab.host_rate_bps * rtt // (2 * 8 * 10**9)
-    cc: dict[str, Any] = {
+    cc: dict[str, Setting] = {
         "algorithm": lab.cc.algorithm,
         "line_rate_bps": lab.host_rate_bps,
         "base_rtt_ns": control_rtt_ns(topology, clock),
@@ -413,9 +417,9 @@ def _routes(topology: Topology, host: Host, peer: Host) -> dict[str, list[str]]:
     return routes
 
 
-def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> dict[str, Any]:
-    """A host agent's configuration (`mrc_host.node.config.NodeConfig`). What is towards each peer is a `dict` on the
-    real clock, where it becomes JSON, and computed on demand on the virtual one."""
+def host_config(topology: Topology, host: Host, clock: str, transport: str = "mrc") -> NodeConfig:
+    """Return the configuration of a host's agent. What is towards each peer is a `dict` on the real clock, where it
+    becomes JSON, and computed on demand on the virtual one."""
     lab = topology.lab
     profiles: Mapping[str, list[list[int]]] = {}
     routes: Mapping[str, dict[str, list[str]]] = {}
@@ -425,33 +429,32 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         routes = _Computed(topology, host, _routes)
     if clock == "real":
         profiles, routes = dict(profiles), dict(routes)
-    fields = generated_fields(lab.routing.mode, lab.t1_per_plane)
-    generated = [dataclasses.asdict(each) for each in fields]
-    return {
-        "name": host.name,
-        "address": addressing.text(host.address),
-        "ports": lab.planes,
-        "rate_bps": [topology.links[port.name].spec.rate for port in host.ports],
-        "transport": transport,
-        "seed": lab.seed * 1000 + host.index,
-        "interfaces": [port.interface for port in host.ports],
-        "macs": [addressing.mac_text(port.mac) for port in host.ports],
-        "gateways": [addressing.mac_text(port.gateway_mac) for port in host.ports],
-        "profiles": profiles,
-        "generated": generated if lab.ev.mode is EvMode.GENERATED else [],
-        "paths": routes,
-        "settings": endpoint_settings(topology, clock),
-        "probes": probe_targets(topology, host),
-        "probe_interval_ns": PROBE_INTERVAL_NS,
-        "probe_timeout_ns": max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
-        "moderation_ns": lab.nic.rx_usecs * 1000 if clock == "real" else 0,
-        "policies": {kind: given for kind, given in lab.policies.named.items() if kind != "localiser"},
-        "verbs": lab.agents.verbs.model_dump(),
-    }
+    fields = generated_fields(lab.routing.mode, lab.t1_per_plane) if lab.ev.mode is EvMode.GENERATED else []
+    return NodeConfig(
+        name=host.name,
+        address=addressing.text(host.address),
+        ports=lab.planes,
+        rate_bps=[topology.links[port.name].spec.rate for port in host.ports],
+        transport=transport,
+        seed=lab.seed * 1000 + host.index,
+        interfaces=[port.interface for port in host.ports],
+        macs=[addressing.mac_text(port.mac) for port in host.ports],
+        gateways=[addressing.mac_text(port.gateway_mac) for port in host.ports],
+        profiles=profiles,
+        generated=[dataclasses.asdict(each) for each in fields],
+        paths=routes,
+        settings=endpoint_settings(topology, clock),
+        probes=[dataclasses.asdict(each) for each in probe_targets(topology, host)],
+        probe_interval_ns=PROBE_INTERVAL_NS,
+        probe_timeout_ns=max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
+        moderation_ns=lab.nic.rx_usecs * 1000 if clock == "real" else 0,
+        policies={kind: given for kind, given in lab.policies.named.items() if kind != "localiser"},
+        verbs=lab.agents.verbs.model_dump(),
+    )
 
 
-def probe_targets(topology: Topology, host: Host) -> list[dict[str, Any]]:
-    """What a host's Clustermapper probes: its T0 and every T1 of every plane, there and back to the same port."""
+def probe_targets(topology: Topology, host: Host) -> list[ProbeTarget]:
+    """Return what a host's Clustermapper probes: its T0 and every T1 of every plane, back to the same port."""
     paths = Paths(topology)
     targets = []
     for plane in range(topology.lab.planes):
@@ -459,12 +462,5 @@ def probe_targets(topology: Topology, host: Host) -> list[dict[str, Any]]:
         names += [(addressing.switch_name(plane, Tier.T1, t1), t1) for t1 in range(topology.lab.t1_per_plane)]
         for name, t1 in names:
             route = paths.probe(host.index, plane, t1)
-            targets.append(
-                {
-                    "name": name,
-                    "port": plane,
-                    "source": addressing.text(route.source),
-                    "destination": addressing.text(route.destination),
-                }
-            )
+            targets.append(ProbeTarget(name, plane, addressing.text(route.source), addressing.text(route.destination)))
     return targets

@@ -9,7 +9,6 @@ import psutil
 
 from mrc_common.document import printable
 from mrc_host import policy
-from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_host.proto.limits import ConfigError
 from mrc_host.workloads import WORKLOADS, WorkloadError
@@ -70,7 +69,7 @@ def _check_profiles(
     """By doing to a host of the lab what the run will do to all of them."""
     if not profiles and all(name == DEFAULT for name in used.values()):
         return
-    config = load(describe.host_config(topology, topology.hosts[0], "virtual", transport))
+    config = describe.host_config(topology, topology.hosts[0], "virtual", transport)
     node = HostNode(config, random.Random(0))
     if node.controller is None:
         raise ExperimentError(f"{where}: profiles are of MRC; the transport is {transport}")

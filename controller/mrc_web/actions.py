@@ -25,7 +25,7 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.runner import WorkloadRun
 from mrc_topo.labfile import LabError
 from mrc_topo.topology import UnknownElement
-from mrc_web.hub import CommandError
+from mrc_web.hub import Answer, CommandError
 from p4lite.switch.targetapi.client import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -137,7 +137,7 @@ MODELS: dict[str, type[Model]] = {
 }
 
 
-def parse(name: str, arguments: Any) -> Model:
+def parse(name: str, arguments: object) -> Model:
     """A command's arguments.
 
     Raises:
@@ -153,17 +153,17 @@ def parse(name: str, arguments: Any) -> Model:
         raise CommandError("\n".join(problems)) from error
 
 
-def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> dict[str, Any]:
+def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> Answer:
     """Breaks something; in the name of a run, if one is going on."""
     action = session.failures.check(asked.action())
     if run is None:
         session.failures.perform(session, action)
     else:
         run.act(action)
-    return {"text": action.describe(), "loss": session.failures.expected_loss()}
+    return Answer(action.describe(), session.failures.expected_loss())
 
 
-def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> dict[str, Any]:
+def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer:
     """Puts back what a failure changed, or everything."""
     failures = session.failures
     if asked.kind and not asked.target:
@@ -174,7 +174,7 @@ def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> dict[s
             failures.perform(session, action)
         else:
             run.act(action)
-        return {"text": action.describe()}
+        return Answer(action.describe())
     failures.reload()
     targets = list(dict.fromkeys(cause.target for cause in reversed(failures.causes)))
     if run is not None:
@@ -182,19 +182,19 @@ def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> dict[s
             run.act(Action("restore", target))
     else:
         targets = failures.restore_all(session)
-    return {"text": f"restored: {', '.join(targets)}" if targets else "nothing is broken"}
+    return Answer(f"restored: {', '.join(targets)}" if targets else "nothing is broken")
 
 
-def deny(session: Session, asked: Elements) -> dict[str, Any]:
+def deny(session: Session, asked: Elements) -> Answer:
     """Puts elements on the denylist."""
     names = asked.elements or denylist.dead_now(session)
     if not names:
-        return {"text": "the hosts' probes find nothing dead"}
+        return Answer("the hosts' probes find nothing dead")
     changed = denylist.deny(session, names)
-    return {"text": f"denied: {', '.join(names)}; EVs taken out of use: {changed}"}
+    return Answer(f"denied: {', '.join(names)}; EVs taken out of use: {changed}")
 
 
-def allow(session: Session, asked: Elements) -> dict[str, Any]:
+def allow(session: Session, asked: Elements) -> Answer:
     """Takes elements, or all, off the denylist."""
     changed = denylist.allow(session, asked.elements or None)
-    return {"text": f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}"}
+    return Answer(f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}")

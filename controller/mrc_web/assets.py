@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from mrc_common.files import write_whole
+from mrc_common.plain import decode
 from mrc_web import npm
 
 HERE: Final = pathlib.Path(__file__).parent
@@ -28,14 +30,22 @@ class AssetError(Exception):
     """A library cannot be had; the text says why, and what to do."""
 
 
-def wanted() -> dict[str, dict[str, Any]]:
-    """By package: `version`, `integrity`, and `files` with their names here."""
-    found: dict[str, dict[str, Any]] = json.loads(LIST.read_text())
-    return found
+@dataclass(frozen=True)
+class Package:
+    """A package: its version, its hash, and of each file that is taken the name here."""
+
+    version: str
+    integrity: str
+    files: Mapping[str, str]
+
+
+def wanted() -> dict[str, Package]:
+    """Return what `assets.json` asks for, by package."""
+    return decode(dict[str, Package], json.loads(LIST.read_text()))
 
 
 def _versions() -> dict[str, str]:
-    return {name: entry["integrity"] for name, entry in wanted().items()}
+    return {name: entry.integrity for name, entry in wanted().items()}
 
 
 def missing() -> list[str]:
@@ -47,14 +57,13 @@ def missing() -> list[str]:
     return [
         name
         for name, entry in wanted().items()
-        if stamp.get(name) != entry["integrity"]
-        or not all((VENDOR / file).is_file() for file in entry["files"].values())
+        if stamp.get(name) != entry.integrity or not all((VENDOR / file).is_file() for file in entry.files.values())
     ]
 
 
 def installed() -> dict[str, pathlib.Path]:
     """The files that are here, by their name below /static."""
-    names = [file for entry in wanted().values() for file in entry["files"].values()]
+    names = [file for entry in wanted().values() for file in entry.files.values()]
     return {f"vendor/{name}": VENDOR / name for name in names if (VENDOR / name).is_file()}
 
 
@@ -80,17 +89,17 @@ def fetch(say: Callable[[str], object] = print) -> None:
     """
     for name in missing():
         entry = wanted()[name]
-        what = f"{name} {entry['version']}"
+        what = f"{name} {entry.version}"
         try:
-            data = npm.download(name, entry["version"])
-            npm.check(what, data, entry["integrity"])
-            files = npm.members(what, data, list(entry["files"]))
+            data = npm.download(name, entry.version)
+            npm.check(what, data, entry.integrity)
+            files = npm.members(what, data, list(entry.files))
         except npm.NpmError as error:
             raise AssetError(f"the live view's libraries are not fetched: {error}") from error
         VENDOR.mkdir(exist_ok=True)
-        for inside, file in entry["files"].items():
+        for inside, file in entry.files.items():
             write_whole(VENDOR / file, files[inside])
-        say(f"{what}: {', '.join(entry['files'].values())}")
+        say(f"{what}: {', '.join(entry.files.values())}")
     if missing():
         write_whole(VENDOR / STAMP, json.dumps(_versions(), indent=1))
 

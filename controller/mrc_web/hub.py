@@ -14,8 +14,9 @@ import queue
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from mrc_common.plain import OMIT_NONE
 from mrc_web.log import Log
 from mrc_web.state import Layout, Pair, State
 
@@ -30,16 +31,26 @@ class CommandError(Exception):
     """A command that cannot be done; the text says why, and what would."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What came of a command: `text` for people, the expected `loss` of capacity, or a `file` and its `name`."""
+
+    text: str
+    loss: float | None = field(default=None, metadata=OMIT_NONE)
+    file: str | None = field(default=None, metadata=OMIT_NONE)
+    name: str | None = field(default=None, metadata=OMIT_NONE)
+
+
 @dataclass
 class Command:
     """What a page asks for; `done` gets the answer, or a CommandError."""
 
     name: str
-    arguments: Mapping[str, Any]
-    done: concurrent.futures.Future[dict[str, Any]] = field(default_factory=concurrent.futures.Future)
+    arguments: object
+    done: concurrent.futures.Future[Answer] = field(default_factory=concurrent.futures.Future)
 
 
-def encoded(document: Any) -> bytes:
+def encoded(document: object) -> bytes:
     """JSON without spaces."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -161,7 +172,7 @@ class Hub:
                 del self._wanted[pair]
         self._awake.set()
 
-    def submit(self, name: str, arguments: Mapping[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
+    def submit(self, name: str, arguments: object) -> concurrent.futures.Future[Answer]:
         """Hands a command to the session's thread.
 
         Raises:

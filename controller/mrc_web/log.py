@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
+from mrc_host.answers import Event, EvEvent, FaultEvent, PortEvent, QpEvent
 from mrc_topo import addressing
 from mrc_topo.topology import Topology
 from mrc_web.state import LogRow
@@ -41,27 +41,28 @@ class Teller:
         self._names = {host.address.hex(): host.name for host in topology.hosts}
         self._texts = {addressing.text(host.address): host.name for host in topology.hosts}
 
-    def tell(self, host: str, rows: Iterable[Mapping[str, Any]], began_ns: int) -> None:
-        """Events of a host (`HostNode.events`)."""
+    def tell(self, host: str, rows: Iterable[Event], began_ns: int) -> None:
+        """Events of a host."""
         evs: Counter[tuple[int, str, str, str]] = Counter()
         first: dict[tuple[int, str, str, str], int] = {}
         for row in rows:
-            at = row["t_ns"] - began_ns
-            if row["kind"] == "ev":
-                key = (row["plane"], row["old"], row["new"], row["cause"])
-                evs[key] += 1
-                first.setdefault(key, at)
-            elif row["kind"] == "port":
-                owner = self._names.get(row["peer"], row["peer"]) if row["peer"] else host
-                word = "up" if row["up"] else "down"
-                seen = "" if owner == host else f"{host} hears: "
-                self._add(at, "port", f"{seen}{owner}:{row['port']} is {word}", f"{owner}:{row['port']}")
-            elif row["kind"] == "qp":
-                peer = f" to {row['peer']}" if row["peer"] else ""
-                if row["reason"]:
-                    self._add(at, "qp", f"{host}: QP {row['qpn']}{peer} ends: {row['reason']}", host)
-            elif row["kind"] == "fault":
-                self._add(at, "fault", f"{host}: internal fault in {row['where']}: {row['error']}", host)
+            at = row.t_ns - began_ns
+            match row:
+                case EvEvent():
+                    key = (row.plane, row.old, row.new, row.cause)
+                    evs[key] += 1
+                    first.setdefault(key, at)
+                case PortEvent():
+                    owner = self._names.get(row.peer, row.peer) if row.peer else host
+                    word = "up" if row.up else "down"
+                    seen = "" if owner == host else f"{host} hears: "
+                    self._add(at, "port", f"{seen}{owner}:{row.port} is {word}", f"{owner}:{row.port}")
+                case QpEvent():
+                    peer = f" to {row.peer}" if row.peer else ""
+                    if row.reason:
+                        self._add(at, "qp", f"{host}: QP {row.qpn}{peer} ends: {row.reason}", host)
+                case FaultEvent():
+                    self._add(at, "fault", f"{host}: internal fault in {row.where}: {row.error}", host)
         for key, count in evs.items():
             plane, old, new, cause = key
             many = "1 EV" if count == 1 else f"{count} EVs"

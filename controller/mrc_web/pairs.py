@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from mrc_host.proto.statistics import NsccStatistics
+from mrc_host.requests import GetPair, PairRow
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.base import Session
 from mrc_topo.paths import PathError, Paths
@@ -36,38 +35,38 @@ class Pairs:
             "retransmissions": 0,
         }
         try:
-            found = self.session.hosts[source].request("pair", peer=destination)
+            found = self.session.hosts[source].ask(GetPair(destination))
         except HostError as error:
             made["error"] = str(error)
             return made
-        if not found["qps"]:
+        if not found.qps:
             made["error"] = f"{source} has no queue pair to {destination} at present"
-        made["qps"] = [self._qp(source, destination, row) for row in found["qps"]]
-        made["cwnd"] = int(found["cc"].get("cwnd", 0))
-        made["inflight"] = int(found["cc"].get("inflight", 0))
-        made["rtt_ns"] = max((row["srtt_ns"] or 0 for row in found["qps"]), default=0)
-        made["packets"] = sum(row["packets"] for row in found["qps"])
-        made["retransmissions"] = sum(row["retransmissions"] for row in found["qps"])
+        made["qps"] = [self._qp(source, destination, row) for row in found.qps]
+        if isinstance(found.cc, NsccStatistics):
+            made["cwnd"], made["inflight"] = found.cc.cwnd, found.cc.inflight
+        made["rtt_ns"] = max((row.srtt_ns for row in found.qps), default=0)
+        made["packets"] = sum(row.packets for row in found.qps)
+        made["retransmissions"] = sum(row.retransmissions for row in found.qps)
         return made
 
-    def _qp(self, source: str, destination: str, row: Mapping[str, Any]) -> PairQp:
+    def _qp(self, source: str, destination: str, row: PairRow) -> PairQp:
         evs: list[EvRow] = []
-        for each in row["evs"]:
-            key = (source, destination, row["qpn"], each["ev"])
-            if each["sent_ns"] >= 0:
-                self._used[key] = each["sent_ns"] - self.began_ns
+        for each in row.evs:
+            key = (source, destination, row.qpn, each.ev)
+            if each.sent_ns >= 0:
+                self._used[key] = each.sent_ns - self.began_ns
             evs.append(
                 {
-                    "ev": each["ev"],
-                    "plane": each["plane"],
-                    "state": each["state"],
-                    "active": each["active"],
-                    "losses": each["losses"],
+                    "ev": each.ev,
+                    "plane": each.plane,
+                    "state": each.state.name,
+                    "active": each.active,
+                    "losses": each.losses,
                     "used_ns": self._used.get(key, -1),
-                    "links": self._crossed(source, destination, each["ev"], each["plane"]),
+                    "links": self._crossed(source, destination, each.ev, each.plane),
                 }
             )
-        return {"qpn": row["qpn"], "state": row["state"], "evs": evs}
+        return {"qpn": row.qpn, "state": row.state, "evs": evs}
 
     def _crossed(self, source: str, destination: str, value: int, plane: int) -> list[int]:
         key = (source, destination, value, plane)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from pydantic import ValidationError
 
 from mrc_common.document import printable
-from mrc_host.answers import RoceHostStatistics, to_json
+from mrc_host.answers import Event, RoceHostStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.faults.effects import Effects, together
 from mrc_lab.faults.kinds import effects_of
@@ -27,7 +27,7 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology, TopologyError
 from mrc_web import actions
-from mrc_web.hub import POINTS, CommandError, Hub
+from mrc_web.hub import POINTS, Answer, CommandError, Hub
 from mrc_web.log import Teller
 from mrc_web.sampler import SAMPLE_S
 from mrc_web.state import (
@@ -37,6 +37,7 @@ from mrc_web.state import (
     Job,
     LinkState,
     PlaneState,
+    Scheduled,
     State,
     SwitchState,
     layout_of,
@@ -117,21 +118,21 @@ class Replay:
             self.hub.publish(self.state())
             self.hub.wait(SAMPLE_S)
 
-    def _do(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _do(self, name: str, arguments: object) -> Answer:
         asked = actions.parse(name, arguments)
         match asked:
             case actions.Seek():
                 self._move(min(round(asked.seconds * 1e9), self.length_ns))
-                return {"text": f"at {self.t_ns / 1e9:g} s"}
+                return Answer(f"at {self.t_ns / 1e9:g} s")
             case actions.Speed():
                 self.speed = asked.speed or 1.0
-                return {"text": f"speed {self.speed:g}"}
+                return Answer(f"speed {self.speed:g}")
         if name not in ("pause", "resume"):
             raise CommandError(f"{name} is not possible here: this is a recorded run")
         self.paused = name == "pause"
         if not self.paused and self.t_ns >= self.length_ns:
             self._move(0)
-        return {"text": name}
+        return Answer(name)
 
     def _move(self, t_ns: int) -> None:
         """Goes to a time; the log has what happened until then."""
@@ -169,10 +170,10 @@ class Replay:
                 rows.append((at, "note", happening.error, action.target))
         teller = Teller(self.topology, lambda t_ns, what, text, element: rows.append((t_ns, what, text, element)))
         for host, events in self.result.events.items():
-            batch: list[Mapping[str, Any]] = []
-            for row in map(to_json, events):
+            batch: list[Event] = []
+            for row in events:
                 # What happened within a sample's time is one line, as it would have been live.
-                if batch and row["t_ns"] - batch[0]["t_ns"] > SAMPLE_S * 1e9:
+                if batch and row.t_ns - batch[0].t_ns > SAMPLE_S * 1e9:
                     teller.tell(host, batch, self.began_ns)
                     batch = []
                 batch.append(row)
@@ -254,7 +255,7 @@ class Replay:
 
     def _job(self, over: bool) -> Job:
         result = self.result
-        schedule = [
+        schedule: list[Scheduled] = [
             {
                 "t_ns": each.done_ns - self.began_ns,
                 "text": each.action.describe(),

@@ -7,13 +7,16 @@ long, the next one waits, until all looks together take no more than `SHARE` of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, cast
 
+from mrc_host.answers import JobProgress, Sample
+from mrc_host.requests import GetEvents, GetView, View
 from mrc_lab.faults.ledger import Ledger
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper
-from mrc_lab.management.clustermapper import Localiser
+from mrc_lab.management.clustermapper import Localiser, Probed
+from mrc_lab.processes.death import Role, RoleKind
 from mrc_lab.session.base import Session
 from mrc_runs.endings import LOST
 from mrc_topo.topology import Topology
@@ -21,6 +24,7 @@ from mrc_web.log import Log, Teller
 from mrc_web.state import (
     FORMAT,
     Broken,
+    Congestion,
     Fidelity,
     HostState,
     Job,
@@ -144,8 +148,8 @@ class Sampler:
         self._hosts: list[HostState] = [{} for _ in self.topology.hosts]
         self._cursors: dict[str, int] = {}
         self._silent: dict[str, float] = {}
-        self._probes: dict[str, list[dict[str, Any]]] = {}
-        self._jobs: dict[str, dict[str, dict[str, Any]]] = {}
+        self._probes: dict[str, list[Probed]] = {}
+        self._jobs: dict[str, dict[str, JobProgress]] = {}
         self._goodput, self._ports, self._ups = Rates(), Rates(), Rates()
         self._links: list[LinkState] = [{} for _ in layout["links"]]
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
@@ -229,7 +233,7 @@ class Sampler:
     def _look_at_hosts(self) -> None:
         wall = time.monotonic()
         totals: dict[str, int] = {}
-        jobs: dict[str, dict[str, dict[str, Any]]] = {}
+        jobs: dict[str, dict[str, JobProgress]] = {}
         probes = self._found_budget.due()
         for at, name in enumerate(self.session.hosts):
             if name in self._frozen or self._silent.get(name, 0.0) > wall:
@@ -243,14 +247,14 @@ class Sampler:
                 self._hosts[at] = {"alive": False, "error": str(error)}
                 self._probes.pop(name, None)
                 continue
-            row = seen["sample"]
-            for job, progress in seen["jobs"].items():
+            row = seen.sample
+            for job, progress in seen.jobs.items():
                 jobs.setdefault(job, {})[name] = progress
-            if probes:
-                self._probes[name] = seen["probes"]
+            if seen.probes is not None:
+                self._probes[name] = [clustermapper.probed(each) for each in seen.probes]
             self._hosts[at] = _host(row)
-            totals[f"{at}"] = row["delivered_bytes"]
-            for plane, (sent, received) in enumerate(zip(row["tx_bytes"], row["rx_bytes"], strict=True)):
+            totals[f"{at}"] = row.delivered_bytes
+            for plane, (sent, received) in enumerate(zip(row.tx_bytes, row.rx_bytes, strict=True)):
                 totals[f"{at}<{plane}"] = sent
                 totals[f"{at}>{plane}"] = received
         self._jobs = jobs
@@ -262,13 +266,13 @@ class Sampler:
                 host["tx_bps"] = [rates.get(f"{at}<{plane}", 0) for plane in planes]
                 host["rx_bps"] = [rates.get(f"{at}>{plane}", 0) for plane in planes]
 
-    def _view(self, name: str, probes: bool) -> dict[str, Any]:
+    def _view(self, name: str, probes: bool) -> View:
         host = self.session.hosts[name]
         if name not in self._cursors:
-            self._cursors[name] = host.request("events", since=1 << 62)["next"]
-        seen = host.request("view", since=self._cursors[name], probes=probes)
-        self._cursors[name] = seen["next"]
-        self._teller.tell(name, seen["events"], self.began_ns)
+            self._cursors[name] = host.ask(GetEvents(since=1 << 62)).next
+        seen = host.ask(GetView(self._cursors[name], probes))
+        self._cursors[name] = seen.next
+        self._teller.tell(name, seen.events, self.began_ns)
         return seen
 
     # --- the fabric ----------------------------------------------------------------------------------------
@@ -403,7 +407,7 @@ class Sampler:
             for at, switch in enumerate(self.topology.switches):
                 if switch.name == death.role:
                     self._switches[at]["state"] = "dead"
-            if death.role not in self.session.hosts and not death.role.startswith("p"):
+            if death.role not in self.session.hosts and Role.parse(death.role).kind is not RoleKind.NODE:
                 self.problem = self.problem or f"the lab is gone: {death.text()}"
         if frozen and not self.problem and set(frozen) - set(self.session.hosts):
             # Whoever asks what is frozen waits until it goes on.
@@ -439,9 +443,8 @@ class Sampler:
             self._steps.clear()
             return None
         name, ranks = max(self._jobs.items(), key=lambda each: len(each[1]))
-        rows: Iterable[dict[str, Any]] = ranks.values()
-        taking = [row for row in rows if row["takes_part"]]
-        iterations = min((row["iterations"] for row in taking), default=0)
+        rows = ranks.values()
+        iterations = min((row.iterations for row in rows if row.takes_part), default=0)
         steps = self._steps
         if steps and iterations < steps[-1][1]:
             steps.clear()
@@ -450,18 +453,18 @@ class Sampler:
         while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
             del steps[0]
         done = steps[-1][1] - steps[0][1]
-        failures = sorted({row["failure"] for row in ranks.values() if row["failure"]})
-        mismatches = sum(row["mismatches"] for row in ranks.values())
+        failures = sorted({row.failure for row in rows if row.failure})
+        mismatches = sum(row.mismatches for row in rows)
         return {
             "name": name,
-            "workload": next(iter(ranks.values())).get("workload", ""),
+            "workload": next(iter(rows)).workload,
             "params": {},
             "hosts": list(ranks),
-            "running": not all(row["done"] for row in ranks.values()),
-            "began_ns": max(min(row["started_ns"] for row in ranks.values()) - self.began_ns, 0),
+            "running": not all(row.done for row in rows),
+            "began_ns": max(min(row.started_ns for row in rows) - self.began_ns, 0),
             "iterations": iterations,
             "step_ns": (steps[-1][0] - steps[0][0]) // done if done else 0,
-            "bytes_verified": sum(row["bytes_verified"] for row in ranks.values()),
+            "bytes_verified": sum(row.bytes_verified for row in rows),
             "mismatches": mismatches,
             "failures": failures,
             "verdict": "failed" if failures or mismatches else "good",
@@ -469,13 +472,24 @@ class Sampler:
         }
 
 
-def _host(row: dict[str, Any]) -> HostState:
-    """A sample of `mrc_host.node.samples.condense` as a row of the state."""
-    made: HostState = {"alive": True, "goodput_bps": 0}
-    for key in HostState.__annotations__:
-        if key in row:
-            made[key] = row[key]  # type: ignore[literal-required]
-    return made
+def _host(row: Sample) -> HostState:
+    """Return a sample of a host as a row of the state."""
+    return {
+        "alive": True,
+        "goodput_bps": 0,
+        "ports_up": row.ports_up,
+        "delivered_bytes": row.delivered_bytes,
+        "tx_bytes": list(row.tx_bytes),
+        "rx_bytes": list(row.rx_bytes),
+        "packets": row.packets,
+        "retransmissions": row.retransmissions,
+        "losses": row.losses,
+        "trims": row.trims,
+        "marks": row.marks,
+        "timeouts": row.timeouts,
+        "ev": dict(row.ev),
+        "cc": cast(Congestion, row.cc),
+    }
 
 
 def _port(device: DeviceSample | None, number: int) -> PortSample | None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import yaml
 
+from mrc_host.requests import Hello
 from mrc_lab.session.base import Session
 from mrc_results import evidence
 from mrc_results.expectation import Expectation
@@ -15,6 +16,8 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.topology import Topology
 from mrc_web.actions import Start
 
+#: A part of an experiment file, as YAML takes it.
+Document = dict[str, Any]
 #: Without a duration a workload goes on until somebody stops it.
 FOREVER_S: Final = 1e6
 #: The first of these that was seen is stated of a failure: from the plainest to what follows from it.
@@ -24,7 +27,7 @@ PREFERRED: Final = ("dropped", "ports_down", "evs_lost", "losses", "pause_frames
 def transport_of(session: Session) -> str:
     """What a session's hosts speak."""
     for host in session.hosts.values():
-        return str(host.request("hello")["transport"])
+        return host.ask(Hello()).transport
     raise ExperimentError("the lab has no hosts")
 
 
@@ -72,7 +75,7 @@ def experiment_text(experiment: Experiment, result: RunResult, topology: Topolog
     """
     lasted = max(result.finished_ns - result.started_ns, 1) / 1e9
     workload = experiment.workload
-    made: dict[str, Any] = {
+    made: Document = {
         "name": f"{experiment.name[:40]}-clicked",
         "title": f"{experiment.title[:150]}, as it was clicked",
         "lab": lab_reference(topology, lab),
@@ -100,12 +103,12 @@ def experiment_text(experiment: Experiment, result: RunResult, topology: Topolog
     return "\n".join(head) + "\n" + yaml.safe_dump(made, sort_keys=False)
 
 
-def _step(result: RunResult, topology: Topology, number: int) -> tuple[dict[str, Any], list[str]]:
+def _step(result: RunResult, topology: Topology, number: int) -> tuple[Document, list[str]]:
     """A step of the schedule, and comments about it."""
     happening = result.happenings[number]
     action = happening.action
     at = max(happening.at_ns - result.started_ns, 0) / 1e9
-    step: dict[str, Any] = {"at": round(at, 9), action.verb: action.target}
+    step: Document = {"at": round(at, 9), action.verb: action.target}
     if action.kind:
         step["kind"] = action.kind
     if action.loss is not None:

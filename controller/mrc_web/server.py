@@ -16,7 +16,7 @@ import contextlib
 import json
 import pathlib
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -25,10 +25,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mrc_common import look
+from mrc_common.plain import encode
 from mrc_web import assets
 from mrc_web.actions import MODELS
 from mrc_web.guard import Guard
 from mrc_web.hub import CommandError, Hub, encoded
+from mrc_web.state import Layout, State
 
 STATIC: Final = pathlib.Path(__file__).parent / "static"
 #: What report and live view have in common.
@@ -46,7 +48,7 @@ OLD_LINES: Final = 300
 QUIET_S: Final = 5.0
 COMMAND_S: Final = 60.0
 
-MetricsText = Callable[[Any, Any], str]
+MetricsText = Callable[[Layout, State], str]
 
 
 def event(name: str, data: bytes) -> bytes:
@@ -120,7 +122,7 @@ class Server:
             return JSONResponse({"error": str(error)}, 409)
         except TimeoutError:
             return JSONResponse({"error": f"not done within {COMMAND_S:.0f} s; the lab may be frozen"}, 504)
-        return JSONResponse(answer)
+        return JSONResponse(encode(answer))
 
     async def _stream(self, request: Request) -> Response:
         if self.streams >= STREAMS:

@@ -10,8 +10,10 @@ from its row, never 0.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NotRequired, TypedDict, cast
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NotRequired, TypedDict
 
+from mrc_lab.faults.action import Setting
 from mrc_lab.faults.kinds import KINDS, OfPort, OfSwitch
 from mrc_topo.topology import Topology
 
@@ -80,7 +82,7 @@ class Layout(TypedDict):
     switches: list[SwitchLayout]
     links: list[LinkLayout]
     kinds: list[KindLayout]
-    workloads: dict[str, dict[str, Any]]
+    workloads: Mapping[str, Mapping[str, int | None]]
     experiments: list[str]
     can: list[str]
 
@@ -164,8 +166,16 @@ class Broken(TypedDict):
     target: str
     kind: str
     direction: str
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     text: str
+
+
+class Scheduled(TypedDict):
+    """A step of an experiment's schedule."""
+
+    t_ns: int
+    text: str
+    breaks: bool
 
 
 class Job(TypedDict, total=False):
@@ -174,7 +184,7 @@ class Job(TypedDict, total=False):
 
     name: str
     workload: str
-    params: dict[str, Any]
+    params: Mapping[str, object]
     hosts: list[str]
     running: bool
     began_ns: int
@@ -184,7 +194,7 @@ class Job(TypedDict, total=False):
     mismatches: int
     failures: list[str]
     verdict: str
-    schedule: list[dict[str, Any]]
+    schedule: list[Scheduled]
 
 
 class Fidelity(TypedDict, total=False):
@@ -293,11 +303,20 @@ def kinds_layout() -> list[KindLayout]:
 
 
 def layout_of(
-    topology: Topology, mode: Mode, *, clock: str, transport: str, began_ns: int, can: list[str], **more: Any
+    topology: Topology,
+    mode: Mode,
+    *,
+    clock: str,
+    transport: str,
+    began_ns: int,
+    can: list[str],
+    workloads: Mapping[str, Mapping[str, int | None]] | None = None,
+    experiments: Sequence[str] = (),
+    length_ns: int | None = None,
 ) -> Layout:
-    """The layout of a lab; `more` are further keys of it (`workloads`, `experiments`, `length_ns`, `number`)."""
+    """Return the layout of a lab."""
     lab = topology.lab
-    made: dict[str, Any] = {
+    made: Layout = {
         "format": FORMAT,
         "number": 0,
         "mode": mode,
@@ -326,11 +345,13 @@ def layout_of(
             for link in topology.links.values()
         ],
         "kinds": kinds_layout(),
-        "workloads": {},
-        "experiments": [],
+        "workloads": workloads or {},
+        "experiments": list(experiments),
         "can": can,
     }
-    return cast(Layout, made | more)
+    if length_ns is not None:
+        made["length_ns"] = length_ns
+    return made
 
 
 def calm(layout: Layout, number: int) -> State:

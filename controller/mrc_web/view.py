@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
+from mrc_common.document import Model
+from mrc_host.answers import HostStatistics
+from mrc_host.requests import GetStatistics
 from mrc_host.workloads import WORKLOADS
 from mrc_lab.management import localiser
 from mrc_lab.session.base import Session
-from mrc_results.record import RunResult, statistics_of
+from mrc_results.record import RunResult
 from mrc_results.verdict import Verdict
 from mrc_runs.experiment import Experiment
 from mrc_runs.runner import WorkloadRun
 from mrc_web import actions, save
 from mrc_web.captures import Captures
-from mrc_web.hub import CommandError, Hub
+from mrc_web.hub import Answer, CommandError, Hub
 from mrc_web.pairs import Pairs
 from mrc_web.sampler import PAIRS, SAMPLE_S, SHARE, Budget, Sampler
 from mrc_web.state import Job, Layout, Mode, Pair, layout_of
@@ -337,7 +340,7 @@ class View:
                 state["phase"] = "paused"
         self.hub.publish(state)
 
-    def _do(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _do(self, name: str, arguments: object) -> Answer:
         """Carries out a command. Raises CommandError, or one of `actions.REFUSALS`."""
         asked = actions.parse(name, arguments)
         session, layout = self.session, self.hub.layout
@@ -347,10 +350,10 @@ class View:
             raise CommandError(f"{name} is not possible here")
         answer = self._act(session, asked, name)
         if name in ("deny", "allow", "capture", "stop"):
-            self.hub.log.add(self._now(), "command", answer["text"])
+            self.hub.log.add(self._now(), "command", answer.text)
         return answer
 
-    def _act(self, session: Session, asked: Any, name: str) -> dict[str, Any]:
+    def _act(self, session: Session, asked: Model, name: str) -> Answer:
         match asked:
             case actions.Fail():
                 return actions.fail(session, asked, self.run)
@@ -360,29 +363,29 @@ class View:
                 return (actions.deny if name == "deny" else actions.allow)(session, asked)
             case actions.Capture():
                 (self.captures.begin if asked.on else self.captures.end)(session, asked.port)
-                return {"text": f"capture of {asked.port} {'begins' if asked.on else 'has ended'}"}
+                return Answer(f"capture of {asked.port} {'begins' if asked.on else 'has ended'}")
             case actions.Start() | actions.Experiment():
                 return self._begin(asked, session)
             case actions.Speed():
                 self.speed = asked.speed
                 self._rebase()
-                return {"text": f"speed {asked.speed:g}"}
+                return Answer(f"speed {asked.speed:g}")
             case actions.Step():
                 self.paused = True
                 self._step_ns = round(asked.seconds * 1e9)
-                return {"text": f"{asked.seconds:g} s on"}
+                return Answer(f"{asked.seconds:g} s on")
         if name == "save":
-            return {"text": "saved", "file": self._saved(session), "name": self._file_name()}
+            return Answer("saved", file=self._saved(session), name=self._file_name())
         if name == "stop":
             if self.run is None:
                 raise CommandError("no workload of this page runs")
             self._stop = True
-            return {"text": "the workload ends after its present iteration"}
+            return Answer("the workload ends after its present iteration")
         self.paused = name == "pause"
         self._rebase()
-        return {"text": "paused" if self.paused else "goes on"}
+        return Answer("paused" if self.paused else "goes on")
 
-    def _begin(self, asked: actions.Start | actions.Experiment, session: Session) -> dict[str, Any]:
+    def _begin(self, asked: actions.Start | actions.Experiment, session: Session) -> Answer:
         if self.run is not None:
             raise CommandError("a workload runs; stop it first")
         assert self.start is not None
@@ -393,14 +396,14 @@ class View:
         else:
             experiment = save.workload_experiment(asked, session, self.lab)
         self.start(experiment)
-        return {"text": f"{experiment.title}: begins"}
+        return Answer(f"{experiment.title}: begins")
 
     def _saved(self, session: Session) -> str:
         if self.run is not None and self.result is not None and self.experiment is not None:
-            statistics = {}
+            statistics: dict[str, HostStatistics | None] = {}
             for name in self.result.ranks:
                 with contextlib.suppress(*actions.REFUSALS):
-                    statistics[name] = statistics_of(session.hosts[name].request("statistics"))
+                    statistics[name] = session.hosts[name].ask(GetStatistics())
             result = dataclasses.replace(self.result, finished_ns=session.now_ns(), statistics=statistics)
             return save.experiment_text(self.experiment, result, session.topology, self.lab)
         if not self.saved:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import signal
@@ -18,7 +17,7 @@ from mrc_lab import describe
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.processes.death import Death, cause
 from mrc_lab.processes.process import Process
-from mrc_lab.records.record import LabFolder, Record
+from mrc_lab.records.record import LabFolder, Record, State
 from mrc_lab.records.rundir import RunDir
 from mrc_lab.session import fidelity
 from mrc_lab.session.fidelity import Fidelity
@@ -73,7 +72,7 @@ def test_congestion_control_is_the_same_on_both_clocks() -> None:
     # A full queue costs hardly more than the target delay, which quick adapt takes for granted.
     assert topology.lab.queues.trim is not None
     trimmed_ns = topology.lab.queues.trim.threshold * 8 * 10**9 // topology.lab.links.host.rate
-    assert 1 < trimmed_ns / (0.75 * real["base_rtt_ns"]) < 2
+    assert 1 < trimmed_ns / (0.75 * describe.control_rtt_ns(topology, "real")) < 2
 
 
 @pytest.mark.parametrize(("rx_usecs", "room_ms"), [(None, 3), (0, 1), (5000, 11)])
@@ -82,7 +81,7 @@ def test_agents_are_told_how_often_they_look_and_the_base_rtt_has_room_for_it(
 ) -> None:
     topology = load_lab(lab_file(tmp_path, "tiny", **({} if rx_usecs is None else {"nic": {"rx_usecs": rx_usecs}})))
     told = {
-        clock: describe.host_config(topology, topology.hosts[0], clock, "mrc")["moderation_ns"]
+        clock: describe.host_config(topology, topology.hosts[0], clock, "mrc").moderation_ns
         for clock in ("real", "virtual")
     }
     assert told == {"real": 1000 * (1000 if rx_usecs is None else rx_usecs), "virtual": 0}
@@ -99,8 +98,7 @@ def test_a_process_is_there_once_for_each_host_it_carries(tmp_path: pathlib.Path
     run = RunDir("one")
     run.create()
     with subprocess.Popen(["sleep", "100"]) as child:
-        state_of = {"first": {"role": "lab", "pid": os.getpid(), "started": Process.of("lab", os.getpid()).started}}
-        run.state_file.write_text(json.dumps({"name": "one", **state_of}))
+        run.write(State("one", first=Process.of("lab", os.getpid())))
         LabFolder(run.folder.path).write(Record("up", roles={"h0": child.pid, "h2": child.pid}))
         found = [(each.role, each.pid) for each in run.processes()]
         child.kill()

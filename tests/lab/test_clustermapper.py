@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Any
 
 import pytest
 
-from mrc_lab.management.clustermapper import DEAD, HEALTHY, LOSSY, grade, locate
+from mrc_lab.management.clustermapper import DEAD, HEALTHY, LOSSY, Probed, grade, locate
 from mrc_topo.addressing import Tier, fabric_link_name, switch_name
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
@@ -21,7 +20,7 @@ def topology() -> Topology:
     return parse_lab(LAB)
 
 
-def answers(topology: Topology, broken: dict[str, float], rng: random.Random) -> dict[str, list[dict[str, Any]]]:
+def answers(topology: Topology, broken: dict[str, float], rng: random.Random) -> dict[str, list[Probed]]:
     """What probes see when each crossing of a broken element loses a probe with the given probability."""
     views = {}
     for host in topology.hosts:
@@ -34,7 +33,7 @@ def answers(topology: Topology, broken: dict[str, float], rng: random.Random) ->
                     crossed += [fabric_link_name(plane, host.t0, t1), switch_name(plane, Tier.T1, t1)]
                 history = [int(not any(rng.random() < broken.get(name, 0.0) for name in crossed)) for _ in range(20)]
                 target = t0 if t1 is None else switch_name(plane, Tier.T1, t1)
-                view.append({"target": target, "port": plane, "history": history})
+                view.append(Probed(target=target, port=plane, history=history))
         views[host.name] = view
     return views
 

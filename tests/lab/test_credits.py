@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from mrc_host.node.config import load
 from mrc_lab import describe
 from mrc_lab.session.base import Session
 from mrc_lab.switches.forwarders import PartMissing, chosen
@@ -185,7 +184,7 @@ def test_reference_switches_have_no_credits() -> None:
 def test_what_hosts_and_switches_are_told() -> None:
     topology = parse_lab("name: x\nqueues: {credits: {buffer: 32KiB}}\nroce: {repair: reorder}").carrying("roce")
     assert topology.lab.queues.trim is None
-    roce = load(describe.host_config(topology, topology.hosts[0], "virtual", "roce")).roce()
+    roce = describe.host_config(topology, topology.hosts[0], "virtual", "roce").roce()
     assert (roce.credits, roce.reorders, roce.selective_repeat) == (True, True, False)
     assert roce.wire.dscp_no_trim == rules.DSCP_CREDITED
     entries = rules.switch_entries(topology, topology.switches[0])
@@ -195,4 +194,4 @@ def test_what_hosts_and_switches_are_told() -> None:
     limits = [each.params["queue_limit"] for each in entries if each.table == rules.PORTS]
     assert set(limits) == {rules.NEVER}
     plain = load_lab("tiny").carrying("roce")
-    assert not load(describe.host_config(plain, plain.hosts[0], "virtual", "roce")).roce().credits
+    assert not describe.host_config(plain, plain.hosts[0], "virtual", "roce").roce().credits

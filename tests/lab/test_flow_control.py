@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from mrc_host.drivers import packet_ring
-from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_lab import describe
@@ -127,7 +126,7 @@ def test_too_little_headroom_is_warned_of_with_the_number_needed() -> None:
 def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
     assert b"\x88\x08" in packet_ring.IP_TYPES
     topology = load_lab("tiny")
-    config = load(describe.host_config(topology, topology.hosts[0], "virtual"))
+    config = describe.host_config(topology, topology.hosts[0], "virtual")
     node = HostNode(config, random.Random(1))
     node.datapath.receive(0, bytes.fromhex("010100010064").ljust(46, b"\0"), 10)
     assert node.faults == 0
@@ -137,11 +136,11 @@ def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
 def test_the_labs_dcqcn_is_its_profile_at_the_rate_of_a_host_link() -> None:
     for name, timer_us in (("paper", 55), ("nvidia", 300), ("hpcc", 900)):
         topology = parse_lab(f"name: x\nroce: {{dcqcn: {name}, congestion_control: false}}")
-        dcqcn = load(describe.host_config(topology, topology.hosts[0], "virtual", "roce")).roce().dcqcn
+        dcqcn = describe.host_config(topology, topology.hosts[0], "virtual", "roce").roce().dcqcn
         assert dcqcn == profile(name, topology.lab.links.host.rate, enabled=False)
         meant, _ = PROFILES[name]
         assert dcqcn.rate_interval_ns == timer_us * 1000 * meant // topology.lab.links.host.rate
     topology = parse_lab("name: x\nroce: {repair: selective_repeat}")
-    assert load(describe.host_config(topology, topology.hosts[0], "virtual", "roce")).roce().selective_repeat
+    assert describe.host_config(topology, topology.hosts[0], "virtual", "roce").roce().selective_repeat
     with pytest.raises(LabError, match="'paper', 'nvidia' or 'hpcc'"):
         parse_lab("name: x\nroce: {dcqcn: fast}")

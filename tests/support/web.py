@@ -11,7 +11,7 @@ from typing import Any
 
 from mrc_runs.experiment import Experiment
 from mrc_web import metrics
-from mrc_web.hub import Hub
+from mrc_web.hub import Answer, Hub
 from mrc_web.serve import Serving, serving
 from mrc_web.server import Server
 from mrc_web.simulation import SimulationView
@@ -65,7 +65,7 @@ class Watching:
         if self._over.is_set():
             raise Stopped
 
-    def ask(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+    def ask(self, name: str, /, **arguments: Any) -> Answer:
         """A command's answer."""
         return self.hub.submit(name, arguments).result(WAIT_S)
 

@@ -22,12 +22,14 @@ def test_what_was_clicked_is_repeated(tmp_path: pathlib.Path) -> None:
         view.until(lambda state: "h2:1" in state["found"])
         view.ask("restore", target=LINK)
         view.until(lambda state: LINK not in state["found"])
-        early = view.ask("save")["file"]
+        early = view.ask("save").file
         view.ask("stop")
         view.until(lambda state: state["job"] and not state["job"]["running"])
         late = view.ask("save")
-    assert late["name"].endswith(".yaml")
-    done = repeated(tmp_path / "late.yaml", late["file"])
+    assert late.file is not None
+    assert early is not None
+    assert late.name == "ring_all_reduce-clicked.yaml"
+    done = repeated(tmp_path / "late.yaml", late.file)
     happened = done.result.happenings
     assert [each.action.describe() for each in happened] == [
         f"link down {LINK}",

@@ -32,7 +32,7 @@ def test_a_link_is_broken_seen_found_and_restored() -> None:
         view.hub.want(("h0", "h2"), 1)
         view.hub.want(("h1", "h2"), 1)
         answer = view.ask("fail", target=LINK)
-        assert answer["text"] == f"link down {LINK}"
+        assert answer.text == f"link down {LINK}"
         state = view.until(lambda state: link(view, state, LINK)["state"] == "cut" and state["found"].get(LINK))
         assert [each["text"] for each in state["broken"]] == [f"link down {LINK}"]
         assert state["found"] == {LINK: "dead"}

@@ -10,10 +10,13 @@ and the T1. So, per plane:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NotRequired, Protocol, TypedDict
 
+from mrc_host.answers import ProbeRow
+from mrc_host.requests import GetMap
 from mrc_lab.hosts.hostclient import HostControl, HostError
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
@@ -24,8 +27,21 @@ DEAD_AFTER = 2
 LOSSY_SHARE = 0.1
 LOSSY_PROBES = 10
 
-#: What hosts see: by host, a list of targets (`Localiser`).
-Views = Mapping[str, Sequence[Mapping[str, Any]]]
+
+class Probed(TypedDict):
+    """What a host knows of a target (`Localiser`); as `mrc_host.answers.ProbeRow`."""
+
+    target: str
+    port: int
+    history: Sequence[int]
+    sent: NotRequired[int]
+    lost: NotRequired[int]
+    late: NotRequired[int]
+    rtt_ns: NotRequired[int]
+
+
+#: What hosts see: by host, a list of targets.
+Views = Mapping[str, Sequence[Probed]]
 
 HEALTHY, LOSSY, DEAD = 0, 1, 2
 WORDS = {LOSSY: "lossy", DEAD: "dead"}
@@ -41,10 +57,7 @@ class Finding:
 
 
 def grade(history: Sequence[int]) -> int:
-    """#: What hosts see: by host, a list of targets (`Localiser`).
-    Views = Mapping[str, Sequence[Mapping[str, Any]]]
-
-    HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
+    """Return HEALTHY, LOSSY or DEAD, of a target's latest answers (newest last)."""
     if len(history) >= DEAD_AFTER and not any(history[-DEAD_AFTER:]):
         return DEAD
     recent = history[-LOSSY_PROBES:]
@@ -53,14 +66,25 @@ def grade(history: Sequence[int]) -> int:
     return LOSSY if lost >= 2 and lost >= LOSSY_SHARE * len(recent) else HEALTHY
 
 
-def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[dict[str, Any]]]:
-    """Every host's view; hosts that do not answer are left out."""
+def probed(row: ProbeRow) -> Probed:
+    """Return what a host answers about a target as localisers take it."""
+    return Probed(
+        target=row.target,
+        port=row.port,
+        history=row.history,
+        sent=row.sent,
+        lost=row.lost,
+        late=row.late,
+        rtt_ns=row.rtt_ns,
+    )
+
+
+def collect(hosts: Mapping[str, HostControl]) -> dict[str, list[Probed]]:
+    """Return every host's view; hosts that do not answer are left out."""
     views = {}
     for name, host in hosts.items():
-        try:
-            views[name] = host.request("map")["probes"]
-        except HostError:
-            continue
+        with contextlib.suppress(HostError):
+            views[name] = [probed(each) for each in host.ask(GetMap()).probes]
     return views
 
 

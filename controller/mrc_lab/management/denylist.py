@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_common.errors import UsageError
+from mrc_host.answers import EvRow
+from mrc_host.proto.events import EvState
+from mrc_host.requests import Hello, QueryEvs, SetEvs
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import clustermapper, localiser
 from mrc_lab.session.base import Session
@@ -87,23 +90,22 @@ def apply(session: Session, denied: Iterable[str]) -> int:
     orders: dict[tuple[str, str], _Orders] = {}
     for source, host in session.hosts.items():
         try:
-            transport = host.request("hello")["transport"]
+            transport = host.ask(Hello()).transport
         except HostError:
             continue  # its agent is gone, and its queue pairs with it
         if transport != "mrc":
             raise DenylistError("denylists are of EVs, which only MRC has; this lab runs roce")
-        for qp in host.request("ev_query")["qps"]:
-            order = orders.setdefault((source, qp["peer"]), _Orders())
-            left = _sort_out(paths, elements, (source, qp["peer"]), qp["evs"], order)
+        for qp in host.ask(QueryEvs()).qps:
+            order = orders.setdefault((source, qp.peer), _Orders())
+            left = _sort_out(paths, elements, (source, qp.peer), qp.evs, order)
             if not left:
                 names = ", ".join(each.name for each in elements)
-                raise DenylistError(f"without {names} no EV is left from {source} to {qp['peer']}")
+                raise DenylistError(f"without {names} no EV is left from {source} to {qp.peer}")
     changed = 0
     for (source, peer), order in orders.items():
-        for state, evs in (("DENIED", order.deny), ("GOOD", order.allow)):
+        for state, evs in ((EvState.DENIED, order.deny), (EvState.GOOD, order.allow)):
             if evs:
-                answer = session.hosts[source].request("ev_set", evs=sorted(evs), state=state, peer=peer)
-                changed += answer["changed"]
+                changed += session.hosts[source].ask(SetEvs(sorted(evs), state, peer)).changed
     return changed
 
 
@@ -111,20 +113,20 @@ def _sort_out(
     paths: Paths,
     elements: Sequence[Element],
     pair: tuple[str, str],
-    evs: Iterable[dict[str, object]],
+    evs: Iterable[EvRow],
     order: _Orders,
 ) -> int:
     """Sorts the EVs of one QP into the order; returns how many are left in use."""
     source, destination = (paths.topology.host(name).index for name in pair)
     left = 0
     for each in evs:
-        value, plane = int(str(each["ev"])), int(str(each["plane"]))
-        crosses = any(must_cross(paths, element, (source, destination), value, plane) for element in elements)
+        crosses = any(must_cross(paths, element, (source, destination), each.ev, each.plane) for element in elements)
+        denied = each.state is EvState.DENIED
         left += not crosses
-        if crosses and each["state"] != "DENIED":
-            order.deny.add(value)
-        elif not crosses and each["state"] == "DENIED":
-            order.allow.add(value)
+        if crosses and not denied:
+            order.deny.add(each.ev)
+        elif not crosses and denied:
+            order.allow.add(each.ev)
     return left
 
 

@@ -18,7 +18,6 @@ from mrc_common.rpc import Request
 from mrc_host import running
 from mrc_host.answers import Software
 from mrc_host.drivers.virtual import VirtualDriver
-from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_lab import describe, policies
 from mrc_lab.faults.ledger import Ledger
@@ -126,7 +125,7 @@ class VirtualSession(Session):
         return self._program
 
     def _node(self, host: Host, transport: str) -> HostNode:
-        config = load(describe.host_config(self.topology, host, self.clock, transport))
+        config = describe.host_config(self.topology, host, self.clock, transport)
         # One that starts again must be another to its peers, as a real one is.
         started = self._started[host.name] = self._started.get(host.name, 0) + 1
         return HostNode(config, random.Random(config.seed if started == 1 else f"{config.seed} {started}"))

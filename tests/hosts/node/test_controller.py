@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import json
 import os
@@ -17,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from mrc_host.node.config import load
 from mrc_host.node.host import CommandError, HostNode
 from mrc_lab import describe
 from mrc_lab.faults.action import Action
@@ -50,7 +50,7 @@ def topology() -> Any:
 
 @pytest.fixture
 def node(topology: Any) -> HostNode:
-    config = load(describe.host_config(topology, topology.hosts[0], "virtual"))
+    config = describe.host_config(topology, topology.hosts[0], "virtual")
     return HostNode(config, random.Random(1))
 
 
@@ -211,7 +211,7 @@ def test_a_job_uses_the_profiles_it_names(session: VirtualSession) -> None:
 
 
 def test_roce_hosts_have_no_profiles(topology: Any) -> None:
-    config = load(describe.host_config(topology, topology.hosts[0], "virtual", "roce"))
+    config = describe.host_config(topology, topology.hosts[0], "virtual", "roce")
     node = HostNode(config, random.Random(1))
     refused(node, "transport is roce", "prepare", job="j", workload="write_bw", params={}, rank=0, names=["h0", "h1"],
             addresses=["::1", "::2"], ev_profile="few")  # fmt: skip
@@ -411,11 +411,11 @@ def test_port_admin_state(session: VirtualSession) -> None:
 @pytest.mark.netns
 def test_over_the_agents_socket(topology: Any, tmp_path: pathlib.Path) -> None:
     """A real agent on two veth ends: the same verbs, as JSON lines over a socket that only its owner can open."""
-    document = describe.host_config(topology, topology.hosts[0], "real")
+    made = describe.host_config(topology, topology.hosts[0], "real")
     names = [f"mlt{os.getpid() % 10**5}{end}{port}" for port in "01" for end in "ab"]
-    document["interfaces"] = names[::2]
+    made = dataclasses.replace(made, interfaces=names[::2])
     config, path = tmp_path / "h0.json", tmp_path / "h0.sock"
-    config.write_text(json.dumps(document))
+    config.write_text(json.dumps(dataclasses.asdict(made)))
     try:
         for near, far in zip(names[::2], names[1::2], strict=True):
             subprocess.run(["ip", "link", "add", near, "mtu", "2000", "type", "veth", "peer", "name", far], check=True)
