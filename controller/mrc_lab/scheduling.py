@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_common.plain import OMIT_NONE
+from mrc_lab.processes.death import Role, RoleKind
 from mrc_lab.processes.process import Process
 from mrc_lab.records.rundir import RunDir, RunError, all_runs
 
@@ -63,20 +64,24 @@ def _fabric_threads(process: Process) -> list[int]:
     return found
 
 
-def _parts(run: RunDir) -> tuple[list[Process], list[Process]]:
-    """The fabric processes and the agents that live."""
-    state = run.read()
-    agents = set(state.record.hosts)
-    fabric = [each for each in run.processes() if each.role not in agents and each.role not in ("lab", "labd")]
-    return fabric, [each for each in run.processes() if each.role in agents]
+def _parts(processes: Iterable[Process], hosts: Collection[str]) -> tuple[list[Process], list[Process]]:
+    """Return the fabric processes and the agents of these processes of a lab."""
+    fabric, agents = [], []
+    for each in processes:
+        role = Role.parse(each.role)
+        if each.role in hosts:
+            agents.append(each)
+        elif role.kind not in (RoleKind.LAB, RoleKind.DAEMON):
+            fabric.append(each)
+    return fabric, agents
 
 
-def grant(run: RunDir) -> None:
+def grant(processes: Iterable[Process], hosts: Collection[str]) -> None:
     """Gives the fabric's threads SCHED_RR and the agents their niceness, from outside and as root, if that is allowed.
 
-    So nobody inside needs a right to it.
+    So nobody inside needs a right to it. `processes` of the lab, in which agents have the names of `hosts`.
     """
-    fabric, agents = _parts(run)
+    fabric, agents = _parts(processes, hosts)
     with contextlib.suppress(OSError):
         for process in fabric:
             for thread in _fabric_threads(process):
@@ -102,7 +107,7 @@ def raise_session(pid: int | str) -> bool:
 
 def measure(run: RunDir) -> Scheduling:
     """Return the priorities of a lab's processes."""
-    fabric, agents = _parts(run)
+    fabric, agents = _parts(run.processes(), run.read().record.hosts)
     policies, nices, sessions = set(), set(), set()
     for process in fabric:
         for thread in _fabric_threads(process):

@@ -34,27 +34,21 @@ class WantedLab:
         compiler: str | None = None,
         policies: PoliciesSpec | None = None,
         trust_code: bool = False,
+        clock: str | None = None,
     ) -> WantedLab:
-        """The lab of this file or name.
+        """Return the lab of this file or name; with a `clock`, one that can be had on it, here.
 
         Raises:
             LabError: there is none, or its file is wrong.
-            PartMissing: what shall forward cannot carry it.
-        """
-        topology = own.chosen(forwarders.chosen(load_lab(lab), switch, compiler), policies)
-        return cls(lab, topology, transport, switch, compiler, trust_code)
-
-    def check(self, clock: str) -> None:
-        """Checks that it can be had on this clock, here.
-
-        Raises:
-            PartMissing: what shall forward or compile is not here, or has another clock only.
+            PartMissing: what shall forward cannot carry it or has another clock; it, or the compiler, is not here.
             RunError: a limit of the shell (`ulimit`) is too low.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
-        limits.check(clock)
-        forwarders.check_clock(self.topology, clock)
-        own.check(self.topology, clock, self.transport, trust_code=self.trust_code)
-        own.check_lab_file(self.lab, self.topology)
-        if clock == "real":
-            forwarders.check(self.topology)
+        file = load_lab(lab)
+        if clock is not None:
+            limits.check(clock)
+        topology = own.chosen(forwarders.chosen(file, switch, compiler, clock), policies)
+        if clock is not None:
+            own.check(topology, clock, transport, trust_code=trust_code)
+            own.check_lab_file(lab, topology)
+        return cls(lab, topology, transport, switch, compiler, trust_code)

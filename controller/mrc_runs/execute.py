@@ -90,8 +90,9 @@ def session_for(
         ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code)
-    wanted.check(clock)
+    wanted = WantedLab.of(
+        lab, transport, switch=switch, compiler=compiler, policies=policies, trust_code=trust_code, clock=clock
+    )
     with session_on(wanted, clock, progress) as session:
         yield session
 
@@ -100,7 +101,7 @@ def session_for(
 def session_on(
     wanted: WantedLab, clock: str, progress: Callable[[str], None] = lambda text: None, cores: int = 1
 ) -> Iterator[Session]:
-    """As `session_for`, of a lab that was checked (`WantedLab.check`); `cores`: what a simulation may use."""
+    """As `session_for`, of a lab that was checked (`WantedLab.of` with a clock); `cores`: what a simulation may use."""
     lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
@@ -114,7 +115,7 @@ def session_on(
             session.close()
         return
     run = RunDir(topology.lab.name)
-    ours = not run.exists() or lifecycle.is_dead(run)
+    ours = not run.exists() or run.is_dead()
     if ours:
         machines.bring_up(wanted, progress)
     else:
@@ -168,8 +169,8 @@ def _down(run: RunDir, first: Process | None) -> None:
             lifecycle.down(run.name)
 
 
-def wanted_by(experiment: Experiment, *, trust_code: bool = False) -> WantedLab:
-    """An experiment's lab, with what the experiment chooses itself.
+def wanted_by(experiment: Experiment, *, trust_code: bool = False, clock: str | None = None) -> WantedLab:
+    """An experiment's lab, with what the experiment chooses itself; checked with a `clock` (`WantedLab.of`).
 
     Raises:
         LabError: there is no such lab.
@@ -181,6 +182,7 @@ def wanted_by(experiment: Experiment, *, trust_code: bool = False) -> WantedLab:
         compiler=experiment.compiler,
         policies=experiment.policies,
         trust_code=trust_code,
+        clock=clock,
     )
 
 
@@ -325,8 +327,7 @@ def execute(
     """
     clock = clock or experiment.clock
     recorded = (recorded or experiment).model_copy(update={"clock": clock})
-    wanted = wanted_by(experiment, trust_code=trust_code)
-    wanted.check(clock)
+    wanted = wanted_by(experiment, trust_code=trust_code, clock=clock)
     topology = wanted.topology
     check(experiment, topology)
     workload = experiment.workload

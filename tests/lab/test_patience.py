@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from mrc_lab import daemon, lifecycle
+from mrc_lab import daemon
 from mrc_lab.daemon import Daemon, first_line
 from mrc_lab.processes import process
 from mrc_lab.processes.death import Frozen
 from mrc_lab.processes.process import Patience, Process
-from mrc_lab.records.record import LabFolder
+from mrc_lab.records import rundir
+from mrc_lab.records.record import LabFolder, Record
 from mrc_lab.records.rundir import LabDied, RunError
 from mrc_lab.switches import bmv2
 from mrc_lab.switches.bmv2 import Bmv2Switches
@@ -44,7 +45,7 @@ class Work:
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     made = Work()
     monkeypatch.setattr(process, "wanted_s", made.wanted_s)
-    for module, name in ((lifecycle, "UP_S"), (daemon, "READY_S"), (bmv2, "READY_S")):
+    for module, name in ((rundir, "UP_S"), (daemon, "READY_S"), (bmv2, "READY_S")):
         monkeypatch.setattr(module, name, PERIOD_S)
     return made
 
@@ -57,48 +58,52 @@ class Slow:
         self.folder = LabFolder(pathlib.Path("/nowhere"))
         self.roles: dict[str, int] = {}
         self.stopped = frozen
+        self.ended = False
         self.phase = "starting"
 
     def read(self) -> Any:
         return SimpleNamespace(
             first=Process.of("lab", os.getpid()),
-            roles=self.roles,
-            phase=self.phase,
+            record=Record(self.phase, roles=self.roles),
             ending=False,
-            error="",
-            deaths=[],
             machines={},
         )
+
+    def is_dead(self) -> bool:
+        return False
+
+    def exists(self) -> bool:
+        return True
+
+    def end(self) -> None:
+        self.ended = True
+
+    def processes(self) -> list[Process]:
+        return []
 
     def frozen(self) -> list[Frozen]:
         return [Frozen("h1", None)] if self.stopped else []
 
 
-@pytest.fixture
-def never_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "is_dead", lambda run: False)
-
-
-@pytest.mark.usefixtures("never_dead")
 def test_a_lab_that_works_is_waited_for(work: Work) -> None:
     run = Slow()
     work.after = (5, lambda: setattr(run, "phase", "up"))
-    lifecycle.await_up(run, lambda text: None)  # type: ignore[arg-type]
+    rundir.await_up(run, lambda text: None)  # type: ignore[arg-type]
     assert work.asked == [os.getpid()] * 5
 
 
-@pytest.mark.usefixtures("never_dead")
 @pytest.mark.parametrize(("share", "frozen", "asked"), [(0.1, False, 1), (0.5, True, 0), (0.5, False, 8)])
 def test_a_lab_that_hangs_or_never_ends_its_work_is_not(work: Work, share: float, frozen: bool, asked: int) -> None:
     work.share = share
+    run = Slow(frozen=frozen)
     with pytest.raises(LabDied, match=r"did not come up in \d+ s") as caught:
-        lifecycle.await_up(Slow(frozen=frozen), lambda text: None)  # type: ignore[arg-type]
+        rundir.await_up(run, lambda text: None)  # type: ignore[arg-type]
+    assert run.ended
     assert ("h1" in str(caught.value)) is frozen
     assert len(work.asked) == asked
     assert asked < Patience.PERIODS or "in 1 s" in str(caught.value)
 
 
-@pytest.mark.usefixtures("never_dead")
 def test_what_the_processes_of_a_lab_that_hangs_have_said_is_told(work: Work, tmp_path: pathlib.Path) -> None:
     """Its folder is gone when the command ends."""
     run, work.share = Slow(), 0.1
@@ -107,7 +112,7 @@ def test_what_the_processes_of_a_lab_that_hangs_have_said_is_told(work: Work, tm
     for role in ("labd", "a", "b", "c", "d"):
         run.folder.log(role).write_text(f"first\nlast of {role}\x1b\n")
     with pytest.raises(LabDied, match=r" s; b: last of b; c: last of c; d: last of d$"):
-        lifecycle.await_up(run, lambda text: None)  # type: ignore[arg-type]
+        rundir.await_up(run, lambda text: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("after", "share", "asked"), [(3, 0.5, 3), (0, 0.1, 1), (0, 0.5, 8)])

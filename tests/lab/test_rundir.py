@@ -77,7 +77,7 @@ def test_a_lab_of_another_version_is_left_alone_and_can_be_ended() -> None:
     run.state_file.write_text(json.dumps(old))
     with pytest.raises(RunError, match=r"another version of mrclab .* format 1, .* reads 2.*`mrclab down one`"):
         run.read()
-    assert not lifecycle.is_dead(run)
+    assert not run.is_dead()
     heard: list[str] = []
     assert lifecycle.cleanup(heard.append) == {}
     assert len(heard) == 1

@@ -10,14 +10,13 @@ import sys
 import time
 
 from mrc_lab import describe, lifecycle
-from mrc_lab.lifecycle import Progress, quiet
+from mrc_lab.lifecycle import quiet
 from mrc_lab.machines import connect as reach
 from mrc_lab.machines.coordinator import CoordinatorOrder, what_is_known
 from mrc_lab.machines.remote import VERBS
-from mrc_lab.processes.process import Process
 from mrc_lab.records import shells
 from mrc_lab.records.record import State, last_line
-from mrc_lab.records.rundir import LabDied, RunDir, RunError
+from mrc_lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrc_lab.wanted import WantedLab
 from mrc_topo.labfile import lab_path
 from mrc_topo.placement import Placement
@@ -42,18 +41,17 @@ def up(
     connect: str | None = None,
 ) -> tuple[str, Topology]:
     """As `lab.lifecycle.up`; `connect`: what leads to the other machines (`connect.words_for`)."""
-    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code)
-    wanted.check("real")
+    wanted = WantedLab.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
     return bring_up(wanted, progress, links, connect)
 
 
 def bring_up(
     wanted: WantedLab, progress: Progress = quiet, links: str = "memory", connect: str | None = None
 ) -> tuple[str, Topology]:
-    """Brings a lab up that was checked (`WantedLab.check`), on all its machines; errors as `lab.lifecycle.bring_up`.
+    """Bring a lab up that was checked (`WantedLab.of` with a clock), on all its machines.
 
     Raises:
-        RunError: a lab that cannot be on several machines, or one of them cannot do its part.
+        RunError: a lab that cannot be on several machines, or one of them cannot do its part; as `lifecycle.bring_up`.
     """
     topology = wanted.topology
     if not topology.lab.machines:
@@ -62,15 +60,23 @@ def bring_up(
         return lifecycle.bring_up(wanted, progress, links)
     check(wanted, links)
     commands = reach.commands(topology.lab.machines, connect)
-    run = RunDir(topology.lab.name)
-    with lifecycle.claimed(run, roles(Placement(topology)), progress):
-        _start(run, wanted, CoordinatorOrder(commands, wanted.transport))
+    placement = Placement(topology)
+    state = State(
+        topology.lab.name,
+        transport=wanted.transport,
+        switch=topology.lab.switch,
+        compiler=topology.lab.compiler,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        since=time.time(),
+        machines={name: [host.name for host in placement.hosts(name)] for name in placement.machines},
+        shell=shells.here(),
+    )
+    with claimed(state, roles(placement), progress) as run:
+        shutil.copyfile(lab_path(wanted.lab), run.lab_file)
+        _start(run, CoordinatorOrder(commands, wanted.transport))
     # The coordinator goes on by itself.
-    try:
-        lifecycle.await_up(run, progress)
-    except BaseException:
-        lifecycle.give_up(run)
-        raise
+    await_up(run, progress)
     return run.name, topology
 
 
@@ -117,16 +123,8 @@ def roles(placement: Placement) -> list[str]:
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 
 
-def _start(run: RunDir, wanted: WantedLab, order: CoordinatorOrder) -> None:
+def _start(run: RunDir, order: CoordinatorOrder) -> None:
     """Starts the coordinator, and gives it its order once it is recorded."""
-    shutil.copyfile(lab_path(wanted.lab), run.lab_file)
-    lab = wanted.topology.lab
-    state = State(run.name, lab_file=str(run.lab_file), transport=wanted.transport, since=time.time())
-    state.switch, state.compiler, state.shell = lab.switch, lab.compiler, shells.here()
-    placement = Placement(wanted.topology)
-    state.machines = {name: [host.name for host in placement.hosts(name)] for name in placement.machines}
-    state.uid, state.gid = os.geteuid(), os.getegid()
-    run.write(state)
     coordinator = [sys.executable, "-P", "-m", "mrc_lab.machines.coordinator", run.name]
     with run.log_file.open("wb") as log:
         starter = subprocess.Popen(
@@ -139,9 +137,7 @@ def _start(run: RunDir, wanted: WantedLab, order: CoordinatorOrder) -> None:
     assert starter.stdin is not None
     assert starter.stdout is not None
     try:
-        pid = int(starter.stdout.readline())
-        with run.change() as changed:
-            changed.first = Process.of("lab", pid)
+        run.started(int(starter.stdout.readline()))
         starter.stdin.write(order.line().encode())
         starter.stdin.flush()
     except (BrokenPipeError, ProcessLookupError, ValueError):

@@ -161,14 +161,13 @@ class RemoteLabAgent:
         os.environ["MRCLAB_RUN"] = str(folder)
         scratch = pathlib.Path(self._left.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-part-")))
         (scratch / "lab.yaml").write_text(text)
-        wanted = WantedLab.of(str(scratch / "lab.yaml"), str(message["transport"]))
-        wanted.check("real")
+        wanted = WantedLab.of(str(scratch / "lab.yaml"), str(message["transport"]), clock="real")
         placement = Placement(wanted.topology)
         if machine not in placement.machines:
             raise RunError(f"the lab file has no machine {machine}")
         lifecycle.check()
         run = RunDir(wanted.topology.lab.name)
-        if run.exists() and not lifecycle.is_dead(run):
+        if run.exists() and not run.is_dead():
             raise RunError(f"a part of a lab '{run.name}' is up there already; end it first")
         frames = 1 << 16
         for link, end in placement.ends(machine).items():

@@ -20,7 +20,8 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -29,9 +30,9 @@ import psutil
 from mrc_common.errors import ExitCode, UsageError
 from mrc_common.files import write_whole
 from mrc_common.plain import DecodeError, decode, encode
-from mrc_lab.processes.death import Death, Frozen
-from mrc_lab.processes.process import KILL_AFTER_S, Process, end_process, frozen
-from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State
+from mrc_lab.processes.death import FEW, WORDS, Death, Frozen, several
+from mrc_lab.processes.process import KILL_AFTER_S, Patience, Process, end_process, frozen
+from mrc_lab.records.record import FORMAT, PROGRAM, LabFolder, State, last_line
 from p4lite.folders import FolderError, check_private
 
 #: Below the run directories: those of parts of labs that are kept elsewhere, a folder for each machine's name.
@@ -42,6 +43,13 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}\Z")
 MODE = 0o700
 #: Linux has room for so many bytes of a unix socket's path (and a NUL).
 SOCKET_PATH_BYTES = 107
+#: A file in a run directory, locked while the lab is started.
+STARTING = "starting"
+#: How long a lab may take to come up, and again as long while it works; and to end.
+UP_S = 180.0
+DOWN_S = 20.0
+
+Progress = Callable[[str], None]
 
 
 class RunError(UsageError):
@@ -267,6 +275,26 @@ class RunDir:
                 found += [Process.of(role, each.pid) for role in roles.get(inner, ())]
         return found
 
+    def is_dead(self) -> bool:
+        """Return whether nothing holds the lab any more: its first process is dead, or never came to be and is not
+        being started."""
+        if is_locked(self.path / STARTING):
+            return False
+        try:
+            first = self.first()
+        except RunError:
+            return True
+        return first is None or not first.alive()
+
+    def started(self, pid: int) -> None:
+        """Record the lab's first process, before anything runs in it.
+
+        Raises:
+            ProcessLookupError: it is dead.
+        """
+        with self.change() as state:
+            state.first = Process.of("lab", pid)
+
     def agents(self) -> dict[Process, list[str]]:
         """The agents' processes that live, with the hosts that each carries."""
         found: dict[Process, list[str]] = {}
@@ -309,6 +337,12 @@ class RunDir:
             return [Frozen(role, record.frozen.get(role)) for role in stopped]
         except (RunError, OSError, psutil.Error):
             return []
+
+    def end(self, grace_s: float = DOWN_S) -> list[str]:
+        """Tell the lab to end, and remove it; see `remove`."""
+        with contextlib.suppress(OSError):
+            self.ending_file.touch()
+        return self.remove(grace_s)
 
     def remove(self, grace_s: float = KILL_AFTER_S) -> list[str]:
         """Ends what runs and removes the directory; returns what had to be ended."""
@@ -359,3 +393,116 @@ def all_parts() -> list[RunDir]:
     if not check_ours(base()) or not check_ours(base() / PARTS):
         return []
     return [run for each in sorted((base() / PARTS).iterdir()) if each.is_dir() for run in all_runs(each)]
+
+
+@contextlib.contextmanager
+def base_lock() -> Iterator[None]:
+    """Let one command at a time make or clear away run directories."""
+    if not check_ours(base()):
+        base().mkdir(parents=True, exist_ok=True, mode=MODE)
+        check_ours(base())
+    with locked(base() / ".lock"):
+        yield
+
+
+@contextlib.contextmanager
+def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[RunDir]:
+    """Make a lab's run directory with its record, which is ours while the lab is started; it goes if that fails.
+
+    What a dead lab of that name left is removed before.
+
+    Args:
+        roles: there is room for their sockets.
+
+    Raises:
+        RunError: the name is in use, or a socket would have too long a path.
+        LabDied: it was removed meanwhile.
+    """
+    run = RunDir(state.name)
+    state.lab_file = str(run.lab_file)
+    with contextlib.ExitStack() as stack:
+        with base_lock():
+            if run.exists() and run.is_dead():
+                progress(f"removing what the last run of {run.name} left")
+                run.remove()
+            for role in roles:
+                run.check_socket(role)
+            run.create(state.uid, state.gid)
+            run.write(state)
+            stack.enter_context(locked(run.path / STARTING))
+        try:
+            yield run
+        except FileNotFoundError:
+            if run.exists():
+                raise
+            raise LabDied(f"lab '{run.name}' did not start: it was ended and removed before") from None
+        except BaseException:
+            _give_up(run)
+            raise
+
+
+def await_up(run: RunDir, progress: Progress) -> list[Process]:
+    """Wait until a lab that was started is up, and return its processes (`RunDir.processes`); one that does not come up
+    is ended.
+
+    Raises:
+        LabDied: it is not going to be.
+        RunError: it takes too long.
+    """
+    try:
+        _await_up(run, progress)
+    except BaseException:
+        _give_up(run)
+        raise
+    return run.processes()
+
+
+def _give_up(run: RunDir) -> None:
+    """End what did not come up, unless another command has."""
+    with contextlib.suppress(RunError):
+        if run.exists():
+            run.end()
+
+
+def _await_up(run: RunDir, progress: Progress) -> None:
+    seen = 0
+    state = run.read()
+    first = state.first
+    assert first is not None
+    # What other machines do for it is not seen here; their coordinator sees whether they do something.
+    patience = Patience(first.pid, UP_S * (Patience.PERIODS if state.machines else 1))
+    while True:
+        dead = run.is_dead()
+        try:
+            state = run.read()
+        except RunError:
+            if run.exists():
+                raise
+            raise LabDied(f"lab '{run.name}' did not come up: it was ended and removed before") from None
+        record = state.record
+        if len(record.roles) > seen:
+            seen = len(record.roles)
+            progress(f"starting: {list(record.roles)[-1]}")
+        if record.phase == "up":
+            return
+        if record.phase == "failed" or state.ending or dead:
+            deaths = several(run.deaths(first))
+            # What a daemon could not tell in its record, its last words in the log may.
+            words = last_line(run.log_file)
+            told = deaths if words in deaths else "; ".join(filter(None, (deaths, words)))
+            reason = record.error or told or "it died"
+            raise LabDied(f"lab '{run.name}' did not come up: {reason}")
+        if time.monotonic() > patience.ends:
+            frozen = "; ".join(each.text() for each in run.frozen())
+            if frozen or patience.over():
+                raise LabDied(
+                    f"lab '{run.name}' did not come up in {patience.ends - patience.began:.0f} s"
+                    f"{frozen and f' ({frozen})'}{_last_words(run, state)}"
+                )
+        time.sleep(0.05)
+
+
+def _last_words(run: RunDir, state: State) -> str:
+    """Return what the processes started last have said: their logs are gone when the lab is."""
+    said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
+    return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])

@@ -40,14 +40,25 @@ class PartMissing(RunError):
     """A reference part is not here, does not work, or cannot do what is asked of it; the text says what to do."""
 
 
-def chosen(topology: Topology, switch: str | None = None, compiler: str | None = None) -> Topology:
-    """The lab with another forwarder or compiler than its file names (None: as there).
+def chosen(
+    topology: Topology, switch: str | None = None, compiler: str | None = None, clock: str | None = None
+) -> Topology:
+    """Return the lab with another forwarder or compiler than its file names (None: as there); checked with a `clock`.
 
     The kernel neither marks nor trims, so the queues of its labs are without both.
 
     Raises:
-        PartMissing: an unknown name, or a lab that this forwarder cannot carry.
+        PartMissing: an unknown name, or a lab that this forwarder cannot carry; as `check_clock` and `check`.
     """
+    made = _chosen(topology, switch, compiler)
+    if clock is not None:
+        check_clock(made, clock)
+    if clock == "real":
+        check(made)
+    return made
+
+
+def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Topology:
     switch, compiler = switch or topology.lab.switch, compiler or topology.lab.compiler
     if switch not in FORWARDERS:
         raise PartMissing(f"switch is {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}, not '{switch}'")

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from mrc_lab import lifecycle
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import UnsettledError
 from mrc_lab.hosts.hostclient import HostError
@@ -297,7 +296,7 @@ class Player:
 
 def is_ours(name: str, clock: str) -> bool:
     """Whether a real-clock lab of this name would be one of the schedule's own."""
-    return clock == "real" and (not RunDir(name).exists() or lifecycle.is_dead(RunDir(name)))
+    return clock == "real" and (not RunDir(name).exists() or RunDir(name).is_dead())
 
 
 @contextlib.contextmanager
