@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mrc_common.document import printable
+from mrc_common.files import write_whole
 from mrc_common.plain import OMIT_NONE, DecodeError, encode
 from mrc_host.answers import (
     EvEvent,
@@ -28,7 +29,6 @@ from mrc_results.provenance import Provenance
 from mrc_results.reading import RESULT, FolderError, of_any_version, readable
 from mrc_results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
 from mrc_results.series import Series
-from p4lite.files import write_whole
 
 #: Of result.json. Format 1 held all samples and events itself (`RunResult.load` reads both).
 FORMAT = 2
