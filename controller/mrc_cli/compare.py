@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from mrc_cli.common import need_namespaces
+from mrc_results.check import Check
 from mrc_runs import compare as comparing
-from mrc_runs.compare import Cell, Comparison, load_comparison
+from mrc_runs.compare import Comparison, Timing, load_comparison
 from mrc_runs.interruption import interruptible
 
 
@@ -38,7 +38,11 @@ def verb(
             | {"seconds": cell.seconds if math.isfinite(cell.seconds) else None}
             for (variant, at), cell in cells.items()
         ]
-        document = {"name": comparison.name, "cells": rows, "checks": [asdict(each) for each in judged]}
+        checks = [
+            {"what": each.what, "wanted": each.expected, "measured": each.measured, "passed": each.passed}
+            for each in judged
+        ]
+        document = {"name": comparison.name, "cells": rows, "checks": checks}
         typer.echo(json.dumps(document, indent=1, allow_nan=False))
     else:
         _show_comparison(comparison, cells, judged, ideals)
@@ -48,8 +52,8 @@ def verb(
 
 def _show_comparison(
     comparison: Comparison,
-    cells: dict[tuple[str, str], Cell],
-    judged: Sequence[comparing.Judged],
+    cells: dict[tuple[str, str], Timing],
+    judged: Sequence[Check],
     ideals: Mapping[str, float | None],
 ) -> None:
     console = Console()
@@ -80,7 +84,7 @@ def _show_comparison(
         table.add_column(column)
     for each in judged:
         mark = "[green]good[/]" if each.passed else "[red]missed[/]"
-        table.add_row(each.what, each.wanted, each.measured, mark)
+        table.add_row(each.what, each.expected, each.measured, mark)
     console.print(table)
     for (name, at), cell in cells.items():
         if cell.failure:

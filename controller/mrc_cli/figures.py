@@ -13,9 +13,9 @@ from rich.table import Table
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import interruptible
+from mrc_studies.cells.workers import Progress
 from mrc_studies.figures import catalogue, produce
-from mrc_studies.figures.model import COULD_NOT_RUN, Judged, Size
-from mrc_studies.figures.work import Progress
+from mrc_studies.figures.model import Judged, Size, Status
 
 
 def verb(
@@ -57,9 +57,9 @@ def verb(
 
             page, done = produce.produce(chosen, size, output, count, show)
     _show(done, page)
-    if any(each.status == "not reproduced" for each in done):
+    if any(each.status is Status.NOT_REPRODUCED for each in done):
         raise SystemExit(1)
-    if any(each.status == COULD_NOT_RUN for each in done):
+    if any(each.status is Status.COULD_NOT_RUN for each in done):
         raise SystemExit(3)
 
 
@@ -84,10 +84,10 @@ def _show(done: list[Judged], page: pathlib.Path) -> None:
     table = Table()
     for column in ("figure", "what", "result"):
         table.add_column(column)
-    colours = {"reproduced": "green", "not reproduced": "red"}
+    colours = {Status.REPRODUCED: "green", Status.NOT_REPRODUCED: "red"}
     for each in done:
         colour = colours.get(each.status, "yellow")
-        reason = f" {each.figure.differs}" if each.status.startswith("differs") else ""
+        reason = f" {each.figure.differs}" if each.status is Status.DIFFERS else ""
         table.add_row(each.figure.name, each.figure.title, f"[{colour}]{each.status}[/]{reason}")
     console.print(table)
     for each in done:
@@ -99,9 +99,7 @@ def _show(done: list[Judged], page: pathlib.Path) -> None:
                 text = f"{each.figure.name}: {measure.what}: {measure.value:.4g} {measure.unit} (expected {bounds})"
                 console.print(text, markup=False, highlight=False)
         for name, found in each.evidence:
-            if not found["passed"]:
-                text = (
-                    f"{each.figure.name}: {name}: {found['what']}: {found['measured']} (expected {found['expected']})"
-                )
+            if not found.passed:
+                text = f"{each.figure.name}: {name}: {found.what}: {found.measured} (expected {found.expected})"
                 console.print(text, markup=False, highlight=False)
     console.print(f"page: {page}", markup=False, highlight=False)

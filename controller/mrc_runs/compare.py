@@ -24,6 +24,7 @@ from mrc_lab.faults.kinds import KINDS
 from mrc_lab.session import fidelity
 from mrc_lab.session.base import Session
 from mrc_lab.session.real import RealSession
+from mrc_results.check import Check
 from mrc_results.record import RunResult
 from mrc_runs import tcp
 from mrc_runs.execute import session_for
@@ -193,7 +194,7 @@ class Comparison(Model):
 
 
 @dataclass(frozen=True)
-class Cell:
+class Timing:
     """One run: seconds per iteration (infinite when it failed), the first thing that failed, how many packets
     failures took from links between switches, bytes verified, and why its times are not valid (real clock)."""
 
@@ -202,16 +203,6 @@ class Cell:
     lost: int = 0
     verified: int = 0
     doubt: str = ""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """An expectation beside what was measured."""
-
-    what: str
-    wanted: str
-    measured: str
-    passed: bool
 
 
 def known_comparisons() -> dict[str, pathlib.Path]:
@@ -267,7 +258,9 @@ def check(comparison: Comparison) -> None:
             raise ExperimentError(f"{where}: {tcp.IPERF3}")
 
 
-def compare(comparison: Comparison, progress: Callable[[str], None] = lambda text: None) -> dict[tuple[str, str], Cell]:
+def compare(
+    comparison: Comparison, progress: Callable[[str], None] = lambda text: None
+) -> dict[tuple[str, str], Timing]:
     """Runs every variant under every condition; by (variant, condition).
 
     Raises:
@@ -337,7 +330,7 @@ def ideals(comparison: Comparison) -> dict[str, float | None]:
     return found
 
 
-def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Cell:
+def _run(session: Session, comparison: Comparison, variant: Variant, condition: Condition) -> Timing:
     links = [link.name for link in session.topology.links.values() if not link.is_host_link]
     spec = comparison.workload.spec()
     spec.qps_per_peer = variant.qps_per_peer
@@ -345,37 +338,37 @@ def _run(session: Session, comparison: Comparison, variant: Variant, condition: 
         for link in links:
             session.failures.perform(session, Action("fail", link, "impair", settings=condition.impair))
     try:
-        before = _lost(session)
+        before = lost_between_switches(session)
         made = _tcp(session, spec, variant) if variant.transport in TCP else _one(session, spec)
-        return replace(made, lost=_lost(session) - before)
+        return replace(made, lost=lost_between_switches(session) - before)
     finally:
         session.failures.restore_own(session)
 
 
-def _one(session: Session, spec: WorkloadSpec) -> Cell:
+def _one(session: Session, spec: WorkloadSpec) -> Timing:
     result = WorkloadRun(session, spec).go()
     verified = sum(each.bytes_verified for each in result.progress.values())
     failure = result.failures[0] if result.failures else ""
-    return Cell(seconds_per_iteration(result), failure, 0, verified, result.fidelity.doubt)
+    return Timing(seconds_per_iteration(result), failure, 0, verified, result.fidelity.doubt)
 
 
-def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Cell:
+def _tcp(session: Session, spec: WorkloadSpec, variant: Variant) -> Timing:
     assert isinstance(session, RealSession)
     session.reset_fidelity()
     made = (tcp.run if variant.transport == "tcp" else tcp.iperf3)(session, spec, str(variant.over))
     # The agents are idle: that they are late delays nothing.
     reasons = fidelity.judge(replace(session.fidelity(), hosts={}), base_rtt_ns(session.topology, session.clock))
-    return Cell(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
+    return Timing(made.seconds, made.failure, 0, made.verified, "; ".join(reasons))
 
 
-def _lost(session: Session) -> int:
-    """Packets that failures have taken on links between switches so far."""
+def lost_between_switches(session: Session) -> int:
+    """Return how many packets failures have taken on links between switches so far."""
     hosts = {f"{port.t0}:{port.t0_port}" for host in session.topology.hosts for port in host.ports}
     ports = session.fabric_sample()["ports"]
     return sum(int(values["lost"]) for port, values in ports.items() if port not in hosts)
 
 
-def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Judged]:
+def judge(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> list[Check]:
     """The evidence of every condition, then the expectations, in order."""
     first = comparison.conditions[0].name
     judged = list(_evidence(comparison, cells))
@@ -394,11 +387,11 @@ def judge(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> list[Ju
                 wanted, passed = f"at most {each.at_most:g}", ratio <= each.at_most
             else:
                 wanted, passed = f"at least {each.at_least:g}", ratio >= float(each.at_least or 0)
-        judged.append(Judged(what, wanted, f"{ratio:.2f}", passed))
+        judged.append(Check(what, wanted, f"{ratio:.2f}", passed))
     return judged
 
 
-def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> Iterator[Judged]:
+def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Timing]) -> Iterator[Check]:
     first = comparison.conditions[0].name
     for condition in comparison.conditions:
         if condition.evidence is None:
@@ -408,13 +401,13 @@ def _evidence(comparison: Comparison, cells: dict[tuple[str, str], Cell]) -> Ite
             what = f"evidence of {condition.name}, {variant.name}"
             if condition.evidence.lost is not None:
                 wanted = condition.evidence.lost
-                yield Judged(f"{what}: packets lost", f"at least {wanted}", str(cell.lost), cell.lost >= wanted)
+                yield Check(f"{what}: packets lost", f"at least {wanted}", str(cell.lost), cell.lost >= wanted)
             if condition.evidence.slower is not None:
                 ratio = _ratio(cell, cells[variant.name, first])
                 text = f"at least {condition.evidence.slower:g}"
-                yield Judged(f"{what}: slower", text, f"{ratio:.2f}", ratio >= condition.evidence.slower)
+                yield Check(f"{what}: slower", text, f"{ratio:.2f}", ratio >= condition.evidence.slower)
 
 
-def _ratio(slow: Cell, fast: Cell) -> float:
+def _ratio(slow: Timing, fast: Timing) -> float:
     """Not a number, which passes no expectation, when there is nothing to compare with."""
     return math.nan if math.isinf(fast.seconds) else slow.seconds / fast.seconds

@@ -14,8 +14,8 @@ PACKAGES = ("p4lite", "mrc_common", "mrc_topo", "mrc_host", "mrc_lab", "mrc_resu
 
 
 @cache
-def software(own: pathlib.Path) -> str:
-    """Stands for all programs that a result depends on: a hash of their sources, and of `own`, which reduces it."""
+def software(*own: pathlib.Path) -> str:
+    """Stands for all programs that a result depends on: a hash of their sources, and of `own`, which reduce it."""
     digest = hashlib.sha256()
     roots = [pathlib.Path(str(importlib.import_module(each).__file__)).parent for each in PACKAGES]
     for root in (*roots, shipped("programs")):
@@ -23,5 +23,6 @@ def software(own: pathlib.Path) -> str:
             parts = path.relative_to(root.parent).parts
             if path.suffix in (".py", ".c", ".h", ".p4") and "__compiled__" not in parts:
                 digest.update("/".join(parts).encode() + b"\0" + path.read_bytes())
-    digest.update(own.read_bytes())
+    for path in own:
+        digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from mrc_cli.app import app
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.virtual import VirtualSession
 from mrc_runs import compare
-from mrc_runs.compare import Cell, Comparison
+from mrc_runs.compare import Comparison, Timing
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
@@ -136,24 +136,24 @@ def test_expectations_are_judged_by_ratios() -> None:
     ]
     comparison = Comparison.model_validate(small(expect=expect))
     cells = {
-        ("a", "good"): Cell(1.0),
-        ("b", "good"): Cell(2.0),
-        ("a", "bad"): Cell(3.5, lost=5),
-        ("b", "bad"): Cell(math.inf, lost=5),
+        ("a", "good"): Timing(1.0),
+        ("b", "good"): Timing(2.0),
+        ("a", "bad"): Timing(3.5, lost=5),
+        ("b", "bad"): Timing(math.inf, lost=5),
     }
     judged = compare.judge(comparison, cells)
     assert [each.passed for each in judged] == [True, True, True, False, False, True, False]
     # A condition that was not in force is missed, whatever the times say.
-    cells["a", "bad"] = Cell(3.5, lost=4)
+    cells["a", "bad"] = Timing(3.5, lost=4)
     assert [each.what for each in compare.judge(comparison, cells)[:2] if not each.passed] == [judged[0].what]
 
 
 def test_a_slower_condition_is_shown_by_the_time() -> None:
     condition = {"name": "bad", "impair": {"rate_bps": 100_000}, "evidence": {"slower": 2.0}}
     comparison = Comparison.model_validate(small(conditions=[{"name": "good"}, condition], expect=[]))
-    cells = {(name, at): Cell(1.0) for name in "ab" for at in ("good", "bad")}
+    cells = {(name, at): Timing(1.0) for name in "ab" for at in ("good", "bad")}
     assert [each.passed for each in compare.judge(comparison, cells)] == [False, False]
-    cells["b", "bad"] = Cell(2.5)
+    cells["b", "bad"] = Timing(2.5)
     assert [each.passed for each in compare.judge(comparison, cells)] == [False, True]
 
 
@@ -228,7 +228,7 @@ def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyP
         compare,
         "compare",
         lambda comparison, progress: {
-            (variant.name, condition.name): Cell(math.inf if condition.name == "bad" else 2.0)
+            (variant.name, condition.name): Timing(math.inf if condition.name == "bad" else 2.0)
             for variant in comparison.variants
             for condition in comparison.conditions
         },

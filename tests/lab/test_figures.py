@@ -19,9 +19,16 @@ import pytest
 from typer.testing import CliRunner
 
 from mrc_cli.app import app
+from mrc_host.answers import Stream
+from mrc_results.expectation import Evidence
+from mrc_results.performance import StreamRow
 from mrc_runs.experiment import ExperimentError
-from mrc_studies.figures import catalogue, failures, measure, produce, tables, work
-from mrc_studies.figures.model import Cell, Figure, Measure, Size, judged, shares
+from mrc_studies.cells import measure, workers
+from mrc_studies.cells.cell import Cell, changed
+from mrc_studies.cells.measured import Measured
+from mrc_studies.cells.workers import Answer, CellStore, Task
+from mrc_studies.figures import catalogue, failures, produce, tables
+from mrc_studies.figures.model import Figure, Measure, Size, judged, shares
 
 COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 
@@ -29,8 +36,8 @@ COMMAND = [sys.executable, "-c", "from mrc_cli.app import main; main()"]
 def small_cells(size: Size) -> list[Cell]:
     """A pair of hosts with two ports, of which one goes and comes back."""
     schedule = [
-        {"at": 0.4, "fail": "h0:1", "loss": 0.5, "evidence": {"ports_down": 2, "goodput": 0.8}},
-        {"at": 0.8, "restore": "h0:1", "loss": 0.0},
+        failures.fail(0.4, "h0:1", Evidence(ports_down=2, goodput=0.8), 0.5),
+        failures.restore(0.8, "h0:1"),
     ]
     return [Cell("run", failures.lab(2, 2), failures.one_pair(schedule, 1.2))]
 
@@ -76,7 +83,7 @@ def test_what_is_done_is_not_done_again(made: pathlib.Path, monkeypatch: pytest.
     def never(count: int) -> Any:
         raise AssertionError("a run was begun")
 
-    monkeypatch.setattr(work, "_workers", never)
+    monkeypatch.setattr(workers, "_workers", never)
     produce.produce([SMALL], "quick", made, 1)
     other = dataclasses.replace(SMALL, cells=lambda size: [dataclasses.replace(small_cells(size)[0], name="other")])
     with pytest.raises(AssertionError, match="begun"):
@@ -88,38 +95,42 @@ def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathli
         """A worker's, of which one run is asked."""
 
         def __init__(self) -> None:
-            self.told: list[Any] = []
+            self.told: list[Answer] = []
 
         def recv(self) -> Cell:
             if self.told:
                 raise EOFError
             return small_cells("quick")[0]
 
-        def send(self, answer: Any) -> None:
+        def send(self, answer: Answer) -> None:
             self.told.append(answer)
 
-    def sleeps(cell: Cell) -> dict[str, Any]:
+    def sleeps(cell: Cell) -> Measured:
         time.sleep(0.3)
-        return {}
+        return Measured()
 
     line = Line()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "measure", sleeps)
         patch.setattr(signal, "signal", lambda *_: None)
-        work._serve(line)  # type: ignore[arg-type]
-    ((_, failure, took, busy),) = line.told
-    assert failure == ""
-    assert took >= 0.3
-    assert busy < 0.2
+        workers._serve(line)  # type: ignore[arg-type]
+    (answer,) = line.told
+    assert answer.failure == ""
+    assert answer.seconds >= 0.3
+    assert answer.busy_s < 0.2
 
 
 def test_a_damaged_result_counts_for_nothing(tmp_path: pathlib.Path) -> None:
-    store = work.Store(tmp_path)
-    store.put("aa", "run", {"x": 1}, 1.0)
-    assert store.get("aa") == {"x": 1}
+    store, result = CellStore(tmp_path), Measured(lost=1, iteration_s=0.5)
+    store.keep(Task("aa", "run", small_cells("quick")[0]), result, 1.0)
+    kept = store.get("aa")
+    assert kept is not None
+    assert (kept.run, kept.result) == ("run", result)
     assert store.seconds("aa") == 1.0
     (store.folder / "bb.json").write_bytes((store.folder / "aa.json").read_bytes())
     (store.folder / "cc.json").write_text('{"digest": "cc", "res')
+    (store.folder / "dd.json").write_text('{"digest": "dd", "run": "run", "result": {"lost": "many"}}')
+    assert store.get("dd") is None
     assert store.get("bb") is None
     assert store.get("cc") is None
     assert store.seconds("cc") == 0.0
@@ -129,8 +140,8 @@ def test_a_digest_is_of_all_inputs() -> None:
     cell = small_cells("quick")[0]
     others = [
         dataclasses.replace(cell, name="x"),
-        dataclasses.replace(cell, lab={**cell.lab, "seed": 2}),
-        dataclasses.replace(cell, experiment={**cell.experiment, "transport": "roce"}),
+        dataclasses.replace(cell, lab=changed(cell.lab, seed=2)),
+        dataclasses.replace(cell, experiment=changed(cell.experiment, transport="roce")),
         dataclasses.replace(cell, impair={"loss": 0.1}),
         dataclasses.replace(cell, lost=5),
         cell.healthy(),
@@ -142,13 +153,13 @@ def test_a_digest_is_of_all_inputs() -> None:
 def test_small_without_its_failure_is_not_reproduced(tmp_path: pathlib.Path) -> None:
     _, done = produce.produce([SMALL], "quick", tmp_path, 1, broken=False)
     assert done[0].status == "not reproduced"
-    assert not any(each["passed"] for _, each in done[0].evidence)
+    assert not any(each.passed for _, each in done[0].evidence)
     assert not any(each.passed for each in done[0].measures)
 
 
 def test_tables_have_the_schema_of_the_docs(made: pathlib.Path) -> None:
     docs = (pathlib.Path(__file__).parents[2] / "docs" / "figures.md").read_text()
-    for name, heads in (("small.csv", tables.POINTS), ("small-checks.csv", tables.CHECKS)):
+    for name, heads in (("small.csv", tables.PointRow._fields), ("small-checks.csv", tables.CheckRow._fields)):
         with (made / name).open() as file:
             rows = list(csv.DictReader(file))
         assert rows
@@ -179,7 +190,7 @@ def test_a_run_that_could_not_be_says_nothing_about_its_figure(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     died = "P4RuntimeError: switch p0-t0.0: set pipeline: CANCELLED"
-    monkeypatch.setattr(work, "run", lambda tasks, *rest: {digest: died for digest, _, _ in tasks})
+    monkeypatch.setattr(workers, "run", lambda tasks, *rest: {task.digest: died for task in tasks})
     monkeypatch.setattr(catalogue, "chosen", lambda names: [SMALL])
     ended = CliRunner().invoke(app, ["figures", "small", "-o", str(tmp_path)])
     assert ended.exit_code == 3, ended.output
@@ -231,11 +242,12 @@ def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> 
     script = """
 import pathlib, sys
 from test_figures import SMALL, small_cells
+from mrc_studies.cells.cell import changed
 from mrc_studies.figures import produce
 import dataclasses
 def cells(size):
     cell = small_cells(size)[0]
-    return [dataclasses.replace(cell, name=f"run{n}", lab={**cell.lab, "seed": n + 1}) for n in range(3)]
+    return [dataclasses.replace(cell, name=f"run{n}", lab=changed(cell.lab, seed=n + 1)) for n in range(3)]
 if __name__ == "__main__":
     figure = dataclasses.replace(SMALL, cells=cells, judge=lambda results: [])
     produce.produce([figure], "quick", pathlib.Path(sys.argv[1]), 1, lambda each: print(each.done, flush=True))
@@ -269,29 +281,23 @@ def test_the_script_of_the_docs_redraws_a_figure(made: pathlib.Path, tmp_path: p
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def stream(source: str, size: int, began_s: float, ended_s: float) -> dict[str, Any]:
-    spans = {"began_ns": round(began_s * 1e9), "ended_ns": round(ended_s * 1e9)}
-    return {
-        "source": source,
-        "destination": "h9",
-        "bytes": size,
-        "average_bps": size * 8 / (ended_s - began_s),
-        **spans,
-    }
+def stream(source: str, size: int, began_s: float, ended_s: float) -> StreamRow:
+    rate = size * 8 / (ended_s - began_s)
+    made = Stream(size, 1, size, rate, rate, round(began_s * 1e9), round(ended_s * 1e9), 1.0)
+    return StreamRow(source, "h9", made)
 
 
 def test_shares_of_streams_never_add_up_to_more_than_their_link_carries() -> None:
     """One stream ends early and leaves the link to the other: their own averages add up to 150 %."""
     both = [stream("h0", 500_000, 0.0, 1.0), stream("h1", 1_500_000, 0.0, 2.0)]
-    result = {"streams": both, "host_bps": 8_000_000}
-    assert sum(each["average_bps"] for each in both) > 8_000_000
-    assert shares(result) == [0.25, 0.75]
-    assert shares({"streams": [], "host_bps": 1}) == []
+    assert sum(each.stream.average_bps for each in both) > 8_000_000
+    assert shares(Measured(streams=both, host_bps=8_000_000)) == [0.25, 0.75]
+    assert shares(Measured(host_bps=1)) == []
 
 
 def test_a_number_out_of_bounds_needs_a_reason_of_its_own() -> None:
     known, unknown = Measure("x", 0.2, 0.6, 0.9, paper=0.75, differs="queues are short"), Measure("y", 9.0, 0.0, 1.0)
-    results: dict[str, Any] = {"run": {"evidence": [], "failures": [], "segments": []}}
+    results = {"run": Measured()}
 
     def status(*measures: Measure) -> str:
         figure = dataclasses.replace(SMALL, judge=lambda _: measures, differs="")

@@ -97,12 +97,12 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
 FIGURES = """
     import sys
     from mrc_cli import app as cli
-    from mrc_studies.figures import work
-    folder, put = sys.argv[1], work.Store.put
+    from mrc_studies.cells.workers import CellStore
+    folder, keep = sys.argv[1], CellStore.keep
     def then_full(*arguments):
-        put(*arguments)
+        keep(*arguments)
         fill(folder, 0)
-    work.Store.put = then_full
+    CellStore.keep = then_full
     sys.argv = ["mrclab", "figures", "table", "--jobs", "1", "-o", folder + "/figures"]
     if __name__ == "__main__":  # the workers import this, too
         cli.main()

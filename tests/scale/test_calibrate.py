@@ -15,7 +15,7 @@ from mrc_scale import caveat, kernels, queueing
 from mrc_studies.calibration import calibrate, produce
 from mrc_studies.calibration.beginning import Beginning
 from mrc_studies.calibration.calibrate import Calibrated, Compared, Scenario
-from mrc_studies.figures import measure
+from mrc_studies.cells import measure
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
 runner = typer.testing.CliRunner()
@@ -27,16 +27,17 @@ class Packets:
     def __init__(self, scenario: Scenario) -> None:
         run = calibrate.cell(scenario, 1)
         self.scenario, self.beginning = scenario, Beginning()
-        self.topology, _ = measure.prepare(run)
+        self.topology = measure.prepare(run)
         result = measure.measure(run, self.beginning.look)
-        assert not result["failures"]
-        self.share = result["payload_share"]
+        assert not result.failures
+        assert result.payload_share is not None
+        self.share = result.payload_share
         self.found = calibrate._packets(result, scenario, self.topology, self.beginning)
 
     def rows(self) -> dict[str, Compared]:
         given = (self.scenario, 1, self.topology, self.share, self.beginning, kernels.reference())
-        model = {f"model {name}": value for name, value in calibrate._model(*given).items()}
-        return {row.what: row for row in calibrate._rows(self.scenario, [self.found | model])}
+        rows = calibrate._rows(self.scenario, [(self.found, calibrate._model(*given))])
+        return {row.what: row for row in rows}
 
 
 @pytest.fixture(scope="module")

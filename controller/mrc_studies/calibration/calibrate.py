@@ -11,18 +11,23 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
 from mrc_lab import describe
+from mrc_results.evidence import LABELS
+from mrc_results.expectation import Evidence
+from mrc_runs.experiment import ExperimentStep
 from mrc_scale.clusterfile import Loaded, parse_cluster
+from mrc_scale.fabric import Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterRun
 from mrc_scale.schema import Calibration
 from mrc_studies.calibration.beginning import Beginning
-from mrc_studies.figures import measure
-from mrc_studies.figures.model import Cell
+from mrc_studies.cells import measure
+from mrc_studies.cells.cell import Cell, experiment
+from mrc_studies.cells.measured import Goodput, Measured, Rate
+from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 
 #: Seconds: what goes on before the failure, when goodput counts as settled after it, and until the end.
@@ -96,6 +101,30 @@ class Compared:
         return off / abs(self.packets) if self.relative and self.packets else off
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What packets or the model say of a scenario with one seed. What does not apply is not a number.
+
+    Goodput `before` and `after` the failure and `loads` of the uplinks are in bit/s. `lost`: packets lost to the
+    failure; `taken`: all that were taken for lost; `evs`: found dead, the last after `found_s`; `hit`: share of the
+    queue pairs that lost some.
+    """
+
+    before: float
+    loads: Floats
+    after: float = math.nan
+    taken: float = math.nan
+    lost: float = math.nan
+    evs: float = math.nan
+    found_s: float = math.nan
+    hit: float = math.nan
+
+    @property
+    def load(self) -> float:
+        """The load of an uplink on average."""
+        return float(self.loads.mean())
+
+
 @dataclass
 class Calibrated:
     """All comparisons, and the largest error of a kind over all; `nic_share`: as measured on another fabric."""
@@ -131,7 +160,7 @@ def calibrate(
         done += 1
     made.nic_share = float(np.mean(shares))
     for scenario in scenarios:
-        found: list[dict[str, Any]] = []
+        found: list[tuple[Seen, Seen]] = []
         for seed in scenario.seeds:
             show(done / total, f"{scenario.name}, packet by packet, seed {seed}")
             found.append(_both(scenario, seed, kernels))
@@ -140,15 +169,16 @@ def calibrate(
     return made
 
 
-def _lab(scenario: Scenario, seed: int) -> dict[str, Any]:
+def _lab(scenario: Scenario, seed: int) -> Lab:
     link = {"rate": PORT_BPS, "delay": "2ms"}
-    return {
+    given = {
         "name": "calibration", "planes": scenario.planes, "t0_per_plane": 2, "t1_per_plane": scenario.t1s,
         "hosts": 2 * scenario.per_t0, "hosts_per_t0": scenario.per_t0, "links": {"host": link, "fabric": link},
         "path_mtu": 2048, "queues": QUEUES,
         "ev": {"size": EVS * scenario.planes, "active": scenario.active * scenario.planes}, "clock": "virtual",
         "seed": seed,
     }  # fmt: skip
+    return Lab.model_validate(given)
 
 
 def cell(scenario: Scenario, seed: int) -> Cell:
@@ -157,12 +187,11 @@ def cell(scenario: Scenario, seed: int) -> Cell:
     workload = {"name": "permutation", "params": params, "duration": LASTS, "qps_per_peer": scenario.qps}
     schedule = []
     if scenario.fail:
-        claims = {"losses": 1} if scenario.of_port else {"losses": 1, "evs_lost": 1}
-        step: dict[str, Any] = {"at": AT, "fail": scenario.fail, "evidence": claims}
-        step |= {"kind": scenario.kind} if scenario.kind else {}
-        step |= {"settings": {"count": scenario.lanes}} if scenario.lanes else {}
+        shown = Evidence(losses=1, evs_lost=None if scenario.of_port else 1)
+        settings = {"count": scenario.lanes} if scenario.lanes else {}
+        step = ExperimentStep(at=AT, fail=scenario.fail, kind=scenario.kind, settings=settings, evidence=shown)
         schedule.append(step)
-    return Cell("run", _lab(scenario, seed), {"workload": workload, "schedule": schedule}, watch=_uplinks(scenario))
+    return Cell("run", _lab(scenario, seed), experiment(workload, schedule), watch=_uplinks(scenario))
 
 
 def _uplinks(scenario: Scenario) -> list[str]:
@@ -174,112 +203,110 @@ def _uplinks(scenario: Scenario) -> list[str]:
 def _nic_share(scenario: Scenario, seed: int) -> float:
     """What of the NICs' ports is used when all of them send and nothing else is short."""
     result = measure.measure(cell(scenario, seed))
-    carried = _mean(result["series"], 0.3, LASTS - 0.1) / result["payload_share"]
+    carried = _mean(result.series, 0.3, LASTS - 0.1) / (result.payload_share or math.nan)
     return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
 
 
-def _both(scenario: Scenario, seed: int, kernels: Kernels) -> dict[str, Any]:
-    """Numbers of both ways, those of the model with `model ` in front."""
+def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[Seen, Seen]:
+    """Return what packets and the model say."""
     run = cell(scenario, seed)
-    topology, _ = measure.prepare(run)
+    topology = measure.prepare(run)
     beginning = Beginning()
     packets = measure.measure(run, beginning.look)
-    if packets["failures"]:
-        raise RuntimeError(f"{scenario.name}: {packets['failures'][0]}")
-    found = _packets(packets, scenario, topology, beginning)
-    model = _model(scenario, seed, topology, packets["payload_share"], beginning, kernels)
-    return found | {f"model {name}": value for name, value in model.items()}
+    if packets.failures:
+        raise RuntimeError(f"{scenario.name}: {packets.failures[0]}")
+    seen = _packets(packets, scenario, topology, beginning)
+    return seen, _model(scenario, seed, topology, packets.payload_share or math.nan, beginning, kernels)
 
 
-def _mean(series: Sequence[Sequence[float]], begin: float, end: float) -> float:
-    inside = [row[1] for row in series if begin <= row[0] < end]
+def _mean(rows: Sequence[Goodput | Rate], begin: float, end: float) -> float:
+    inside = [row.bps for row in rows if begin <= row.t_s < end]
     return float(np.mean(inside)) if inside else math.nan
 
 
-def _packets(result: dict[str, Any], scenario: Scenario, topology: Topology, beginning: Beginning) -> dict[str, Any]:
-    series = result["series"]
+def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning: Beginning) -> Seen:
+    series = result.series
     end = LASTS - 0.1
     until = AT if scenario.fail else end
-    loads = np.array([_mean(result["watched"][name], 0.3, until) for name in _uplinks(scenario)])
-    found: dict[str, Any] = {"before": _mean(series, 0.3, until - 0.05), "load": float(loads.mean()), "links": loads}
+    loads = np.array([_mean(result.watched[name], 0.3, until) for name in _uplinks(scenario)])
+    before = _mean(series, 0.3, until - 0.05)
     if not scenario.fail:
-        return found
-    found["after"] = _mean(series, AT + SETTLED, end)
-    found["taken"] = float(next(each["measured"] for each in result["evidence"] if "took for lost" in each["what"]))
+        return Seen(before, loads)
+    after = _mean(series, AT + SETTLED, end)
+    taken = float(next(each.measured for each in result.evidence if each.what.endswith(LABELS["losses"])))
     if scenario.of_port:
-        found["lost"] = float(beginning.lost_with_ports())
-    else:
-        lost, evs = beginning.lost_across(topology, scenario.fail)
-        found |= {"lost": float(lost), "evs": float(evs), "found": result["found_s"]}
-        found["hit"] = result["qps_hit"] / result["qps"]
-    return found
+        return Seen(before, loads, after, taken, float(beginning.lost_with_ports()))
+    lost, evs = beginning.lost_across(topology, scenario.fail)
+    return Seen(before, loads, after, taken, float(lost), float(evs), result.found_s, result.qps_hit / result.qps)
 
 
 def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
     rtt = describe.base_rtt_ns(topology, "virtual")
     planes = scenario.planes
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "name": "calibration", "planes": planes, "radix": 16, "nics": 2 * scenario.per_t0,
         "nics_per_t0": scenario.per_t0, "t1_per_plane": scenario.t1s, "port_rate": PORT_BPS, "base_rtt": rtt,
         "path_mtu": 2048, "ev": {"size": planes, "active": planes, "min_active": planes}, "duration": "1s",
         "seed": seed, "jobs": [{"name": "permutation", "kind": "ring"}], "bin": "500ms",
     }  # fmt: skip
     if scenario.fail:
-        step: dict[str, Any] = {"at": "500ms", "fail": scenario.fail}
-        document["failures"] = [step | ({"lanes": scenario.lanes} if scenario.lanes else {})]
+        lanes = {"lanes": scenario.lanes} if scenario.lanes else {}
+        document["failures"] = [{"at": "500ms", "fail": scenario.fail, **lanes}]
     return parse_cluster(json.dumps(document), "<calibration>")
 
 
 def _model(
     scenario: Scenario, seed: int, topology: Topology, payload_share: float, beginning: Beginning, kernels: Kernels
-) -> dict[str, Any]:
+) -> Seen:
     loaded = _cluster(scenario, seed, topology)
     every, evs = beginning.for_model(scenario.active, topology.lab.ev.min_active)
     run = ClusterRun(loaded, kernels, every=every, evs=evs)
     run.payload = payload_share
     result = run.mrc()
     loads = result.first.up.ravel() * loaded.shape.fabric_bps
-    found: dict[str, Any] = {"before": result.steps[0].goodput, "load": float(loads.mean()), "links": loads}
-    if scenario.fail:
-        after = result.steps[1]
-        found |= {"after": after.goodput, "lost": after.lost, "hit": after.hit / len(every), "found": after.found_s}
-        found["evs"] = float(after.evs["bad"] - result.steps[0].evs["bad"])
-    return found
+    before = result.steps[0]
+    if not scenario.fail:
+        return Seen(before.goodput, loads)
+    after = result.steps[1]
+    dead = float(after.evs["bad"] - before.evs["bad"])
+    return Seen(
+        before.goodput, loads, after.goodput,
+        lost=after.lost, evs=dead, found_s=after.found_s, hit=after.hit / len(every),
+    )  # fmt: skip
 
 
-def _rows(scenario: Scenario, found: list[dict[str, Any]]) -> list[Compared]:
+def _rows(scenario: Scenario, found: Sequence[tuple[Seen, Seen]]) -> list[Compared]:
     """Means over the seeds."""
 
-    def both(name: str) -> tuple[float, float]:
-        return tuple(float(np.mean([each[key] for each in found])) for key in (name, f"model {name}"))  # type: ignore[return-value]
-
-    def row(what: str, name: str, unit: str, kind: str, scale: float = 1.0, relative: bool = True) -> Compared:
-        packets, model = both(name)
+    def row(
+        what: str, of: Callable[[Seen], float], unit: str, kind: str, scale: float = 1.0, relative: bool = True
+    ) -> Compared:
+        packets, model = (float(np.mean([of(way) for way in ways])) for ways in zip(*found, strict=True))
         return Compared(scenario.name, what, packets * scale, model * scale, unit, kind, relative)
 
     if not scenario.fail:
-        apart = float(np.mean([np.abs(each["links"] - each["model links"]).mean() / each["load"] for each in found]))
-        spread = [float(np.mean([each[key].std() for each in found])) / 1e6 for key in ("links", "model links")]
+        apart = float(np.mean([np.abs(one.loads - other.loads).mean() / one.load for one, other in found]))
+        spread = [float(np.mean([way.loads.std() for way in ways])) / 1e6 for ways in zip(*found, strict=True)]
         name = "deviation of uplinks' loads; off: a link's load on average"
         return [
-            row("goodput", "before", "Mb/s", "goodput", 1e-6),
-            row("load of an uplink", "load", "Mb/s", "load", 1e-6),
+            row("goodput", lambda way: way.before, "Mb/s", "goodput", 1e-6),
+            row("load of an uplink", lambda way: way.load, "Mb/s", "load", 1e-6),
             Compared(scenario.name, name, spread[0], spread[1], "Mb/s", "links", True, apart),
         ]
     kind = ", overloaded" if scenario.overloaded else ""
     rows = [
-        row("goodput before", "before", "Mb/s", "goodput", 1e-6),
-        row("goodput settled after it", "after", "Mb/s", "goodput", 1e-6),
-        row("data packets lost to it", "lost", "", f"lost{kind}"),
+        row("goodput before", lambda way: way.before, "Mb/s", "goodput", 1e-6),
+        row("goodput settled after it", lambda way: way.after, "Mb/s", "goodput", 1e-6),
+        row("data packets lost to it", lambda way: way.lost, "", f"lost{kind}"),
     ]
     if scenario.of_port:
         return rows
-    others = float(np.mean([each["taken"] - each["lost"] for each in found]))
+    others = float(np.mean([packets.taken - packets.lost for packets, _ in found]))
     return [
         *rows,
-        row("EVs found dead", "evs", "", f"evs{kind}"),
-        row("queue pairs that lost", "hit", "%", "hit", 100, False),
-        row("until the last EV was found", "found", "ms", f"found{kind}", 1e3),
+        row("EVs found dead", lambda way: way.evs, "", f"evs{kind}"),
+        row("queue pairs that lost", lambda way: way.hit, "%", "hit", 100, False),
+        row("until the last EV was found", lambda way: way.found_s, "ms", f"found{kind}", 1e3),
         Compared(scenario.name, "packets taken for lost elsewhere meanwhile", others, 0.0, "", "elsewhere", False),
     ]
 

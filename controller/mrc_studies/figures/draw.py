@@ -10,6 +10,7 @@ from typing import Any
 
 from mrc_common.files import write_whole
 from mrc_studies.figures.model import Judged, Measure
+from mrc_studies.figures.tables import PointRow
 
 SIZE = (7.0, 3.4)
 GREY = "0.6"
@@ -31,7 +32,7 @@ def _beside(plot: Any, measures: Sequence[Measure]) -> None:
     plot.legend(fontsize=7, loc="lower right")
 
 
-def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -> list[str]:
+def write(folder: pathlib.Path, judged: Judged, rows: Sequence[PointRow]) -> list[str]:
     """Writes NAME.svg and NAME.png from the rows of the figure's table; returns the files' names.
 
     Raises:
@@ -54,16 +55,16 @@ def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -
         else:
             drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
         lines: dict[str, list[tuple[float, float]]] = {}
-        cells = {row[1] for row in rows}
-        for _, run, series, x, _, y, _ in rows:
-            label = series if len(cells) == 1 or axes.kind != "steps" else f"{run}: {series}"
-            lines.setdefault(label, []).append((x, y))
+        cells = {row.run for row in rows}
+        for row in rows:
+            label = row.series if len(cells) == 1 or axes.kind != "steps" else f"{row.run}: {row.series}"
+            lines.setdefault(label, []).append((row.x, row.y))
         for number, (label, points) in enumerate(lines.items()):
             xs, ys = zip(*points, strict=True)
             if axes.kind == "steps":
                 aside = label.endswith("what is left")
-                style: dict[str, Any] = {"color": GREY, "linestyle": "--"} if aside else {}
-                plot.step(xs, ys, where="post", label=label, linewidth=1.2, **style)
+                color, style = (GREY, "--") if aside else (None, None)
+                plot.step(xs, ys, where="post", label=label, linewidth=1.2, color=color, linestyle=style)
             elif axes.kind == "bars":
                 width = 0.8 / len(lines)
                 places = [x - 0.4 + width * (number + 0.5) for x in xs]
@@ -71,9 +72,8 @@ def write(folder: pathlib.Path, judged: Judged, rows: Sequence[Sequence[Any]]) -
             else:
                 plot.plot(xs, ys, marker="o", markersize=3, label=label)
         for result in judged.results.values() if axes.kind == "steps" else ():
-            for each in result["segments"]:
-                mends = each["what"].startswith("restore")
-                plot.axvline(each["at_s"], color=GREY if mends else "tab:red", linewidth=0.5)
+            for each in result.segments:
+                plot.axvline(each.at_s, color=GREY if each.mends else "tab:red", linewidth=0.5)
         if axes.ticks:
             plot.set_xticks(range(len(axes.ticks)), axes.ticks)
         if axes.log_x:

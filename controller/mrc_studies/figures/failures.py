@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from mrc_studies.figures.model import (
-    Axes,
-    Cell,
-    Figure,
-    Measure,
-    Point,
-    Result,
-    Results,
-    Size,
-    least,
-    mean,
-    most,
-    ratio,
-)
+from mrc_results.expectation import Evidence
+from mrc_runs.experiment import Experiment, ExperimentStep
+from mrc_studies.cells.cell import Cell, experiment
+from mrc_studies.cells.measured import Segment
+from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, mean, most, ratio
+from mrc_topo.schema import Lab
 
 TIME = Axes("time, s", "goodput, Mb/s", "steps")
 #: Of four planes at 5 Mb/s each; that of the paper is 100 Gb/s.
 QUEUES = {"limit": "64KiB", "ecn": {"kmin": "8KiB", "kmax": "32KiB"}, "trim": {"threshold": "48KiB"}}
 LINK = {"rate": "5Mbps", "delay": "100us"}
 RUN = "run"
-CUT = {"dropped": 1, "evs_lost": 1}
-NIC = {"carried": 0.05, "ports_down": 2, "goodput": 0.95}
+CUT = Evidence(dropped=1, evs_lost=1)
+DROPPED = Evidence(dropped=1)
+NIC = Evidence(carried=0.05, ports_down=2, goodput=0.95)
 #: Of a port that fails together with another there is nothing before to compare with.
-ALSO = {"ports_down": 2}
+ALSO = Evidence(ports_down=2)
 #: Beside the fault itself: what windows of 50 ms of a few Mb/s scatter.
 NEAR = 0.08
 
 
-def lab(planes: int, t1: int, racks: int = 2, per_rack: int = 2, **more: Any) -> dict[str, Any]:
-    """A small Clos of slow links."""
-    return {
+def lab(planes: int, t1: int, racks: int = 2, per_rack: int = 2, **more: object) -> Lab:
+    """Return a small Clos of slow links; `more`: keys of its lab file."""
+    given = {
         "name": "figure",
         "planes": planes,
         "t0_per_plane": racks,
@@ -50,40 +42,67 @@ def lab(planes: int, t1: int, racks: int = 2, per_rack: int = 2, **more: Any) ->
         "clock": "virtual",
         **more,
     }
+    return Lab.model_validate(given)
 
 
-def pair_of_eight() -> dict[str, Any]:
+def fail(
+    at: float,
+    target: str,
+    shown: Evidence,
+    loss: float = 0.0,
+    kind: str = "",
+    settings: Mapping[str, float] | None = None,
+) -> ExperimentStep:
+    """Return the step that breaks something, with the evidence of it and the share of capacity that is lost."""
+    return ExperimentStep(at=at, fail=target, kind=kind, settings=dict(settings or {}), loss=loss, evidence=shown)
+
+
+def restore(at: float, target: str, loss: float = 0.0) -> ExperimentStep:
+    """Return the step that mends something, after which this share of capacity is still lost."""
+    return ExperimentStep(at=at, restore=target, loss=loss)
+
+
+def pair_of_eight() -> Lab:
     """Hosts with eight ports, as the paper's."""
     return lab(8, 4)
 
 
-def racks() -> dict[str, Any]:
+def racks() -> Lab:
     """Two racks of four hosts with four ports each, and half as many uplinks again as needed."""
     return lab(4, 6, per_rack=4)
 
 
-def one_pair(schedule: Sequence[Mapping[str, Any]], duration: float, **more: Any) -> dict[str, Any]:
-    """One host writes to one in the other rack."""
+def one_pair(
+    schedule: Sequence[ExperimentStep], duration: float, ev_profile: str = "default", **more: object
+) -> Experiment:
+    """One host writes to one in the other rack; `more`: keys of the experiment file."""
     params = {"message_bytes": 262144, "window": 6, "source": 0, "target": 1}
     workload = {"name": "write_bw", "params": params, "hosts": ["h0", "h2"], "duration": duration}
-    return {"workload": {**workload, **more.pop("workload", {})}, "schedule": list(schedule), **more}
+    return experiment({**workload, "ev_profile": ev_profile}, schedule, **more)
 
 
-def across(schedule: Sequence[Mapping[str, Any]], duration: float, **more: Any) -> dict[str, Any]:
-    """Each host of a rack sends to one of the other, and receives from it."""
-    workload = {
-        "name": "permutation",
-        "params": {"message_bytes": 1048576, "window": 4, "shift": 4},
-        "duration": duration,
-    }
-    return {"workload": {**workload, **more.pop("workload", {})}, "schedule": list(schedule), **more}
+def across(
+    schedule: Sequence[ExperimentStep],
+    duration: float,
+    message_bytes: int = 1048576,
+    used: Mapping[str, object] | None = None,
+    **more: object,
+) -> Experiment:
+    """Each host of a rack of four sends to one of the other, and receives from it.
+
+    Args:
+        used: more keys of the workload.
+        more: keys of the experiment file.
+    """
+    params = {"message_bytes": message_bytes, "window": 4, "shift": 4}
+    return experiment({"name": "permutation", "params": params, "duration": duration, **(used or {})}, schedule, **more)
 
 
 def goodput(results: Results) -> Iterator[Point]:
     """Goodput of all hosts over time, and what the capacity that is left would give."""
     for name, result in results.items():
-        rows = result["series"]
-        first = result["segments"][0]["at_s"] if result["segments"] else math.inf
+        rows = result.series
+        first = result.segments[0].at_s if result.segments else math.inf
         before = [rate for time, rate, _ in rows if first / 2 <= time < first - 0.05]
         base = sum(before) / len(before) if before else 0.0
         for time, rate, left in rows:
@@ -92,20 +111,27 @@ def goodput(results: Results) -> Iterator[Point]:
                 yield Point(name, "what is left", time, base * left / 1e6)
 
 
-def segments(results: Results, name: str = RUN) -> list[Mapping[str, Any]]:
+def each_goodput(results: Results) -> Iterator[Point]:
+    """Goodput of all hosts over time, of each run."""
+    for name, result in results.items():
+        for time, rate, _ in result.series:
+            yield Point(name, name, time, rate / 1e6)
+
+
+def segments(results: Results, name: str = RUN) -> list[Segment]:
     """What each step left."""
-    return list(results[name]["segments"])
+    return results[name].segments
 
 
 def tracks(results: Results, near: float = NEAR, glitch: float = 0.3) -> list[Measure]:
     """Goodput follows the capacity, and what is missing meanwhile is bounded."""
     found = segments(results)
-    shares = [ratio(each["settled"], each["left"]) for each in found]
+    shares = [ratio(each.settled, each.left) for each in found]
     return [
         Measure("lowest settled goodput over capacity left", least(shares), 1 - near, 1 + near),
         Measure("highest settled goodput over capacity left", most(shares), 1 - near, 1 + near),
-        Measure("longest glitch", most([each["glitch_s"] for each in found]), 0.0, glitch, "s"),
-        Measure("least capacity left", least([each["left"] for each in found]), 0.0, 0.99),
+        Measure("longest glitch", most([each.glitch_s for each in found]), 0.0, glitch, "s"),
+        Measure("least capacity left", least([each.left for each in found]), 0.0, 0.99),
     ]
 
 
@@ -114,9 +140,9 @@ def unmoved(results: Results, least_mean: float = 1 - NEAR) -> list[Measure]:
     found = segments(results)
     return [
         Measure(
-            "lowest mean goodput of a step over that before", least([each["mean"] for each in found]), least_mean, 1.1
+            "lowest mean goodput of a step over that before", least([each.mean for each in found]), least_mean, 1.1
         ),
-        Measure("queue pairs in error", results[RUN]["qp_errors"] if found else math.nan, 0, 0),
+        Measure("queue pairs in error", results[RUN].qp_errors if found else math.nan, 0, 0),
     ]
 
 
@@ -126,12 +152,12 @@ def stays(results: Results) -> list[Measure]:
     return [
         Measure(
             "lowest settled goodput of a step over that before",
-            least([each["settled"] for each in found]),
+            least([each.settled for each in found]),
             1 - NEAR,
             1.1,
         ),
-        Measure("longest glitch", most([each["glitch_s"] for each in found]), 0.0, 0.3, "s"),
-        Measure("queue pairs in error", results[RUN]["qp_errors"] if found else math.nan, 0, 0),
+        Measure("longest glitch", most([each.glitch_s for each in found]), 0.0, 0.3, "s"),
+        Measure("queue pairs in error", results[RUN].qp_errors if found else math.nan, 0, 0),
     ]
 
 
@@ -142,26 +168,18 @@ def _long(size: Size, quick: float, full: float) -> float:
 def _one_by_one(size: Size) -> list[Cell]:
     step = _long(size, 0.6, 2.0)
     ports = ["h0:0", "h0:3", "h0:5", "h0:6"]
-    down = [
-        {"at": step * (number + 1), "fail": port, "loss": 0.125 * (number + 1), "evidence": NIC}
-        for number, port in enumerate(ports)
-    ]
-    up = [
-        {"at": step * (5 + number), "restore": port, "loss": 0.125 * (3 - number)}
-        for number, port in enumerate(reversed(ports))
-    ]
+    down = [fail(step * (number + 1), port, NIC, 0.125 * (number + 1)) for number, port in enumerate(ports)]
+    up = [restore(step * (5 + number), port, 0.125 * (3 - number)) for number, port in enumerate(reversed(ports))]
     return [Cell(RUN, pair_of_eight(), one_pair([*down, *up], step * 9), cost=step * 12)]
 
 
 def _flapping_ports(size: Size) -> list[Cell]:
     half, count = _long(size, 0.5, 1.0), 2 if size == "quick" else 5
-    schedule: list[dict[str, Any]] = []
+    schedule: list[ExperimentStep] = []
     for number in range(count):
         at = 1.0 + 2 * half * number
-        schedule += [
-            {"at": at, "fail": port, "loss": 0.25, "evidence": shown} for port, shown in (("h0:1", NIC), ("h0:6", ALSO))
-        ]
-        schedule += [{"at": at + half, "restore": port, "loss": 0.0} for port in ("h0:1", "h0:6")]
+        schedule += [fail(at, "h0:1", NIC, 0.25), fail(at, "h0:6", ALSO, 0.25)]
+        schedule += [restore(at + half, port) for port in ("h0:1", "h0:6")]
     duration = 1.0 + 2 * half * count
     return [Cell(RUN, pair_of_eight(), one_pair(schedule, duration), cost=duration * 1.5)]
 
@@ -169,41 +187,38 @@ def _flapping_ports(size: Size) -> list[Cell]:
 def _two_at_once(size: Size) -> list[Cell]:
     step = _long(size, 0.6, 2.0)
     rounds = [("h0:0", "h0:4"), ("h2:1", "h2:5"), ("p2-t0.0--p2-t1.0", "p6-t0.0--p6-t1.1")]
-    schedule: list[dict[str, Any]] = []
+    schedule: list[ExperimentStep] = []
     left = [0.25, 0.5, 0.5]
     for number, names in enumerate(rounds):
         for name in names:
             shown = CUT if ":" not in name else NIC if name == names[0] else ALSO
-            schedule.append({"at": step * (number + 1), "fail": name, "loss": left[number], "evidence": shown})
+            schedule.append(fail(step * (number + 1), name, shown, left[number]))
     back = [0.5, 0.25, 0.0]
     for number, names in enumerate(reversed(rounds)):
-        schedule += [{"at": step * (4 + number), "restore": name, "loss": back[number]} for name in names]
+        schedule += [restore(step * (4 + number), name, back[number]) for name in names]
     return [Cell(RUN, pair_of_eight(), one_pair(schedule, step * 7), cost=step * 10)]
 
 
 def _transceiver(size: Size) -> list[Cell]:
     half, count = _long(size, 0.5, 1.5), 2 if size == "quick" else 4
-    schedule: list[dict[str, Any]] = []
-    shown = {"ports_down": 4, "goodput": 0.9}
+    schedule: list[ExperimentStep] = []
+    shown = Evidence(ports_down=4, goodput=0.9)
     for number in range(count):
         at = 0.8 + 2 * half * number
-        settings = {"count": 4}
-        schedule.append(
-            {"at": at, "fail": "p0-t0.0", "kind": "transceiver", "settings": settings, "loss": 0.25, "evidence": shown}
-        )
-        schedule.append({"at": at + half, "restore": "p0-t0.0", "loss": 0.0})
+        schedule.append(fail(at, "p0-t0.0", shown, 0.25, "transceiver", {"count": 4}))
+        schedule.append(restore(at + half, "p0-t0.0"))
     duration = 0.8 + 2 * half * count
     return [Cell(RUN, racks(), across(schedule, duration), cost=duration * 8)]
 
 
 def _transceiver_judged(results: Results) -> list[Measure]:
-    down = [each["settled"] for each in segments(results) if each["left"] < 1]
-    up = [each["settled"] for each in segments(results) if each["left"] == 1]
+    down = [each.settled for each in segments(results) if each.left < 1]
+    up = [each.settled for each in segments(results) if each.left == 1]
     return [
         Measure("lowest goodput with 4 of 16 ports of a rack down", least(down), 0.69, 0.81),
         Measure("highest goodput with 4 of 16 ports of a rack down", most(down), 0.69, 0.81),
         Measure("lowest goodput between", least(up), 1 - NEAR, 1 + NEAR),
-        Measure("queue pairs in error", results[RUN]["qp_errors"] if down else math.nan, 0, 0),
+        Measure("queue pairs in error", results[RUN].qp_errors if down else math.nan, 0, 0),
     ]
 
 
@@ -213,38 +228,35 @@ EVS_8 = 8
 def _t1_freezes(size: Size) -> list[Cell]:
     step = _long(size, 0.8, 3.0)
     schedule = [
-        {"at": step, "fail": "p1-t1.2", "kind": "freeze", "loss": 0.0, "evidence": {"dropped": 1, "evs_lost": 1}},
-        {"at": 2 * step, "fail": "p1-t1.2", "kind": "reboot", "loss": 0.0, "evidence": {"dropped": 1}},
-        {"at": 3 * step, "restore": "p1-t1.2", "loss": 0.0},
+        fail(step, "p1-t1.2", CUT, kind="freeze"),
+        fail(2 * step, "p1-t1.2", DROPPED, kind="reboot"),
+        restore(3 * step, "p1-t1.2"),
     ]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": EVS_8}}]
     used = {"ev_profile": "few", "qps_per_peer": 12}  # so many that the share is known to a tenth
-    document = across(schedule, 4 * step, workload=used, profiles=profiles)
+    document = across(schedule, 4 * step, used=used, profiles=profiles)
     return [Cell(RUN, racks(), document, cost=step * 30)]
 
 
 def _t1_freezes_judged(results: Results) -> list[Measure]:
     found, result = segments(results), results[RUN]
-    share = ratio(result["qps_hit"], result["qps"]) if found else math.nan
+    share = ratio(result.qps_hit, result.qps) if found else math.nan
     # EVs are spread over the planes first, and one T1 is of one plane.
     wanted = 1 - (1 - 1 / 6) ** (EVS_8 / 4)
-    scatter = 2 * math.sqrt(wanted * (1 - wanted) / max(result["qps"], 1))
+    scatter = 2 * math.sqrt(wanted * (1 - wanted) / max(result.qps, 1))
     rest = found[1:]
     return [
         Measure("queue pairs that lose something on it", share, wanted - scatter, wanted + scatter),
-        Measure("glitch when it freezes", found[0]["glitch_s"] if found else math.nan, 0.0, 0.5, "s"),
-        Measure("goodput once it is avoided", found[0]["settled"] if found else math.nan, 1 - NEAR, 1 + NEAR),
-        Measure("lowest mean goodput from its reboot on", least([each["mean"] for each in rest]), 1 - NEAR, 1 + NEAR),
+        Measure("glitch when it freezes", found[0].glitch_s if found else math.nan, 0.0, 0.5, "s"),
+        Measure("goodput once it is avoided", found[0].settled if found else math.nan, 1 - NEAR, 1 + NEAR),
+        Measure("lowest mean goodput from its reboot on", least([each.mean for each in rest]), 1 - NEAR, 1 + NEAR),
     ]
 
 
-def _switch_down(name: str, loss: float, shown: Mapping[str, Any]) -> Any:
+def _switch_down(name: str, loss: float, shown: Evidence) -> Callable[[Size], list[Cell]]:
     def cells(size: Size) -> list[Cell]:
         step = _long(size, 0.8, 3.0)
-        schedule = [
-            {"at": step, "fail": name, "kind": "stop", "loss": loss, "evidence": dict(shown)},
-            {"at": 2 * step, "restore": name, "loss": 0.0},
-        ]
+        schedule = [fail(step, name, shown, loss, "stop"), restore(2 * step, name)]
         return [Cell(RUN, racks(), across(schedule, 3 * step), cost=step * 24)]
 
     return cells
@@ -254,32 +266,27 @@ def _links_in_steps(size: Size) -> list[Cell]:
     step = _long(size, 0.5, 2.0)
     links = [f"p{number}-t0.{number % 2}--p{number}-t1.{number}" for number in range(4)]
     links += ["p0-t0.0--p0-t1.3", "p2-t0.1--p2-t1.5"][: 0 if size == "quick" else 2]
-    schedule = [
-        {"at": step * (number + 1), "fail": link, "loss": 0.0, "evidence": CUT} for number, link in enumerate(links)
-    ]
+    schedule = [fail(step * (number + 1), link, CUT) for number, link in enumerate(links)]
     return [Cell(RUN, racks(), across(schedule, step * (len(links) + 1)), cost=step * 8 * (len(links) + 1))]
 
 
 def _many_flap(size: Size) -> list[Cell]:
     half, count = _long(size, 0.8, 2.0), 2 if size == "quick" else 5
     links = [f"p{plane}-t0.{plane % 2}--p{plane}-t1.{t1}" for plane, t1 in ((0, 0), (1, 2), (2, 4), (3, 5))]
-    schedule: list[dict[str, Any]] = []
+    schedule: list[ExperimentStep] = []
     for number in range(count):
         at = 0.8 + 2 * half * number
-        schedule += [{"at": at, "fail": link, "loss": 0.0, "evidence": {"dropped": 1}} for link in links]
-        schedule += [{"at": at + half, "restore": link, "loss": 0.0} for link in links]
+        schedule += [fail(at, link, DROPPED) for link in links]
+        schedule += [restore(at + half, link) for link in links]
     duration = 0.8 + 2 * half * count
     return [Cell(RUN, racks(), across(schedule, duration), cost=duration * 8)]
 
 
 def _lossy(size: Size) -> list[Cell]:
     step = _long(size, 1.0, 3.0)
-    settings = {"loss": 0.2}
-    schedule = [
-        {"at": step, "fail": LOSSY, "settings": settings, "loss": 0.0, "evidence": {"dropped": 5, "evs_lost": 1}},
-    ]
+    schedule = [fail(step, LOSSY, Evidence(dropped=5, evs_lost=1), settings={"loss": 0.2})]
     profiles = [{"kind": "ev", "name": "few", "settings": {"active": 16}}]
-    document = one_pair(schedule, 3 * step, workload={"ev_profile": "few"}, profiles=profiles)
+    document = one_pair(schedule, 3 * step, "few", profiles=profiles)
     return [Cell(RUN, lab(4, 4), document, cost=step * 6, watch=(LOSSY_PORT,))]
 
 
@@ -287,17 +294,17 @@ LOSSY, LOSSY_PORT = "p0-t0.0--p0-t1.1", "p0-t0.0:4"
 
 
 def _lossy_judged(results: Results) -> list[Measure]:
-    result: Result = results[RUN]
+    result = results[RUN]
     found = segments(results)
-    sent = result["watched"][LOSSY_PORT]
-    before = [rate for time, rate in sent if found and found[0]["at_s"] / 2 < time < found[0]["at_s"]]
-    after = [rate for time, rate in sent if found and time > (found[0]["at_s"] + found[0]["until_s"]) / 2]
+    sent = result.watched[LOSSY_PORT]
+    before = [rate for time, rate in sent if found and found[0].at_s / 2 < time < found[0].at_s]
+    after = [rate for time, rate in sent if found and time > (found[0].at_s + found[0].until_s) / 2]
     return [
         # A sixteenth of the packets losing a fifth costs goodput 1.3 %, which no bound on goodput can tell from noise.
         # Whether the EV left shows in what the link still carries.
         Measure("traffic on the lossy path, after over before", ratio(mean(after), mean(before)), 0.0, 0.3, paper=0.0),
-        Measure("glitch", found[0]["glitch_s"] if found else math.nan, 0.0, 0.3, "s"),
-        Measure("queue pairs that left an EV", result["qps_hit"], 1, result["qps"]),
+        Measure("glitch", found[0].glitch_s if found else math.nan, 0.0, 0.3, "s"),
+        Measure("queue pairs that left an EV", result.qps_hit, 1, result.qps),
     ]
 
 
@@ -374,7 +381,7 @@ FIGURES = [
         "a T0 switch is lost (Fig. 10)",
         "4 planes; its rack of 4 hosts loses one",
         "one plane is lost: a quarter of the goodput, for as long as it is down",
-        _switch_down("p1-t0.1", 0.25, {"carried": 0.05, "ports_down": 4, "goodput": 0.9}),
+        _switch_down("p1-t0.1", 0.25, Evidence(carried=0.05, ports_down=4, goodput=0.9)),
         tracks,
         goodput,
         TIME,
@@ -385,7 +392,7 @@ FIGURES = [
         "a T1 switch is lost (Fig. 11)",
         "6 T1s a plane, of which 4 would do",
         "nothing lasting: goodput within 8 % of what it was",
-        _switch_down("p2-t1.1", 0.0, {"dropped": 1, "carried": 0.2, "evs_lost": 1}),
+        _switch_down("p2-t1.1", 0.0, Evidence(dropped=1, carried=0.2, evs_lost=1)),
         stays,
         goodput,
         TIME,

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from mrc_results.check import Check
+from mrc_studies.cells.cell import Cell
+from mrc_studies.cells.measured import Measured
 
 Size = Literal["quick", "full"]
-#: What a run leaves (`measure.measure`): plain data.
-Result = Mapping[str, Any]
-Results = Mapping[str, Result]
-COULD_NOT_RUN = "could not run"
+Results = Mapping[str, Measured]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run in simulated time.
+class Status(StrEnum):
+    """What came of a figure. `COULD_NOT_RUN`: a run left no result, which says nothing about the figure."""
 
-    Args:
-        name: unique in its figure.
-        lab: a lab file's document.
-        experiment: an experiment file's document; its schedule states the evidence of what it breaks.
-        impair: settings of the failure `impair` on all links between switches, from before the run to its end.
-        lost: packets that these links must lose, at least: the evidence of `impair`.
-        cost: seconds of one core that it takes, roughly.
-        may_fail: its workload may fail; that is then what is judged.
-        watch: hosts, whose goodput, and switches' ports, whose load is kept by itself.
-        broken: False runs it without any failure, and judges it as if there were one.
-    """
-
-    name: str
-    lab: Mapping[str, Any]
-    experiment: Mapping[str, Any]
-    impair: Mapping[str, Any] = field(default_factory=dict)
-    lost: int = 0
-    cost: float = 10.0
-    may_fail: bool = False
-    watch: Sequence[str] = ()
-    broken: bool = True
-
-    def digest(self, software: str) -> str:
-        """Of all that its result depends on; `software` stands for the programs."""
-        parts = [self.name, self.lab, self.experiment, self.impair, self.lost, self.broken, software]
-        parts += [list(self.watch)] if self.watch else []
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
-
-    def healthy(self) -> Cell:
-        """The same without its failures."""
-        return replace(self, broken=False)
+    REPRODUCED = "reproduced"
+    DIFFERS = "differs because"
+    NOT_REPRODUCED = "not reproduced"
+    COULD_NOT_RUN = "could not run"
 
 
 @dataclass(frozen=True)
@@ -137,19 +109,15 @@ class Judged:
     not_run: Sequence[str] = ()
 
     @property
-    def evidence(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def evidence(self) -> list[tuple[str, Check]]:
         """What shows that the failures were there, by run."""
-        return [(name, each) for name, result in self.results.items() for each in result["evidence"]]
+        return [(name, each) for name, result in self.results.items() for each in result.evidence]
 
     @property
     def valid(self) -> bool:
         """Whether every run was what it should be: it went through, and its failures happened."""
-        return (
-            bool(self.measures)
-            and not self.failures
-            and not self.not_run
-            and all(each["passed"] for _, each in self.evidence)
-        )
+        wrong = self.failures or self.not_run
+        return bool(self.measures) and not wrong and all(each.passed for _, each in self.evidence)
 
     @property
     def reproduced(self) -> bool:
@@ -157,14 +125,13 @@ class Judged:
         return self.valid and all(each.passed for each in self.measures)
 
     @property
-    def status(self) -> str:
-        """reproduced, differs because (of a reason that is known), not reproduced, or could not run: a run left no
-        result, which says nothing about the figure."""
+    def status(self) -> Status:
+        """What came of it; it differs for a reason only if that is known."""
         if self.not_run or len(self.results) < len(self.cells):
-            return COULD_NOT_RUN
+            return Status.COULD_NOT_RUN
         if self.reproduced:
-            return "reproduced"
-        return "differs because" if self.valid and self.reason else "not reproduced"
+            return Status.REPRODUCED
+        return Status.DIFFERS if self.valid and self.reason else Status.NOT_REPRODUCED
 
     @property
     def reason(self) -> str:
@@ -182,7 +149,7 @@ def judged(figure: Figure, cells: Sequence[Cell], results: Results, not_run: Seq
         not_run: runs that left no result, and why.
     """
     may = {cell.name for cell in cells if cell.may_fail}
-    wrong = [f"{name}: {text}" for name, each in results.items() if name not in may for text in each["failures"]]
+    wrong = [f"{name}: {text}" for name, each in results.items() if name not in may for text in each.failures]
     measures = figure.judge(results) if len(results) == len(cells) else []
     return Judged(figure, cells, results, measures, wrong, list(not_run))
 
@@ -192,16 +159,16 @@ def ratio(one: float, other: float) -> float:
     return one / other if other and math.isfinite(one) and math.isfinite(other) else math.nan
 
 
-def shares(result: Result) -> list[float]:
+def shares(result: Measured) -> list[float]:
     """Return the rate of each stream over the time of all of them together, as a share of a host's capacity.
 
     So streams that share a link never add up to more than it carries, even when some end before the others.
     """
-    streams = result["streams"]
+    streams = [each.stream for each in result.streams]
     if not streams:
         return []
-    span_s = (max(each["ended_ns"] for each in streams) - min(each["began_ns"] for each in streams)) / 1e9
-    return [ratio(8 * each["bytes"] / result["host_bps"], span_s) for each in streams]
+    span_s = (max(each.ended_ns for each in streams) - min(each.began_ns for each in streams)) / 1e9
+    return [ratio(8 * each.bytes / result.host_bps, span_s) for each in streams]
 
 
 def mean(values: Sequence[float]) -> float:

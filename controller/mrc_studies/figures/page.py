@@ -11,11 +11,10 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from mrc_common import look
 from mrc_common.files import write_whole
-from mrc_studies.figures.model import Judged, Size
+from mrc_studies.figures.model import Judged, Size, Status
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
@@ -54,12 +53,12 @@ def write(
     return folder / PAGE
 
 
-def _document(judged: Judged) -> dict[str, Any]:
+def _document(judged: Judged) -> dict[str, object]:
     return {
         "figure": judged.figure.name,
         "title": judged.figure.title,
         "result": judged.status,
-        "differs": judged.reason if judged.status == "differs because" else "",
+        "differs": judged.reason if judged.status is Status.DIFFERS else "",
         "failures": list(judged.failures),
         "not_run": list(judged.not_run),
         "measures": [
@@ -111,9 +110,9 @@ def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
         for each in judged.measures
     )
     rows += "".join(
-        f"<tr><td>{_text(f'{run}: ' if len(judged.cells) > 1 else '')}{_text(each['what'])}</td>"
-        f"<td>{_text(each['expected'])}</td><td>{_text(each['measured'])}</td>"
-        f"<td>{'good' if each['passed'] else 'missed'}</td></tr>"
+        f"<tr><td>{_text(f'{run}: ' if len(judged.cells) > 1 else '')}{_text(each.what)}</td>"
+        f"<td>{_text(each.expected)}</td><td>{_text(each.measured)}</td>"
+        f"<td>{'good' if each.passed else 'missed'}</td></tr>"
         for run, each in judged.evidence
     )
     rows += "".join(
@@ -125,7 +124,7 @@ def _figure(judged: Judged, files: Sequence[str], size: Size) -> str:
     plot = f"{figure.name}.svg"
     image = f'<p><img src="{plot}" alt="{_text(figure.title)}"></p>' if plot in files else ""
     links = ", ".join(f'<a href="{_text(each)}">{_text(each)}</a>' for each in files)
-    seeds = sorted({int(cell.lab.get("seed", 1)) for cell in judged.cells})
+    seeds = sorted({cell.lab.seed for cell in judged.cells})
     return (
         f'<h2 id="{_text(figure.name)}">{_text(figure.name)}: {_text(figure.title)}</h2>\n<p>{_status(judged)}</p>'
         f"<table><tr><th>paper</th><td>{_text(figure.paper)}</td></tr><tr><th>here</th><td>{_text(figure.ours)}</td></tr>"

@@ -6,9 +6,13 @@ import importlib.util
 import pathlib
 from collections.abc import Callable, Sequence
 
-from mrc_studies.figures import draw, page, tables, work
-from mrc_studies.figures.measure import prepare, software
-from mrc_studies.figures.model import Cell, Figure, Judged, Size, judged
+from mrc_studies.cells import workers
+from mrc_studies.cells.cell import Cell
+from mrc_studies.cells.measure import prepare, software
+from mrc_studies.cells.tables import has_parquet
+from mrc_studies.cells.workers import CellStore, Progress, Task
+from mrc_studies.figures import draw, page, tables
+from mrc_studies.figures.model import Figure, Judged, Size, judged
 
 #: Of what `Cell.cost` says, on one core of a machine of 2024.
 OVERHEAD_S = 2.0
@@ -25,7 +29,7 @@ def produce(
     size: Size,
     folder: pathlib.Path,
     jobs: int,
-    progress: Callable[[work.Progress], None] = lambda each: None,
+    progress: Callable[[Progress], None] = lambda each: None,
     broken: bool = True,
 ) -> tuple[pathlib.Path, list[Judged]]:
     """Runs what is missing, then writes tables, plots and the page; returns it, and the figures with their results.
@@ -38,7 +42,7 @@ def produce(
         WriteError: something could not be written; what was done stays done.
         LabError, ExperimentError: a figure's run cannot be; nothing was started.
     """
-    store = work.Store(folder)
+    store = CellStore(folder)
     programs = software()
     planned: list[tuple[Figure, dict[str, Cell]]] = []
     for figure in figures:
@@ -46,23 +50,25 @@ def produce(
         for cell in cells:
             prepare(cell)
         planned.append((figure, {cell.digest(programs): cell for cell in cells}))
-    tasks = [(digest, f"{figure.name}, {cell.name}", cell) for figure, own in planned for digest, cell in own.items()]
-    failed = work.run(tasks, store, jobs, progress)
+    tasks = [
+        Task(digest, f"{figure.name}, {cell.name}", cell) for figure, own in planned for digest, cell in own.items()
+    ]
+    failed = workers.run(tasks, store, jobs, progress)
     done: list[Judged] = []
     files: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     for figure, own in planned:
-        results = {cell.name: result for digest, cell in own.items() if (result := store.get(digest)) is not None}
+        results = {cell.name: kept.result for digest, cell in own.items() if (kept := store.get(digest)) is not None}
         wrong = [f"{cell.name}: {failed[digest]}" for digest, cell in own.items() if digest in failed]
         made = judged(figure, list(own.values()), results, wrong)
         rows = tables.points(made)
-        files[figure.name] = tables.write(folder, figure.name, tables.POINTS, rows)
-        files[figure.name] += tables.write(folder, f"{figure.name}-checks", tables.CHECKS, tables.checks(made))
+        files[figure.name] = tables.write(folder, figure.name, tables.PointRow, rows)
+        files[figure.name] += tables.write(folder, f"{figure.name}-checks", tables.CheckRow, tables.checks(made))
         if rows and _can_draw():
             files[figure.name] += draw.write(folder, made, rows)
         seconds[figure.name] = sum(map(store.seconds, own))
         done.append(made)
-    notes = [] if tables.has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
+    notes = [] if has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
     notes += [] if _can_draw() else ["There are no plots: matplotlib is not installed."]
     return page.write(folder, done, files, seconds, size, notes), done
 

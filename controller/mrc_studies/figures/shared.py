@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-from mrc_studies.figures.failures import lab
-from mrc_studies.figures.model import (
-    Axes,
-    Cell,
-    Figure,
-    Measure,
-    Point,
-    Result,
-    Results,
-    Size,
-    least,
-    mean,
-    most,
-    ratio,
-    shares,
-)
+from mrc_studies.cells.cell import Cell, changed, experiment
+from mrc_studies.cells.measured import Measured
+from mrc_studies.figures.failures import DROPPED, across, each_goodput, fail, lab, restore
+from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, mean, most, ratio, shares
 from mrc_studies.figures.transports import INFINIBAND, infiniband, long_links, lossless
+from mrc_topo.schema import Lab
 
 SENDERS = 7
 MARKED = (
@@ -36,11 +23,11 @@ LOSSLESS = {"limit": "512KiB", "trim": None, "pfc": {"xoff": "16KiB"}}
 ECN = {"kmin": "4KiB", "kmax": "16KiB"}
 
 
-def _rack_lab(queues: dict[str, Any]) -> dict[str, Any]:
+def _rack_lab(queues: Mapping[str, object]) -> Lab:
     """One plane, as RoCE would have it: ten hosts, two to a T0, four T1s."""
     link = {"rate": "20Mbps", "delay": "100us"}
-    made = lab(1, 4, racks=5, path_mtu=1024, queues=queues, links={"host": link, "fabric": link})
-    return made | {"ev": {"size": 64, "active": 32}}
+    links = {"host": link, "fabric": link}
+    return lab(1, 4, racks=5, path_mtu=1024, queues=queues, links=links, ev={"size": 64, "active": 32})
 
 
 def _incast(size: Size) -> list[Cell]:
@@ -56,15 +43,14 @@ def _incast(size: Size) -> list[Cell]:
     rooms = [(name, transport, _rack_lab(queues)) for name, transport, queues in variants]
     rooms.append((INFINIBAND, "roce", infiniband(_rack_lab(LOSSLESS), "16KiB")))
     return [
-        Cell(name, room, {"transport": transport, "workload": workload}, cost=3 * length)
-        for name, transport, room in rooms
+        Cell(name, room, experiment(workload, transport=transport), cost=3 * length) for name, transport, room in rooms
     ]
 
 
 def _rates(results: Results, name: str, target: str) -> list[float]:
     """Return the rates of all streams to a host, as shares of line rate."""
     result = results[name]
-    return [rate for each, rate in zip(result["streams"], shares(result), strict=True) if each["destination"] == target]
+    return [rate for each, rate in zip(result.streams, shares(result), strict=True) if each.destination == target]
 
 
 def _jain(rates: list[float]) -> float:
@@ -94,26 +80,24 @@ def _incast_judged(results: Results) -> list[Measure]:
         Measure("their sum under MRC, of line rate", sum(to_target[0]), 0.7, 1.0),
         Measure("senders under MRC", len(to_target[0]), SENDERS, SENDERS),
         Measure("pause frames with PFC only", _pauses(results[names[2]], 0.0), 1, math.inf),
-        Measure("what RoCE with PFC only lost", results[names[2]]["totals"]["retransmissions"], 0, 0),
+        Measure("what RoCE with PFC only lost", results[names[2]].retransmissions, 0, 0),
     ]
 
 
-def _pauses(result: Result, since_s: float) -> float:
+def _pauses(result: Measured, since_s: float) -> float:
     """Pause frames that switches sent from then on."""
-    before = [sent for time, _, sent in result["queues"] if time <= since_s]
-    return float(result["queues"][-1][2] - (before[-1] if before else 0.0)) if result["queues"] else math.nan
+    before = [each.pauses for each in result.queues if each.t_s <= since_s]
+    return result.queues[-1].pauses - (before[-1] if before else 0.0) if result.queues else math.nan
 
 
 def _one_sender(cell: Cell) -> Cell:
     """Nothing piles up."""
-    workload = dict(cell.experiment["workload"])
-    workload["params"] = {**workload["params"], "sources": [2]}
-    return replace(cell, experiment={**cell.experiment, "workload": workload})
+    return cell.with_params(sources=[2])
 
 
 def _incast_points(results: Results) -> Iterator[Point]:
     for name in results:
-        scale = results[name]["host_bps"] / 1e6
+        scale = results[name].host_bps / 1e6
         for rate in _rates(results, name, "h1"):
             yield Point(name, name, 0.0, rate * scale)
         for number, rate in enumerate(sorted(_rates(results, name, "h0"))):
@@ -140,16 +124,16 @@ def _profiles(size: Size) -> list[Cell]:
                 "ecn": {"kmin": "5KiB", "kmax": "200KiB"},
             }
             room = lab(1, 0, racks=1, per_rack=16, path_mtu=1024, queues=queues, links={"host": link, "fabric": link})
-            room |= {"ev": {"size": 8, "active": 4}, "roce": {"dcqcn": profile}}
+            room = changed(room, ev={"size": 8, "active": 4}, roce={"dcqcn": profile})
             params = {"message_bytes": 65536, "target": 0, "sources": list(range(1, flows + 1))}
             workload = {"name": "incast", "params": params, "duration": length}
-            experiment = {"transport": "roce", "workload": workload}
-            made.append(Cell(f"{profile}, {flows} flows", room, experiment, cost=5 * length))
+            run = experiment(workload, transport="roce")
+            made.append(Cell(f"{profile}, {flows} flows", room, run, cost=5 * length))
     return made
 
 
-def _steady_queue(result: Result) -> float:
-    return most([depth for time, depth, _ in result["queues"] if time >= STEADY_S])
+def _steady_queue(result: Measured) -> float:
+    return most([each.longest_bytes for each in result.queues if each.t_s >= STEADY_S])
 
 
 def _profiles_judged(results: Results) -> list[Measure]:
@@ -171,9 +155,7 @@ def _profiles_points(results: Results) -> Iterator[Point]:
 
 def _three(cell: Cell) -> Cell:
     """Never more than three flows."""
-    workload = dict(cell.experiment["workload"])
-    workload["params"] = {**workload["params"], "sources": [1, 2, 3]}
-    return replace(cell, experiment={**cell.experiment, "workload": workload})
+    return cell.with_params(sources=[1, 2, 3])
 
 
 BOTH = (("MRC", "mrc"), ("RoCE", "roce"))
@@ -186,7 +168,7 @@ def _tail(size: Size) -> list[Cell]:
         Cell(
             name,
             lossless(long_links(8)) if transport == "roce" else long_links(8),
-            {"transport": transport, "workload": workload},
+            experiment(workload, transport=transport),
             {"loss": 0.001},
             3,
             cost=count * 2.0,
@@ -196,8 +178,10 @@ def _tail(size: Size) -> list[Cell]:
 
 
 def _tail_judged(results: Results) -> list[Measure]:
-    mrc, roce = (most([ratio(each["p99"], each["mean"]) for each in results[name]["iterations"]]) for name, _ in BOTH)
-    lossy = all(result["lost"] for result in results.values())
+    mrc, roce = (
+        most([ratio(each.times.p99, each.times.mean) for each in results[name].iterations]) for name, _ in BOTH
+    )
+    lossy = all(result.lost for result in results.values())
     return [
         Measure("P99 over mean under MRC", mrc if lossy else math.nan, 1.0, 1.6),
         Measure("P99 over mean under RoCE", roce if lossy else math.nan, 1.2, math.inf),
@@ -207,32 +191,25 @@ def _tail_judged(results: Results) -> list[Measure]:
 
 
 def _slowest(results: Results) -> float:
-    p99, mean = (most([each[key] for each in results[name][ROWS]]) for (name, _), key in zip(BOTH, KEYS, strict=True))
-    return ratio(p99, mean)
-
-
-ROWS, KEYS = "iterations", ("p99", "mean")
+    mrc, roce = (results[name].iterations for name, _ in BOTH)
+    return ratio(most([each.times.p99 for each in mrc]), most([each.times.mean for each in roce]))
 
 
 def _tail_points(results: Results) -> Iterator[Point]:
     for name, result in results.items():
         for number, key in enumerate(("min", "typical", "mean", "p99", "max")):
-            yield Point(name, name, float(number), most([each[key] for each in result["iterations"]]) / 1e6)
+            times = [getattr(each.times, key) for each in result.iterations]
+            yield Point(name, name, float(number), most(times) / 1e6)
 
 
 def _dead_path(size: Size) -> list[Cell]:
     length = 4.0 if size == "quick" else 10.0
-    schedule = [
-        {"at": 0.8, "fail": "p0-t1.0", "kind": "freeze", "loss": 0.0, "evidence": {"dropped": 1}},
-        {"at": length - 0.8, "restore": "p0-t1.0", "loss": 0.0},
-    ]
-    params = {"message_bytes": 262144, "window": 4, "shift": 4}
-    workload = {"name": "permutation", "params": params, "duration": length}
+    schedule = [fail(0.8, "p0-t1.0", DROPPED, kind="freeze"), restore(length - 0.8, "p0-t1.0")]
     return [
         Cell(
             name,
             lab(1, 4, per_rack=4, reliability={"timeout": 14}),
-            {"transport": transport, "workload": workload, "schedule": schedule},
+            across(schedule, length, 262144, transport=transport),
             cost=length * 2,
             may_fail=transport == "roce",
         )
@@ -242,18 +219,12 @@ def _dead_path(size: Size) -> list[Cell]:
 
 def _dead_path_judged(results: Results) -> list[Measure]:
     mrc, roce = (results[name] for name, _ in BOTH)
-    there = bool(mrc["segments"])
+    there = bool(mrc.segments)
     return [
-        Measure("queue pairs of MRC in error", mrc["qp_errors"] if there else math.nan, 0, 0),
-        Measure("queue pairs of RoCE in error", roce["qp_errors"], 1, math.inf),
-        Measure("glitch under MRC", mrc["segments"][0]["glitch_s"] if there else math.nan, 0.0, 0.5, "s"),
+        Measure("queue pairs of MRC in error", mrc.qp_errors if there else math.nan, 0, 0),
+        Measure("queue pairs of RoCE in error", roce.qp_errors, 1, math.inf),
+        Measure("glitch under MRC", mrc.segments[0].glitch_s if there else math.nan, 0.0, 0.5, "s"),
     ]
-
-
-def _goodput(results: Results) -> Iterator[Point]:
-    for name, result in results.items():
-        for time, rate, _ in result["series"]:
-            yield Point(name, name, time, rate / 1e6)
 
 
 FIGURES = [
@@ -307,7 +278,7 @@ FIGURES = [
         "queue pairs of RoCE fail, none of MRC does",
         _dead_path,
         _dead_path_judged,
-        _goodput,
+        each_goodput,
         Axes("time, s", "goodput, Mb/s", "steps"),
     ),
 ]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from mrc_studies.figures.failures import lab, segments
-from mrc_studies.figures.model import Axes, Cell, Figure, Measure, Point, Result, Results, Size, least, most, ratio
+from mrc_results.expectation import Evidence
+from mrc_studies.cells.cell import Cell, changed, experiment
+from mrc_studies.cells.measured import Measured, Rate
+from mrc_studies.figures.failures import CUT, DROPPED, across, each_goodput, fail, lab, restore, segments
+from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, most, ratio
+from mrc_topo.schema import Lab
 
 RUN = "run"
 TIME = Axes("time, s", "payload, Mb/s", "steps")
@@ -15,7 +18,7 @@ TIME = Axes("time, s", "payload, Mb/s", "steps")
 SETTLED_S = 0.5
 
 
-def mean(rows: list[list[float]], begin: float, end: float) -> float:
+def mean(rows: list[Rate], begin: float, end: float) -> float:
     """Of what was watched between two times, in bit/s."""
     found = [rate for time, rate in rows if begin <= time < end - 0.05]
     return sum(found) / len(found) if found else math.nan
@@ -36,7 +39,7 @@ LINES = {
 
 def _forced_points(results: Results) -> Iterator[Point]:
     for name, result in results.items():
-        for what, rows in result["watched"].items():
+        for what, rows in result.watched.items():
             for time, rate in rows:
                 yield Point(name, LINES[what], time, rate / 1e6)
 
@@ -45,27 +48,25 @@ def _forced(size: Size) -> list[Cell]:
     step = 1.5 if size == "quick" else 5.0
     link = {"rate": "20Mbps", "delay": "1ms"}
     queues = {"limit": "256KiB", "ecn": {"kmin": "3KiB", "kmax": "9KiB"}, "trim": {"threshold": "192KiB"}}
-    room = lab(1, 2, racks=3, links={"host": link, "fabric": link}, queues=queues)
-    room |= {"ev": {"size": 2, "active": 2, "min_active": 1}}
-    shown = {"dropped": 1, "evs_lost": 1}
-    schedule = [{"at": step, "fail": "p0-t0.2--p0-t1.1", "loss": 0.0, "evidence": shown}]
+    evs = {"size": 2, "active": 2, "min_active": 1}
+    room = lab(1, 2, racks=3, links={"host": link, "fabric": link}, queues=queues, ev=evs)
+    schedule = [fail(step, "p0-t0.2--p0-t1.1", CUT)]
     params = {"message_bytes": 262144, "window": 6, "shift": 2}
     hosts = ["h0", "h4", "h2", "h3"]  # h0 to h2 and h4 to h3, and back
     workload = {"name": "permutation", "params": params, "hosts": hosts, "duration": 3 * step}
-    document = {"workload": workload, "schedule": schedule}
-    return [Cell(RUN, room, document, cost=4 * step, watch=(FIRST, SECOND, SHARED, FREE))]
+    return [Cell(RUN, room, experiment(workload, schedule), cost=4 * step, watch=(FIRST, SECOND, SHARED, FREE))]
 
 
 def _forced_judged(results: Results) -> list[Measure]:
     result, steps = results[RUN], segments(results)
-    at, end = (steps[0]["at_s"], steps[0]["until_s"]) if steps else (math.nan, math.nan)
-    rows = result["watched"]
+    at, end = (steps[0].at_s, steps[0].until_s) if steps else (math.nan, math.nan)
+    rows = result.watched
     before, after = (at / 2, at), (at + SETTLED_S, end)
     shares = [
         ratio(mean(rows[SHARED], *when), mean(rows[SHARED], *when) + mean(rows[FREE], *when))
         for when in (before, after)
     ]
-    possible = result["payload_share"] * result["host_bps"]
+    possible = result.possible_bps
     return [
         Measure("first flow: share of its packets on the path in question, before", shares[0], 0.4, 0.6),
         Measure(
@@ -85,43 +86,43 @@ VARIANTS = (("MRC", "mrc"), ("RoCE", "roce"))
 STUCK, PARTNER = "h0", "h4"
 
 
-def lossless(queues: dict[str, Any]) -> dict[str, Any]:
-    """The queues of RoCE's fabric, with the same ECN."""
-    return {"limit": "512KiB", "ecn": queues["ecn"], "trim": None, "pfc": {"xoff": "16KiB"}}
+def lossless(room: Lab) -> Lab:
+    """Return a lab with the queues of RoCE's fabric and the same ECN."""
+    queues = {"limit": "512KiB", "ecn": room.queues.ecn, "trim": None, "pfc": {"xoff": "16KiB"}}
+    return changed(room, queues=queues)
 
 
 def _storm(size: Size) -> list[Cell]:
     step = 1.0 if size == "quick" else 4.0
     link = {"rate": "20Mbps", "delay": "100us"}
-    plain = lab(1, 4, per_rack=4, path_mtu=1024, links={"host": link, "fabric": link}, reliability={"timeout": 18})
-    plain |= {"ev": {"size": 64, "active": 32}}
+    plain = lab(
+        *(1, 4),
+        per_rack=4,
+        path_mtu=1024,
+        links={"host": link, "fabric": link},
+        reliability={"timeout": 18},
+        ev={"size": 64, "active": 32},
+    )
     others = tuple(f"h{number}" for number in range(8) if f"h{number}" not in (STUCK, PARTNER))
-    params = {"message_bytes": 65536, "window": 4, "shift": 4}
-    workload: dict[str, Any] = {"name": "permutation", "params": params, "duration": 3 * step}
     made = []
     for name, transport in VARIANTS:
+        roce = transport == "roce"
+        shown = Evidence(pause_frames=1, paused=step / 2 if roce else None)
+        schedule = [fail(step, f"{STUCK}:0", shown, kind="pause_storm"), restore(2 * step, f"{STUCK}:0")]
         # As many paths as it takes for a host not to miss the stuck one's by the luck of a hash.
-        workload = {**workload, "qps_per_peer": 4 if transport == "roce" else 1}
-        shown = {"pause_frames": 1} | ({"paused": step / 2} if transport == "roce" else {})
-        schedule = [
-            {"at": step, "fail": f"{STUCK}:0", "kind": "pause_storm", "loss": 0.0, "evidence": shown},
-            {"at": 2 * step, "restore": f"{STUCK}:0", "loss": 0.0},
-        ]
-        room = {**plain, "queues": lossless(plain["queues"])} if transport == "roce" else plain
-        document = {"transport": transport, "workload": workload, "schedule": schedule}
-        made.append(Cell(name, room, document, cost=step * 9, watch=others, may_fail=transport == "roce"))
+        used = {"qps_per_peer": 4 if roce else 1}
+        run = across(schedule, 3 * step, 65536, used, transport=transport)
+        made.append(Cell(name, lossless(plain) if roce else plain, run, cost=step * 9, watch=others, may_fail=roce))
     return made
 
 
-def _others(result: Result) -> float:
+def _others(result: Measured) -> float:
     """What the hosts without part in it get during the storm, over before."""
-    steps = result["segments"]
+    steps = result.segments
     if not steps:
         return math.nan
-    at, until = steps[0]["at_s"], steps[0]["until_s"]
-    rates = [
-        sum(mean(rows, *when) for rows in result["watched"].values()) for when in ((at / 2, at), (at + 0.3, until))
-    ]
+    at, until = steps[0].at_s, steps[0].until_s
+    rates = [sum(mean(rows, *when) for rows in result.watched.values()) for when in ((at / 2, at), (at + 0.3, until))]
     return ratio(rates[1], rates[0])
 
 
@@ -130,32 +131,30 @@ def _storm_judged(results: Results) -> list[Measure]:
     return [
         Measure("hosts without part in it, under MRC, over before", _others(mrc), 0.92, 1.08),
         Measure("hosts without part in it, under RoCE with PFC, over before", _others(roce), 0.0, 0.5),
-        Measure("queue pairs of MRC in error", mrc["qp_errors"] if mrc["segments"] else math.nan, 0, 0),
+        Measure("queue pairs of MRC in error", mrc.qp_errors if mrc.segments else math.nan, 0, 0),
     ]
 
 
 def _storm_points(results: Results) -> Iterator[Point]:
     for name, result in results.items():
-        for rows in zip(*result["watched"].values(), strict=True):
-            yield Point(name, "hosts without part in it", rows[0][0], sum(rate for _, rate in rows) / 1e6)
+        for rows in zip(*result.watched.values(), strict=True):
+            yield Point(name, "hosts without part in it", rows[0].t_s, sum(each.bps for each in rows) / 1e6)
 
 
 def _flap(size: Size) -> list[Cell]:
     down = 0.6 if size == "quick" else 3.0
-    schedule = [
-        {"at": 0.8, "fail": FLAPPING, "loss": 0.0, "evidence": {"dropped": 1}},
-        {"at": 0.8 + down, "restore": FLAPPING, "loss": 0.0},
+    schedule = [fail(0.8, FLAPPING, DROPPED), restore(0.8 + down, FLAPPING)]
+    plain = lab(1, 6, per_rack=4, reliability={"timeout": 14})
+    return [
+        Cell(
+            name,
+            lossless(plain) if transport == "roce" else plain,
+            across(schedule, 1.6 + down, 262144, transport=transport),
+            cost=4 * down,
+            may_fail=transport == "roce",
+        )
+        for name, transport in VARIANTS
     ]
-    params = {"message_bytes": 262144, "window": 4, "shift": 4}
-    workload = {"name": "permutation", "params": params, "duration": 1.6 + down}
-    made = []
-    for name, transport in VARIANTS:
-        room = lab(1, 6, per_rack=4, reliability={"timeout": 14})
-        if transport == "roce":
-            room["queues"] = lossless(room["queues"])
-        document = {"transport": transport, "workload": workload, "schedule": schedule}
-        made.append(Cell(name, room, document, cost=4 * down, may_fail=transport == "roce"))
-    return made
 
 
 FLAPPING = "p0-t0.0--p0-t1.0"
@@ -163,21 +162,13 @@ FLAPPING = "p0-t0.0--p0-t1.0"
 
 def _flap_judged(results: Results) -> list[Measure]:
     mrc, roce = (results[name] for name, _ in VARIANTS)
-    steps = mrc["segments"]
+    steps = mrc.segments
     return [
-        Measure("queue pairs of RoCE in error", roce["qp_errors"], 1, math.inf),
-        Measure("queue pairs of MRC in error", mrc["qp_errors"] if steps else math.nan, 0, 0),
-        Measure("longest glitch under MRC", most([each["glitch_s"] for each in steps]), 0.0, 0.5, "s"),
-        Measure(
-            "lowest settled goodput under MRC, over before", least([each["settled"] for each in steps]), 5 / 6, 1.1
-        ),
+        Measure("queue pairs of RoCE in error", roce.qp_errors, 1, math.inf),
+        Measure("queue pairs of MRC in error", mrc.qp_errors if steps else math.nan, 0, 0),
+        Measure("longest glitch under MRC", most([each.glitch_s for each in steps]), 0.0, 0.5, "s"),
+        Measure("lowest settled goodput under MRC, over before", least([each.settled for each in steps]), 5 / 6, 1.1),
     ]
-
-
-def _goodput(results: Results) -> Iterator[Point]:
-    for name, result in results.items():
-        for time, rate, _ in result["series"]:
-            yield Point(name, name, time, rate / 1e6)
 
 
 FIGURES = [
@@ -219,7 +210,7 @@ FIGURES = [
         "left",
         _flap,
         _flap_judged,
-        _goodput,
+        each_goodput,
         TIME,
     ),
 ]

@@ -5,22 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
-from mrc_studies.figures.model import (
-    Axes,
-    Cell,
-    Figure,
-    Measure,
-    Point,
-    Results,
-    Size,
-    least,
-    most,
-    ratio,
-    shares,
-)
+from mrc_studies.cells.cell import Cell, changed, experiment
+from mrc_studies.figures.failures import lab
+from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, most, ratio, shares
+from mrc_topo.schema import Lab
 
 KIB = 1024
 LARGE_MTU = "no loss with path MTU 4096"
@@ -38,55 +27,47 @@ CONDITIONS = {"no loss": 0.0, "0.1 %": 0.001, "1 %": 0.01}
 VARIANTS = (("MRC 1 QP", "mrc", 1), ("RoCE 1 QP", "roce", 1), ("RoCE 16 QPs", "roce", 16))
 
 
-def long_links(hosts: int) -> dict[str, Any]:
+def long_links(hosts: int) -> Lab:
     """Two planes with round trips of some 17 ms: what a transport does about a loss takes one."""
     link = {"rate": "50Mbps", "delay": "2ms"}
-    return {
-        "name": "figure",
-        "planes": 2,
-        "t0_per_plane": hosts // 4,
-        "t1_per_plane": 4,
-        "hosts": hosts,
-        "hosts_per_t0": 4,
-        "path_mtu": 1024,
-        "links": {"host": link, "fabric": link},
-        "queues": {"limit": "512KiB", "ecn": {"kmin": "64KiB", "kmax": "256KiB"}, "trim": {"threshold": "384KiB"}},
-        "ev": {"size": 128, "active": 64},
-        "reliability": {"timeout": 16},
-        "clock": "virtual",
-    }
+    return lab(
+        *(2, 4, hosts // 4, 4),
+        path_mtu=1024,
+        links={"host": link, "fabric": link},
+        queues={"limit": "512KiB", "ecn": {"kmin": "64KiB", "kmax": "256KiB"}, "trim": {"threshold": "384KiB"}},
+        ev={"size": 128, "active": 64},
+        reliability={"timeout": 16},
+    )
 
 
-def lossless(lab: dict[str, Any]) -> dict[str, Any]:
+def lossless(room: Lab) -> Lab:
     """The fabric as RoCE is deployed on: PFC and ECN, nothing trimmed, room for what pauses come too late for."""
-    queues = {"limit": "2MiB", "ecn": lab["queues"]["ecn"], "trim": None, "pfc": {"xoff": "128KiB"}}
+    queues = {"limit": "2MiB", "ecn": room.queues.ecn, "trim": None, "pfc": {"xoff": "128KiB"}}
     # The shortest ACK timeout that no pause reaches without loss; with a shorter one RoCE repeats what is on its way.
-    return {**lab, "queues": queues, "reliability": {"timeout": 18}}
+    return changed(room, queues=queues, reliability={"timeout": 18})
 
 
 INFINIBAND = "InfiniBand-like"
 
 
-def infiniband(lab: dict[str, Any], buffer: str = "64KiB") -> dict[str, Any]:
+def infiniband(room: Lab, buffer: str = "64KiB") -> Lab:
     """The fabric with credits and adaptive routing per packet; adapters put packets in order and know no congestion.
     What is modelled and what is not is in docs/fabric.md."""
-    queues = {"limit": "2MiB", "ecn": None, "trim": None, "credits": {"buffer": buffer}}
-    roce = {"repair": "reorder", "congestion_control": False}
-    own = {"queues": queues, "roce": roce, "routing": {"adaptive": {}}, "reliability": {"timeout": 18}}
-    return {**lab, **own}
+    return changed(
+        room,
+        queues={"limit": "2MiB", "ecn": None, "trim": None, "credits": {"buffer": buffer}},
+        roce={"repair": "reorder", "congestion_control": False},
+        routing={"adaptive": {}},
+        reliability={"timeout": 18},
+    )
 
 
-def _sum_of_streams(results: Results, name: str) -> list[float]:
-    """Return the rates of a run's streams, as shares of a host's capacity."""
-    return shares(results[name])
-
-
-def _collective(workload: str, what: str) -> Any:
+def _collective(name: str, workload: str, what: str, differs: str = "") -> Figure:
     def cells(size: Size) -> list[Cell]:
         hosts = 16 if size == "quick" else 64
         sizes = [4 << 20] if size == "quick" else [4 << 20, 16 << 20]  # 64 MiB at 64 ranks take 20 GiB of memory
         made = []
-        lab = long_links(hosts)
+        plain = long_links(hosts)
         # What loses packets is no InfiniBand, whose links repeat them.
         ways = [(*each, condition) for each in VARIANTS for condition in CONDITIONS.items()]
         ways.append((INFINIBAND, "roce", 1, ("no loss", 0.0)))
@@ -97,14 +78,14 @@ def _collective(workload: str, what: str) -> Any:
             for variant, transport, qps, (condition, loss) in ways:
                 params = {key: value, "iterations": 1}
                 run = {"name": workload, "params": params, "limit": 60, "qps_per_peer": qps}
-                room = infiniband(lab) if variant == INFINIBAND else lossless(lab) if transport == "roce" else lab
+                room = infiniband(plain) if variant == INFINIBAND else lossless(plain) if transport == "roce" else plain
                 if condition == LARGE_MTU:
-                    room = {**room, "path_mtu": 4096}
+                    room = changed(room, path_mtu=4096)
                 made.append(
                     Cell(
                         f"{variant}, {condition}, {number // KIB} KiB",
                         room,
-                        {"transport": transport, "workload": run},
+                        experiment(run, transport=transport),
                         {"loss": loss} if loss else {},
                         1,
                         cost=number * hosts / 1.5e7 * (2 if workload == "ring_all_reduce" else 1),
@@ -115,8 +96,8 @@ def _collective(workload: str, what: str) -> Any:
     def seconds(results: Results, variant: str, condition: str) -> float:
         """Of the largest size; infinite where it failed."""
         found = [each for name, each in results.items() if name.startswith(f"{variant}, {condition}, ")]
-        value = found[-1]["iteration_s"]
-        return math.inf if value is None else float(value)
+        value = found[-1].iteration_s
+        return math.inf if value is None else value
 
     def judge(results: Results) -> list[Measure]:
         mrc, one, many = (name for name, _, _ in VARIANTS)
@@ -160,194 +141,12 @@ def _collective(workload: str, what: str) -> Any:
         return slow / fast if math.isfinite(fast) else math.nan
 
     def points(results: Results) -> Iterator[Point]:
-        for name, each in results.items():
-            variant, condition, length = name.split(", ")
-            if each["iteration_s"] is not None and condition in CONDITIONS:
-                yield Point(
-                    name, f"{variant}, {length}", float(list(CONDITIONS).index(condition)), each["iteration_s"] * 1e3
-                )
+        for run, each in results.items():
+            variant, condition, length = run.split(", ")
+            if each.iteration_s is not None and condition in CONDITIONS:
+                place = float(list(CONDITIONS).index(condition))
+                yield Point(run, f"{variant}, {length}", place, each.iteration_s * 1e3)
 
-    return cells, judge, points, what
-
-
-def _permutation(size: Size) -> list[Cell]:
-    per_rack = 8
-    # A round trip holds some 35 packets, as that of the paper's fabric: a window of a few packets cannot fill a path.
-    link = {"rate": "20Mbps", "delay": "4ms"}
-    lab: dict[str, Any] = {
-        "name": "figure",
-        "planes": 1,
-        "t0_per_plane": 2,
-        "t1_per_plane": per_rack,
-        "hosts": 2 * per_rack,
-        "hosts_per_t0": per_rack,
-        "links": {"host": link, "fabric": link},
-        "path_mtu": 2048,
-        "queues": {"limit": "256KiB", "ecn": {"kmin": "32KiB", "kmax": "128KiB"}, "trim": {"threshold": "192KiB"}},
-        "ev": {"size": 128, "active": 64},
-        "clock": "virtual",
-    }
-    length = 3.0 if size == "quick" else 8.0
-    params = {"message_bytes": 1 << 20, "window": 4, "shift": per_rack}
-    rooms = (
-        (VARIANTS[0][0], "mrc", lab),
-        (VARIANTS[1][0], "roce", lossless(lab)),
-        (INFINIBAND, "roce", infiniband(lab)),
-    )
-    return [
-        Cell(
-            name,
-            room,
-            {
-                "transport": transport,
-                "workload": {"name": "permutation", "params": params, "duration": length, "qps_per_peer": 1},
-            },
-            cost=length * 3,
-        )
-        for name, transport, room in rooms
-    ]
-
-
-def _permutation_judged(results: Results) -> list[Measure]:
-    mrc, roce = (_sum_of_streams(results, name) for name, _, _ in VARIANTS[:2])
-    credits = _sum_of_streams(results, INFINIBAND)
-    possible = results[VARIANTS[0][0]]["payload_share"]
-    return [
-        Measure("slowest stream under MRC, of what headers and SACKs leave", ratio(least(mrc), possible), 0.9, 1.0),
-        Measure("slowest stream under MRC, of line rate", least(mrc), 0.8, 1.0),
-        Measure("slowest stream under RoCE 1 QP, of line rate", least(roce), 0.1, 0.55),
-        Measure("fastest stream under RoCE 1 QP, of line rate", most(roce), 0.7, 1.0),
-        Measure("slowest stream under InfiniBand-like, of line rate", least(credits), 0.6, 1.0),
-    ]
-
-
-def _in_rack(cell: Cell) -> Cell:
-    """Neighbours in a rack share no link, so nothing can collide."""
-    workload = dict(cell.experiment["workload"])
-    workload |= {"name": "send_recv", "params": {"message_bytes": 1 << 20, "window": 4}}
-    return replace(cell, experiment={**cell.experiment, "workload": workload})
-
-
-def _streams(results: Results) -> Iterator[Point]:
-    for name, result in results.items():
-        for number, share in enumerate(sorted(_sum_of_streams(results, name))):
-            yield Point(name, name, float(number), share * result["host_bps"] / 1e6)
-
-
-LAT_SIZE = 32 * KIB
-
-
-def _one_lab(delay: str = "100us") -> dict[str, Any]:
-    link = {"rate": "50Mbps", "delay": delay}
-    return {
-        "name": "figure",
-        "planes": 4,
-        "t0_per_plane": 2,
-        "t1_per_plane": 4,
-        "hosts": 4,
-        "hosts_per_t0": 2,
-        "links": {"host": link, "fabric": link},
-        "path_mtu": 4096,
-        "queues": {"limit": "256KiB", "ecn": {"kmin": "32KiB", "kmax": "128KiB"}, "trim": {"threshold": "192KiB"}},
-        "ev": {"size": 128, "active": 64},
-        "clock": "virtual",
-    }
-
-
-def _latency(size: Size) -> list[Cell]:
-    count = 100 if size == "quick" else 1000
-    made: list[Cell] = []
-    params: dict[str, Any]
-    workload: dict[str, Any]
-    for name, target in (("T0-local", "h1"), ("across T1", "h2")):
-        params = {"message_bytes": 2, "source": 0, "target": 1, "iterations": count}
-        workload = {"name": "write_lat", "params": params, "hosts": ["h0", target]}
-        made.append(Cell(name, _one_lab(), {"workload": workload}, cost=count / 50))
-    for length in (2 * KIB, 8 * KIB, LAT_SIZE, 128 * KIB):
-        params = {"message_bytes": length, "window": 16, "source": 0, "target": 1}
-        workload = {"name": "write_bw", "params": params, "hosts": ["h0", "h2"], "duration": 0.5, "qps_per_peer": 4}
-        made.append(Cell(f"4 QPs, {length} B", _one_lab(), {"workload": workload}, cost=6))
-    return made
-
-
-def _typical(results: Results, name: str) -> float:
-    return float(results[name]["latency"][0]["typical"]) if results[name]["latency"] else math.nan
-
-
-def _latency_judged(results: Results) -> list[Measure]:
-    share = least(_sum_of_streams(results, f"4 QPs, {LAT_SIZE} B"))
-    far = ratio(_typical(results, "across T1"), _typical(results, "T0-local"))
-    return [
-        Measure("latency across T1 over T0-local", far, 1.5, 2.5),
-        Measure("4 QPs of 32 KiB: payload, of line rate", share, 0.9, 1.0),
-    ]
-
-
-def _latency_points(results: Results) -> Iterator[Point]:
-    for name in results:
-        if name.startswith("4 QPs"):
-            yield Point(name, "4 QPs", float(name.split()[2]), 100 * least(_sum_of_streams(results, name)))
-
-
-def _local(cell: Cell) -> Cell:
-    """Both in the same rack."""
-    workload = {**cell.experiment["workload"], "hosts": ["h0", "h1"]}
-    return replace(cell, experiment={**cell.experiment, "workload": workload})
-
-
-SIZES = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB)
-
-
-def _send_recv(size: Size) -> list[Cell]:
-    length = 0.5 if size == "quick" else 2.0
-    return [
-        Cell(
-            f"{number} B",
-            _one_lab(),
-            {
-                "workload": {
-                    "name": "send_recv",
-                    "params": {"message_bytes": number, "window": 2},
-                    "hosts": ["h0", "h2", "h1", "h3"],
-                    "duration": length,
-                }
-            },
-            cost=length * 30,
-        )
-        for number in SIZES
-    ]
-
-
-def _send_recv_judged(results: Results) -> list[Measure]:
-    rates = [least(_sum_of_streams(results, name)) for name in results]
-    steps = [later / earlier if earlier else math.nan for earlier, later in itertools.pairwise(rates)]
-    return [
-        Measure("per NIC with the largest messages, of line rate", rates[-1], 0.8, 1.0),
-        Measure("per NIC with the smallest messages, of line rate", rates[0], 0.0, 0.5),
-        Measure("least growth from one size to the next", least(steps), 0.98, math.inf),
-    ]
-
-
-def _send_recv_points(results: Results) -> Iterator[Point]:
-    for name, result in results.items():
-        for each in result["streams"]:
-            line = f"{each['source']} to {each['destination']}"
-            yield Point(name, line, float(each["message_bytes"]), each["average_bps"] / 1e6)
-
-
-def _largest(cell: Cell) -> Cell:
-    """All sizes alike."""
-    workload = dict(cell.experiment["workload"])
-    workload["params"] = {**workload["params"], "message_bytes": SIZES[-1]}
-    return replace(cell, experiment={**cell.experiment, "workload": workload})
-
-
-RING, ALL = _collective("ring_all_reduce", "ring all-reduce"), _collective("all_to_all", "all-to-all")
-LOSSES = Axes("packets lost on links between switches", "time of an iteration, ms", "bars", ticks=tuple(CONDITIONS))
-
-
-def _of_collective(name: str, made: Any, differs: str = "") -> Figure:
-    cells, judge, points, what = made
     return Figure(
         name,
         f"{what[0].upper()}{what[1:]} with and without loss",
@@ -361,9 +160,149 @@ def _of_collective(name: str, made: Any, differs: str = "") -> Figure:
         cells,
         judge,
         points,
-        LOSSES,
+        Axes("packets lost on links between switches", "time of an iteration, ms", "bars", ticks=tuple(CONDITIONS)),
         differs,
     )
+
+
+def _permutation(size: Size) -> list[Cell]:
+    per_rack = 8
+    # A round trip holds some 35 packets, as that of the paper's fabric: a window of a few packets cannot fill a path.
+    link = {"rate": "20Mbps", "delay": "4ms"}
+    plain = lab(
+        *(1, per_rack, 2, per_rack),
+        path_mtu=2048,
+        links={"host": link, "fabric": link},
+        queues={"limit": "256KiB", "ecn": {"kmin": "32KiB", "kmax": "128KiB"}, "trim": {"threshold": "192KiB"}},
+        ev={"size": 128, "active": 64},
+    )
+    length = 3.0 if size == "quick" else 8.0
+    params = {"message_bytes": 1 << 20, "window": 4, "shift": per_rack}
+    workload = {"name": "permutation", "params": params, "duration": length, "qps_per_peer": 1}
+    rooms = (
+        (VARIANTS[0][0], "mrc", plain),
+        (VARIANTS[1][0], "roce", lossless(plain)),
+        (INFINIBAND, "roce", infiniband(plain)),
+    )
+    return [
+        Cell(name, room, experiment(workload, transport=transport), cost=length * 3) for name, transport, room in rooms
+    ]
+
+
+def _permutation_judged(results: Results) -> list[Measure]:
+    mrc, roce = (shares(results[name]) for name, _, _ in VARIANTS[:2])
+    credits = shares(results[INFINIBAND])
+    possible = results[VARIANTS[0][0]].payload_share or 0.0
+    return [
+        Measure("slowest stream under MRC, of what headers and SACKs leave", ratio(least(mrc), possible), 0.9, 1.0),
+        Measure("slowest stream under MRC, of line rate", least(mrc), 0.8, 1.0),
+        Measure("slowest stream under RoCE 1 QP, of line rate", least(roce), 0.1, 0.55),
+        Measure("fastest stream under RoCE 1 QP, of line rate", most(roce), 0.7, 1.0),
+        Measure("slowest stream under InfiniBand-like, of line rate", least(credits), 0.6, 1.0),
+    ]
+
+
+def _in_rack(cell: Cell) -> Cell:
+    """Neighbours in a rack share no link, so nothing can collide."""
+    return cell.with_workload(name="send_recv", params={"message_bytes": 1 << 20, "window": 4})
+
+
+def _streams(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for number, share in enumerate(sorted(shares(results[name]))):
+            yield Point(name, name, float(number), share * result.host_bps / 1e6)
+
+
+LAT_SIZE = 32 * KIB
+
+
+def _one_lab() -> Lab:
+    link = {"rate": "50Mbps", "delay": "100us"}
+    return lab(
+        *(4, 4),
+        path_mtu=4096,
+        links={"host": link, "fabric": link},
+        queues={"limit": "256KiB", "ecn": {"kmin": "32KiB", "kmax": "128KiB"}, "trim": {"threshold": "192KiB"}},
+        ev={"size": 128, "active": 64},
+    )
+
+
+def _latency(size: Size) -> list[Cell]:
+    count = 100 if size == "quick" else 1000
+    made: list[Cell] = []
+    for name, target in (("T0-local", "h1"), ("across T1", "h2")):
+        params = {"message_bytes": 2, "source": 0, "target": 1, "iterations": count}
+        run = experiment({"name": "write_lat", "params": params, "hosts": ["h0", target]})
+        made.append(Cell(name, _one_lab(), run, cost=count / 50))
+    for length in (2 * KIB, 8 * KIB, LAT_SIZE, 128 * KIB):
+        params = {"message_bytes": length, "window": 16, "source": 0, "target": 1}
+        bounds = {"hosts": ["h0", "h2"], "duration": 0.5, "qps_per_peer": 4}
+        run = experiment({"name": "write_bw", "params": params, **bounds})
+        made.append(Cell(f"4 QPs, {length} B", _one_lab(), run, cost=6))
+    return made
+
+
+def _typical(results: Results, name: str) -> float:
+    return float(results[name].latency[0].times.typical) if results[name].latency else math.nan
+
+
+def _latency_judged(results: Results) -> list[Measure]:
+    share = least(shares(results[f"4 QPs, {LAT_SIZE} B"]))
+    far = ratio(_typical(results, "across T1"), _typical(results, "T0-local"))
+    return [
+        Measure("latency across T1 over T0-local", far, 1.5, 2.5),
+        Measure("4 QPs of 32 KiB: payload, of line rate", share, 0.9, 1.0),
+    ]
+
+
+def _latency_points(results: Results) -> Iterator[Point]:
+    for name in results:
+        if name.startswith("4 QPs"):
+            yield Point(name, "4 QPs", float(name.split()[2]), 100 * least(shares(results[name])))
+
+
+def _local(cell: Cell) -> Cell:
+    """Both in the same rack."""
+    return cell.with_workload(hosts=["h0", "h1"])
+
+
+SIZES = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1024 * KIB)
+
+
+def _send_recv(size: Size) -> list[Cell]:
+    length = 0.5 if size == "quick" else 2.0
+    bounds = {"hosts": ["h0", "h2", "h1", "h3"], "duration": length}
+    return [
+        Cell(
+            f"{number} B",
+            _one_lab(),
+            experiment({"name": "send_recv", "params": {"message_bytes": number, "window": 2}, **bounds}),
+            cost=length * 30,
+        )
+        for number in SIZES
+    ]
+
+
+def _send_recv_judged(results: Results) -> list[Measure]:
+    rates = [least(shares(results[name])) for name in results]
+    steps = [later / earlier if earlier else math.nan for earlier, later in itertools.pairwise(rates)]
+    return [
+        Measure("per NIC with the largest messages, of line rate", rates[-1], 0.8, 1.0),
+        Measure("per NIC with the smallest messages, of line rate", rates[0], 0.0, 0.5),
+        Measure("least growth from one size to the next", least(steps), 0.98, math.inf),
+    ]
+
+
+def _send_recv_points(results: Results) -> Iterator[Point]:
+    for name, result in results.items():
+        for each in result.streams:
+            line, stream = f"{each.source} to {each.destination}", each.stream
+            yield Point(name, line, float(stream.message_bytes), stream.average_bps / 1e6)
+
+
+def _largest(cell: Cell) -> Cell:
+    """All sizes alike."""
+    return cell.with_params(message_bytes=SIZES[-1])
 
 
 FIGURES = [
@@ -391,8 +330,8 @@ FIGURES = [
         Axes("message, bytes", "payload per NIC, Mb/s", log_x=True),
         without=_largest,
     ),
-    _of_collective("16", RING),
-    _of_collective("17", ALL),
+    _collective("16", "ring_all_reduce", "ring all-reduce"),
+    _collective("17", "all_to_all", "all-to-all"),
     Figure(
         "20",
         "Permutation across racks",

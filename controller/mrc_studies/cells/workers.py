@@ -1,14 +1,11 @@
-"""The runs of figures on all cores, each kept as soon as it is done: what was done is not done again.
+"""Cells on all cores, each kept as soon as it is done: what was done is not done again.
 
-A run's result is `runs/DIGEST.json` in the figures' folder. The digest is that of all its inputs, the programs among
-them; another lab, seed or version is another file. How long it took is beside it (`DIGEST.time`), since that alone
-differs from one time to the next.
+How long a cell took is beside its result (`DIGEST.time`), since that alone differs from one time to the next.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import pathlib
 import signal
@@ -16,18 +13,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from mrc_common.files import write_whole
-from mrc_studies.figures import measure
-from mrc_studies.figures.model import Cell, Result
-
-RUNS = "runs"
+from mrc_studies.cells import measure
+from mrc_studies.cells.cell import Cell
+from mrc_studies.cells.measured import Measured
+from mrc_studies.cells.store import Store
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is: runs that are done of all, and seconds that the others may take (None: nobody knows yet)."""
+    """How far it is: runs that are done of all, and seconds that the others may take (None: not known yet)."""
 
     done: int
     total: int
@@ -35,37 +31,54 @@ class Progress:
     text: str
 
 
-class Store:
-    """Results of runs by digest, in a folder."""
+@dataclass(frozen=True)
+class Task:
+    """A cell to be run: its digest, and its name as it is shown."""
+
+    digest: str
+    name: str
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a cell: its result, or why there is none; how long it took, by the clock and of a core."""
+
+    result: Measured | None
+    failure: str = ""
+    seconds: float = 0.0
+    busy_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A cell's result as it is kept; `run` is the name that was shown."""
+
+    run: str
+    result: Measured
+
+
+class CellStore(Store[Kept]):
+    """Results of cells, and how long each took."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder / RUNS
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def get(self, digest: str) -> Result | None:
-        """A result; None if there is none, or none that can be read."""
-        try:
-            document = json.loads((self.folder / f"{digest}.json").read_text())
-        except (OSError, ValueError):
-            return None
-        return document["result"] if isinstance(document, dict) and document.get("digest") == digest else None
+        super().__init__(folder, Kept)
 
     def seconds(self, digest: str) -> float:
-        """How much of a core's time the run took, s; 0 if that is not known."""
+        """Return how much of a core's time the cell took, s; 0 if that is not known."""
         try:
             return float((self.folder / f"{digest}.time").read_text())
         except (OSError, ValueError):
             return 0.0
 
-    def put(self, digest: str, name: str, result: Result, seconds: float) -> None:
-        """Keeps a result.
+    def keep(self, task: Task, result: Measured, seconds: float) -> None:
+        """Keep a result.
 
         Raises:
             WriteError: it could not be written.
         """
-        write_whole(self.folder / f"{digest}.time", f"{seconds:.2f}\n")
-        document = {"digest": digest, "run": name, "result": result}
-        write_whole(self.folder / f"{digest}.json", json.dumps(document, sort_keys=True) + "\n")
+        self.put(task.digest, Kept(task.name, result))
+        write_whole(self.folder / f"{task.digest}.time", f"{seconds:.2f}\n")
 
 
 def _serve(line: Connection) -> None:
@@ -78,12 +91,12 @@ def _serve(line: Connection) -> None:
         except EOFError:
             return
         begin = time.monotonic(), time.process_time()
-        answer: tuple[dict[str, Any] | None, str]
+        result, failure = None, ""
         try:
-            answer = measure.measure(cell), ""
+            result = measure.measure(cell)
         except Exception as error:  # noqa: BLE001 - one run that fails is one figure's; it tells why
-            answer = None, f"{type(error).__name__}: {error}"[:500]
-        line.send((*answer, time.monotonic() - begin[0], time.process_time() - begin[1]))
+            failure = f"{type(error).__name__}: {error}"[:500]
+        line.send(Answer(result, failure, time.monotonic() - begin[0], time.process_time() - begin[1]))
 
 
 class _Worker:
@@ -95,11 +108,11 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.at: tuple[str, str, Cell] | None = None
+        self.at: Task | None = None
 
-    def give(self, task: tuple[str, str, Cell]) -> None:
+    def give(self, task: Task) -> None:
         self.at = task
-        self.line.send(task[2])
+        self.line.send(task.cell)
 
     def end(self) -> None:
         self.line.close()
@@ -120,23 +133,20 @@ def _workers(count: int) -> Iterator[list[_Worker]]:
 
 
 def run(
-    tasks: Sequence[tuple[str, str, Cell]],
-    store: Store,
+    tasks: Sequence[Task],
+    store: CellStore,
     jobs: int,
     progress: Callable[[Progress], None] = lambda each: None,
 ) -> dict[str, str]:
-    """Runs what the store does not have yet; by digest, why runs failed.
-
-    Args:
-        tasks: digest, name to show, and cell.
+    """Run what the store does not have yet; by digest, why runs failed.
 
     Raises:
         WriteError: a result could not be kept; those before it were.
     """
-    unique = {digest: (digest, name, cell) for digest, name, cell in tasks}
-    waiting = [task for task in unique.values() if store.get(task[0]) is None]
+    unique = {task.digest: task for task in tasks}
+    waiting = [task for task in unique.values() if store.get(task.digest) is None]
     # The longest first, or one that is left to the end keeps the other cores waiting.
-    waiting.sort(key=lambda task: -task[2].cost)
+    waiting.sort(key=lambda task: -task.cell.cost)
     total, done = len(unique), len(unique) - len(waiting)
     failed: dict[str, str] = {}
     spent = worth = 0.0
@@ -150,22 +160,22 @@ def run(
             for line in wait(list(busy)):
                 worker = busy[line]  # type: ignore[index]
                 assert worker.at is not None
-                digest, name, cell = worker.at
+                task = worker.at
                 try:
-                    result, failure, seconds, busy_s = worker.line.recv()
+                    answer: Answer = worker.line.recv()
                 except EOFError:
-                    result, failure, seconds, busy_s = None, "its process died", 0.0, 0.0
+                    answer = Answer(None, "its process died")
                     worker.end()
                     workers[workers.index(worker)] = worker = _Worker()
                 worker.at = None
-                if result is None:
-                    failed[digest] = failure
+                if answer.result is None:
+                    failed[task.digest] = answer.failure
                 else:
-                    store.put(digest, name, result, busy_s)
-                done, spent, worth = done + 1, spent + seconds, worth + cell.cost
+                    store.keep(task, answer.result, answer.busy_s)
+                done, spent, worth = done + 1, spent + answer.seconds, worth + task.cell.cost
                 if waiting:
                     worker.give(waiting.pop(0))
-                rest = [each.at[2].cost for each in workers if each.at] + [task[2].cost for task in waiting]
+                rest = [each.at.cell.cost for each in workers if each.at] + [each.cell.cost for each in waiting]
                 left = sum(rest) * spent / worth / len(workers) if worth else None
-                progress(Progress(done, total, left, name))
+                progress(Progress(done, total, left, task.name))
     return failed
