@@ -22,6 +22,8 @@ from mrc_common.files import write_whole
 from mrc_results import resultdir
 from mrc_runs.experiment import ExperimentError
 from mrc_runs.interruption import Interrupted, interruptible
+from mrc_studies.cells.store import Store
+from mrc_studies.cells.tables import has_parquet
 from mrc_studies.sweeps import cluster, curves, design, measure, page, store, work
 from mrc_studies.sweeps import plan as planning
 from mrc_studies.sweeps.plan import SweepPlan
@@ -91,7 +93,7 @@ def run(
             need_namespaces()
         folder = output or resultdir.RESULTS / source.sweep.name
         with resultdir.prepared(folder, 0.0):
-            kept = store.Store(folder, made)
+            kept = store.SweepStore(folder, made)
             try:
                 bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
                 place = page.write(folder, made, list(store.rows(made, kept.answers())))
@@ -103,7 +105,7 @@ def run(
             finally:
                 kept.close()
     _show(made, bad, folder, place)
-    if bad and not (source.sweep.may_fail and all(answer["status"] == measure.FAILED for _, answer in bad)):
+    if bad and not (source.sweep.may_fail and all(answer.status is measure.Status.FAILED for _, answer in bad)):
         raise SystemExit(1)
 
 
@@ -123,14 +125,14 @@ def _check_options(
 
 
 def _carry_out(
-    kept: store.Store,
+    kept: store.SweepStore,
     workers: int | None,
     scheduler: str | None,
     cluster_file: pathlib.Path | None,
     dashboard: bool,
     again: bool,
     error: Console,
-) -> list[tuple[planning.SweepRun, store.Answer]]:
+) -> list[tuple[planning.SweepRun, measure.Answer]]:
     waiting, _ = work.missing(kept, again=again)
     told = [0.0]
     with (
@@ -194,21 +196,19 @@ def _duration(seconds: float) -> str:
 
 
 def _show(
-    made: SweepPlan, bad: list[tuple[planning.SweepRun, store.Answer]], folder: pathlib.Path, place: pathlib.Path
+    made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.Answer]], folder: pathlib.Path, place: pathlib.Path
 ) -> None:
     console = Console()
     for each, answer in bad[:20]:
         where = f"{each.point.text()}, seed {each.seed}"
-        text = f"{each.digest[: store.SHORT]} {answer['status']}: {answer['failure']} ({where})"
+        text = f"{each.digest[: store.SHORT]} {answer.status}: {answer.failure} ({where})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         log = folder / store.LOGS / f"{each.digest}.log"
         line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: store.SHORT]}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if len(bad) > 20:
         console.print(f"and {len(bad) - 20} more that are not good; the report lists them")
-    parts = (
-        f"; dataset: {folder / store.DATASET}" if store.has_parquet() else "; sweep.csv only: pyarrow is not installed"
-    )
+    parts = f"; dataset: {folder / store.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
     text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -243,14 +243,14 @@ def repeat(
         raise ExperimentError(f"{folder}: this is not what made the run: {wrong}")
     with interruptible():
         answer = measure.perform(task)
-    before = store.answer_of(folder, chosen)
-    same = before is None or all(before[key] == answer[key] for key in ("status", "failure", "rows"))
+    before = Store(folder, measure.Answer).get(chosen.digest)
+    same = before is None or before.same(answer)
     about = {"run": chosen.digest, "seed": chosen.seed, **chosen.point.values, "kept": before is not None, "same": same}
-    shown = {key: answer[key] for key in ("status", "failure", "rows")}
+    shown = {"status": answer.status, "failure": answer.failure, "rows": answer.rows}
     typer.echo(json.dumps({**about, **shown}, indent=1))
-    if answer["log"]:
-        typer.echo(answer["log"], err=True)
-    if not same or answer["status"] not in (measure.GOOD, measure.FAILED):
+    if answer.log:
+        typer.echo(answer.log, err=True)
+    if not same or answer.status not in (measure.Status.GOOD, measure.Status.FAILED):
         raise SystemExit(1)
 
 

@@ -20,6 +20,8 @@ import pytest
 
 from mrc_cli.app import main
 from mrc_runs.experiment import ExperimentError
+from mrc_studies.cells import store as keeping
+from mrc_studies.cells.tables import has_parquet
 from mrc_studies.sweeps import cluster, measure, page, plan, store, work
 from mrc_studies.sweeps.spec import load_sweep
 
@@ -30,7 +32,7 @@ RUNS = int(os.environ.get("MRCLAB_SWEEP_RUNS", "24"))
 PATIENCE = 600 + 4 * RUNS
 
 needs_dask = pytest.mark.skipif(
-    not cluster.have_dask() or not store.has_parquet(), reason="Dask is not installed (extra `cluster`)"
+    not cluster.have_dask() or not has_parquet(), reason="Dask is not installed (extra `cluster`)"
 )
 
 
@@ -78,7 +80,7 @@ def going(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[st
 def wait_for(number: int, folder: pathlib.Path, process: subprocess.Popen[str]) -> None:
     """Until so many runs are kept."""
     until = time.monotonic() + PATIENCE
-    while len(list((folder / store.RUNS).glob("*.json"))) < number:
+    while len(list((folder / keeping.RUNS).glob("*.json"))) < number:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -101,7 +103,7 @@ def used(process: psutil.Process) -> float:
 
 def kept(folder: pathlib.Path) -> dict[str, int]:
     """When each run was kept."""
-    return {path.name: path.stat().st_mtime_ns for path in (folder / store.RUNS).glob("*.json")}
+    return {path.name: path.stat().st_mtime_ns for path in (folder / keeping.RUNS).glob("*.json")}
 
 
 @needs_dask
@@ -234,7 +236,7 @@ def test_the_pinned_sweep_is_the_same_with_two_workers(tmp_path: pathlib.Path) -
     assert done.returncode == 0, done.stderr
     made = plan.make(load_sweep("pinned"))
     (tmp_path / "one").mkdir()
-    alone = store.Store(tmp_path / "one", made)
+    alone = store.SweepStore(tmp_path / "one", made)
     work.carry_out(alone, work.here)
     page.write(tmp_path / "one", made, list(store.rows(made, alone.answers())))
     alone.close()
@@ -306,11 +308,11 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
 ) -> None:
     made = plan.make(load_sweep("pinned"))
     made = plan.SweepPlan(made.source, made.base, made.keys, made.runs[:1], made.software)
-    kept_in = store.Store(tmp_path, made)
+    kept_in = store.SweepStore(tmp_path, made)
     with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
-        patch.setattr(measure, "perform", kill_me)
+        patch.setattr(measure, "perform_elsewhere", kill_me)
         ((run, answer),) = work.carry_out(kept_in, work.on_dask(client))
-    assert (answer["status"], answer["failure"]) == (measure.DIED, "each worker died that took it")
+    assert (answer.status, answer.failure) == (measure.Status.DIED, "each worker died that took it")
     assert "KilledWorker" in (tmp_path / store.LOGS / f"{run.digest}.log").read_text() or answer
     assert work.carry_out(kept_in, work.here) == []
     kept_in.close()

@@ -137,7 +137,8 @@ def test_a_lab_may_be_swept_by_name() -> None:
 def test_a_comparison_is_swept_too() -> None:
     base = "name: c\ntitle: C\ncomparison: mrc-vs-roce\n"
     found = made("grid: {comparison.conditions.1.impair.loss: [0.001, 0.01], lab.hosts: [4]}\n", base)
-    assert [found.documents(run)[1]["conditions"][1]["impair"] for run in found.runs] == [
+    contents: list[Any] = [found.documents(run)[1] for run in found.runs]
+    assert [each["conditions"][1]["impair"] for each in contents] == [
         {"loss": 0.001},
         {"loss": 0.01},
     ]
@@ -196,7 +197,7 @@ def test_a_key_is_known_or_the_unknown_part_is_named(path: list[Any]) -> None:
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("de"), st.integers())), st.integers())
 def test_a_change_changes_one_place(content: dict[str, Any], value: int) -> None:
     before = json.dumps(content)
-    after = design.changed(content, ("a", "d"), value)
+    after: Any = design.changed(content, ("a", "d"), value)
     assert json.dumps(content) == before
     assert after["a"]["d"] == value
     after["a"].pop("d")

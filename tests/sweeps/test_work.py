@@ -15,7 +15,10 @@ import pytest
 from mrc_cli.app import main
 from mrc_common.files import WriteError
 from mrc_runs.experiment import ExperimentError
+from mrc_studies.cells import store as keeping
+from mrc_studies.cells.tables import has_parquet
 from mrc_studies.sweeps import measure, page, plan, store, work
+from mrc_studies.sweeps.measure import Answer, Row, Status, Task
 from mrc_studies.sweeps.spec import load_sweep, parse_sweep
 
 DATED = {"sweep.json", store.CSV, page.PAGE}
@@ -30,7 +33,7 @@ def carry_out(
     made: plan.SweepPlan, folder: pathlib.Path, executor: work.Executor = work.here, **more: Any
 ) -> list[Any]:
     folder.mkdir(exist_ok=True)
-    kept = store.Store(folder, made)
+    kept = store.SweepStore(folder, made)
     try:
         bad = work.carry_out(kept, executor, **more)
         page.write(folder, made, list(store.rows(made, kept.answers())))
@@ -71,18 +74,18 @@ def undisturbed(pinned: plan.SweepPlan, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-def invented(task: Any) -> dict[str, Any]:
+def invented(task: Task) -> Answer:
     """What a run leaves, of which nothing was run."""
-    number = int(task["digest"][:4], 16)
-    rows = [{**dict.fromkeys(measure.EXPERIMENT), "goodput_bps": float(number), "jain": 0.5}]
-    return {"status": measure.GOOD, "failure": "", "rows": rows, "log": "", "seconds": 0.1}
+    number = int(task.digest[:4], 16)
+    rows: list[Row] = [{**dict.fromkeys(measure.EXPERIMENT), "goodput_bps": float(number), "jain": 0.5}]
+    return Answer(Status.GOOD, "", rows, 0.1, "")
 
 
 def without_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
 
-    def perform(task: Any) -> dict[str, Any]:
-        done.append(task["digest"])
+    def perform(task: Task) -> Answer:
+        done.append(task.digest)
         return invented(task)
 
     monkeypatch.setattr(measure, "perform", perform)
@@ -186,7 +189,7 @@ def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
         for _ in range(2):
             with pytest.raises(Cut):
                 carry_out(pinned, folder, cut_after(count))
-        if store.has_parquet():
+        if has_parquet():
             complete = [path.name for path in sorted((folder / store.DATASET).iterdir())]
             assert complete == [f"part-{number:05}.parquet" for number in range(2 * count // 5)]
         carry_out(pinned, folder, backwards)
@@ -199,10 +202,10 @@ def test_a_damaged_file_of_a_run_counts_for_nothing(
 ) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path)
-    first, second = (tmp_path / store.RUNS / f"{run.digest}.json" for run in pinned.runs[:2])
+    first, second = (tmp_path / keeping.RUNS / f"{run.digest}.json" for run in pinned.runs[:2])
     before = results(tmp_path)
     first.write_text(first.read_text()[:40])
-    second.write_bytes((tmp_path / store.RUNS / f"{pinned.runs[3].digest}.json").read_bytes())
+    second.write_bytes((tmp_path / keeping.RUNS / f"{pinned.runs[3].digest}.json").read_bytes())
     done.clear()
     carry_out(pinned, tmp_path)
     assert done == [run.digest for run in pinned.runs[:2]]
@@ -224,11 +227,13 @@ def test_a_full_disk_loses_nothing(
 
     done.clear()
     folder = tmp_path / "full"
-    monkeypatch.setattr(store, "write_whole", full)
+    for module in (store, keeping):
+        monkeypatch.setattr(module, "write_whole", full)
     with pytest.raises(WriteError, match="No space left"):
         carry_out(pinned, folder)
     lost = done.pop()
-    monkeypatch.setattr(store, "write_whole", write)
+    for module in (store, keeping):
+        monkeypatch.setattr(module, "write_whole", write)
     carry_out(pinned, folder)
     assert results(folder) == results(tmp_path / "whole")
     assert done.count(lost) == 1
@@ -236,35 +241,35 @@ def test_a_full_disk_loses_nothing(
 
 
 def test_one_command_at_a_time(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    first = store.Store(tmp_path, pinned)
+    first = store.SweepStore(tmp_path, pinned)
     with pytest.raises(ExperimentError, match="another command is running a sweep in this folder"):
-        store.Store(tmp_path, pinned)
+        store.SweepStore(tmp_path, pinned)
     first.close()
-    store.Store(tmp_path, pinned).close()
+    store.SweepStore(tmp_path, pinned).close()
 
 
 def test_a_folder_holds_one_sweep(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    kept = store.Store(tmp_path, pinned)
+    kept = store.SweepStore(tmp_path, pinned)
     kept.begin()
     kept.close()
     text = json.dumps({**pinned.source.file.data, "name": "another"})
     other = plan.make(parse_sweep(text, "another.yaml"))
     with pytest.raises(ExperimentError, match=r"it holds the sweep 'pinned', .* choose another for 'another' with -o"):
-        store.Store(tmp_path, other)
+        store.SweepStore(tmp_path, other)
     # More seeds of the same are welcome.
     more = plan.make(parse_sweep(json.dumps({**pinned.source.file.data, "seeds": 3}), "pinned.yaml"))
-    store.Store(tmp_path, more).close()
+    store.SweepStore(tmp_path, more).close()
 
 
 def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    kept = store.Store(tmp_path, pinned)
+    kept = store.SweepStore(tmp_path, pinned)
     kept.begin()
     kept.close()
     other = plan.make(pinned.source, software="other")
     with pytest.raises(ExperimentError, match="made by other sources of mrclab"):
-        store.Store(tmp_path, other)
+        store.SweepStore(tmp_path, other)
     answer = measure.perform(other.task(other.runs[0]))
-    assert answer["status"] == measure.STRANGER
+    assert answer.status is Status.STRANGER
     with pytest.raises(work.SweepCut, match="a worker cannot take part: it has other sources"):
         carry_out(other, tmp_path / "elsewhere")
 
@@ -286,7 +291,7 @@ grid: {experiment.workload.params.iterations: [1, 100000]}
 def test_a_run_that_fails_keeps_its_log_and_is_listed(tmp_path: pathlib.Path) -> None:
     made = plan.make(parse_sweep(FAILING.replace("100000", "2"), "failing.yaml"))
     bad = carry_out(made, tmp_path)
-    assert [(run.point.case, answer["status"]) for run, answer in bad] == [("stands still", "failed")] * 2
+    assert [(run.point.case, answer.status) for run, answer in bad] == [("stands still", "failed")] * 2
     text = (tmp_path / page.PAGE).read_text()
     for run, _ in bad:
         log = (tmp_path / store.LOGS / f"{run.digest}.log").read_text()
@@ -311,7 +316,7 @@ def test_a_run_that_cannot_be_done_tells_why(
         bad = carry_out(pinned, tmp_path)
     assert len(bad) == 12
     run, answer = bad[0]
-    assert (answer["status"], answer["failure"]) == ("error", "ZeroDivisionError: no luck")
+    assert (answer.status, answer.failure) == ("error", "ZeroDivisionError: no luck")
     log = (tmp_path / store.LOGS / f"{run.digest}.log").read_text()
     assert "about to break" in log
     assert "Traceback" in log
@@ -342,7 +347,7 @@ def test_report_and_repeat_need_the_folder_alone(
     code, _, said = command("sweep", "report", undisturbed, cwd=tmp_path)
     assert code == 0, said
     assert (undisturbed / page.PAGE).read_bytes() == before
-    run = next((undisturbed / store.RUNS).iterdir()).stem
+    run = next((undisturbed / keeping.RUNS).iterdir()).stem
     code, told, said = command("sweep", "repeat", ".", run[:12], cwd=undisturbed)
     assert code == 0, said
     document = json.loads(told)
@@ -356,7 +361,7 @@ def test_report_and_repeat_need_the_folder_alone(
 def test_a_run_s_files_are_those_of_an_experiment(
     undisturbed: pathlib.Path, tmp_path: pathlib.Path, command: Command
 ) -> None:
-    run = next((undisturbed / store.RUNS).iterdir()).stem
+    run = next((undisturbed / keeping.RUNS).iterdir()).stem
     code, told, said = command("sweep", "repeat", undisturbed, run, "-o", "one", cwd=tmp_path)
     assert (code, told) == (0, "mrclab run one/experiment.yaml\n"), said
     code, told, said = command("run", "one/experiment.yaml", "--json", cwd=tmp_path)
@@ -364,7 +369,7 @@ def test_a_run_s_files_are_those_of_an_experiment(
     assert json.loads(told)["passed"]
 
 
-@pytest.mark.skipif(not store.has_parquet(), reason="pyarrow is not installed (extra `cluster`)")
+@pytest.mark.skipif(not has_parquet(), reason="pyarrow is not installed (extra `cluster`)")
 def test_the_dataset_is_one_dataset(undisturbed: pathlib.Path, pinned: plan.SweepPlan) -> None:
     import pyarrow.dataset
 

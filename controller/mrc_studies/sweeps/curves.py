@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.sweeps import measure, store
+from mrc_studies.sweeps.measure import Row, Scalar
 from mrc_studies.sweeps.plan import SweepPlan
 from mrc_studies.sweeps.spec import Plot, nearest, quantity
 
@@ -19,8 +19,6 @@ STUDENT = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL = 1.95996
-
-Row = Mapping[str, Any]
 
 
 def student(degrees: int) -> float:
@@ -36,11 +34,16 @@ class Spot:
     """A point of a curve: the mean of so many runs, and half of the width of its 95 % confidence interval (None: of
     one run there is none). `bad`: runs that have no such number. `runs`: value and digest of each that has."""
 
-    x: Any
+    x: Scalar
     mean: float | None
     half: float | None
     runs: Sequence[tuple[float, str]]
     bad: int
+
+    @property
+    def number(self) -> float | None:
+        """The value of x; None if that is no number."""
+        return float(self.x) if isinstance(self.x, int | float) and not isinstance(self.x, bool) else None
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Chart:
     @property
     def numeric(self) -> bool:
         """Whether x is a number at all points."""
-        every = [spot.x for curve in self.curves.values() for spot in curve]
-        return bool(every) and all(isinstance(x, int | float) and not isinstance(x, bool) for x in every)
+        every = [spot.number for curve in self.curves.values() for spot in curve]
+        return bool(every) and None not in every
 
 
 def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
@@ -121,7 +124,7 @@ def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     own = [key for key in keys if key in grid or key in ("case", "variant", "condition")]
     by = plot.by if plot.by is not None else [key for key in own if key != x and key not in plot.where]
     wanted = {key: quantity(value) for key, value in plot.where.items()}
-    found: dict[tuple[Any, ...], dict[Any, list[Row]]] = {}
+    found: dict[tuple[Scalar, ...], dict[Scalar, list[Row]]] = {}
     for row in rows:
         if all(row[key] == value for key, value in wanted.items()):
             found.setdefault(tuple(row[key] for key in by), {}).setdefault(row[x], []).append(row)
@@ -135,7 +138,7 @@ def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
     return Chart(title, x, plot.y, plot.scale, curves)
 
 
-def _label(by: Sequence[str], values: Sequence[Any]) -> str:
+def _label(by: Sequence[str], values: Sequence[Scalar]) -> str:
     parts = []
     for key, value in zip(by, values, strict=True):
         text = "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
@@ -143,7 +146,8 @@ def _label(by: Sequence[str], values: Sequence[Any]) -> str:
     return ", ".join(parts)
 
 
-def _spot(x: Any, rows: Sequence[Row], y: str) -> Spot:
-    runs = [(float(row[y]), str(row["run"])[: store.SHORT]) for row in rows if row[y] is not None]
+def _spot(x: Scalar, rows: Sequence[Row], y: str) -> Spot:
+    known = ((row[y], str(row["run"])[: store.SHORT]) for row in rows)
+    runs = [(float(value), run) for value, run in known if value is not None]
     mean, half = interval([value for value, _ in runs])
     return Spot(x, mean, half, runs, len(rows) - len(runs))

@@ -8,18 +8,19 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from mrc_common import document
 from mrc_common.document import KeyPath, Model
 from mrc_runs.compare import Comparison
 from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_studies.sweeps.spec import MAX_RUNS, Hypercube, Source, nearest
+from mrc_studies.sweeps.spec import MAX_RUNS, Hypercube, Source, Tree, nearest
 from mrc_topo.schema import Lab
 
 #: What the first word of a key stands for.
 ROOTS: Mapping[str, type[Model]] = {"lab": Lab, "experiment": Experiment, "comparison": Comparison}
 CASE = "name"
+#: Values by key, with the places in the sweep file where they stand.
+Changes = dict[str, tuple[object, KeyPath]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Point:
 
     number: int
     case: str
-    values: Mapping[str, Any]
+    values: Tree
     #: Where in the sweep file each key stands.
     places: Mapping[str, KeyPath] = field(default_factory=dict)
 
@@ -38,7 +39,7 @@ class Point:
         return ", ".join([*([f"case {self.case}"] if self.case else []), *shown]) or "the only point"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -145,7 +146,7 @@ def points(source: Source) -> list[Point]:
     check_keys(source)
     count(source)
     sweep = source.sweep
-    axes: list[list[tuple[str, dict[str, tuple[Any, KeyPath]]]]] = []
+    axes: list[list[tuple[str, Changes]]] = []
     for key, given in sweep.grid.items():
         values = source.ranges[key].values() if key in source.ranges else given
         seen = [json.dumps(value, sort_keys=True) for value in values]
@@ -163,16 +164,14 @@ def points(source: Source) -> list[Point]:
     return [_point(number, chosen) for number, chosen in enumerate(itertools.product(*axes))]
 
 
-def _case(number: int, case: Mapping[str, Any]) -> tuple[str, dict[str, tuple[Any, KeyPath]]]:
-    changes: dict[str, tuple[Any, KeyPath]] = {
-        key: (value, ("cases", number, key)) for key, value in case.items() if key != CASE
-    }
+def _case(number: int, case: Tree) -> tuple[str, Changes]:
+    changes: Changes = {key: (value, ("cases", number, key)) for key, value in case.items() if key != CASE}
     text = ", ".join(f"{key.rpartition('.')[2]} {_short(value)}" for key, (value, _) in changes.items())
     return str(case.get(CASE, text)) or f"case {number + 1}", changes
 
 
-def _point(number: int, chosen: tuple[tuple[str, dict[str, tuple[Any, KeyPath]]], ...]) -> Point:
-    values: dict[str, Any] = {}
+def _point(number: int, chosen: tuple[tuple[str, Changes], ...]) -> Point:
+    values: dict[str, object] = {}
     places: dict[str, KeyPath] = {}
     for _, changes in chosen:
         for key, (value, place) in changes.items():
@@ -195,25 +194,28 @@ def latin_hypercube(cube: Hypercube) -> Iterator[dict[str, int | float]]:
         yield {key: column[number] for key, column in columns.items()}
 
 
-def changed(content: Mapping[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
+def changed(content: Tree, path: KeyPath, value: object) -> Tree:
     """A document with one value otherwise; mappings on the way there are made.
 
     Raises:
         ValueError: there is no such place in a list, or something on the way holds nothing.
     """
-    return dict(_changed(content, path, value, ()))
+    return _with(content, path, value, ())
 
 
-def _changed(here: Any, path: KeyPath, value: Any, done: KeyPath) -> Any:
+def _changed(here: object, path: KeyPath, value: object, done: KeyPath) -> object:
     if not path:
         return value
-    part, rest = path[0], path[1:]
     if isinstance(here, list):
+        part, rest = path[0], path[1:]
         if not isinstance(part, int) or part >= len(here):
             raise ValueError(f"'{document.dotted(done)}' has {len(here)} entries, none is '{part}'")
         return [_changed(each, rest, value, (*done, part)) if at == part else each for at, each in enumerate(here)]
     if here is not None and not isinstance(here, Mapping):
-        raise ValueError(f"'{document.dotted(done)}' is {_short(here)}, which has no '{part}'")
-    made = dict(here or {})
-    made[str(part)] = _changed(made.get(str(part)), rest, value, (*done, part))
-    return made
+        raise ValueError(f"'{document.dotted(done)}' is {_short(here)}, which has no '{path[0]}'")
+    return _with(here or {}, path, value, done)
+
+
+def _with(here: Tree, path: KeyPath, value: object, done: KeyPath) -> Tree:
+    key = str(path[0])
+    return {**here, key: _changed(here.get(key), path[1:], value, (*done, path[0]))}

@@ -1,4 +1,4 @@
-"""One run of a sweep, wherever it is done: from plain data to rows of numbers, which are plain data again."""
+"""One run of a sweep, wherever it is done: from a task to rows of numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 
+from mrc_common.plain import OMIT_NONE, decode, encode
 from mrc_host.answers import JobProgress
 from mrc_host.node.samples import condense
 from mrc_host.policy import PolicyError
@@ -26,14 +28,65 @@ from mrc_results.recording import Recording
 from mrc_runs import compare, execute, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
 from mrc_runs.experiment import Experiment
+from mrc_studies.sweeps.spec import Tree
 from mrc_topo.topology import Topology
 
-#: How a run ended: as it should; its workload failed, which is a result; it could not be done, which is none.
-GOOD, FAILED, ERROR = "good", "failed", "error"
-#: Nobody could say how, for each worker died that took it.
-DIED = "died"
-#: A worker with other sources or files than the command's: none of its results may count.
-STRANGER = "stranger"
+Scalar = float | int | str | bool | None
+Row = Mapping[str, Scalar]
+
+
+class Status(StrEnum):
+    """How a run ended.
+
+    `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
+    `DIED`: each worker died that took it. `STRANGER`: of a worker with other sources or files than the command's, of
+    which no result may count.
+    """
+
+    GOOD = "good"
+    FAILED = "failed"
+    ERROR = "error"
+    DIED = "died"
+    STRANGER = "stranger"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run, for the process that does it.
+
+    `lab` and `content` are the documents of the lab and of the experiment or comparison (`kind`); `software` is the
+    digest of the sources that planned it; `files` has the digest of each file that it names.
+    """
+
+    digest: str
+    kind: str
+    lab: Tree
+    content: Tree
+    software: str
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run left. `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and
+    `condition` of a comparison; `seconds`: how long it took; `log`: what was printed, and the traceback of an error,
+    which is kept in a file of its own."""
+
+    status: Status
+    failure: str
+    rows: list[Row]
+    seconds: float
+    log: str | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def good(self) -> bool:
+        """Whether it is as it should be."""
+        return self.status is Status.GOOD
+
+    def same(self, other: Answer) -> bool:
+        """Whether another time left the same."""
+        return (self.status, self.failure, self.rows) == (other.status, other.failure, other.rows)
+
 
 #: Columns of a run of an experiment, and what they are. What a run does not have is null.
 EXPERIMENT = {
@@ -94,7 +147,7 @@ def digest_of(path: str) -> str:
 
 
 @contextlib.contextmanager
-def lab_file(document: Mapping[str, Any]) -> Iterator[str]:
+def lab_file(document: Tree) -> Iterator[str]:
     """The path of a file with a lab's document, as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="mrclab-sweep-") as folder:
         path = pathlib.Path(folder, "lab.yaml")
@@ -102,50 +155,49 @@ def lab_file(document: Mapping[str, Any]) -> Iterator[str]:
         yield str(path)
 
 
-def perform(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Does a run (`plan.Plan.task`). Never raises but by a signal.
-
-    `status`; `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and `condition` of a
-    comparison; `log`: what was printed, and the traceback of an error; `seconds`: how long it took.
-    """
+def perform(task: Task) -> Answer:
+    """Do a run. Never raises but by a signal."""
     begin = time.monotonic()
     said = io.StringIO()
-    status, failure = ERROR, ""
-    rows: list[dict[str, Any]] = []
+    status, failure = Status.ERROR, ""
+    rows: list[Row] = []
     with _ALONE, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             if wrong := stranger(task):
-                status, failure = STRANGER, wrong
+                status, failure = Status.STRANGER, wrong
             else:
-                rows, failure = (_experiment if task["kind"] == "experiment" else _comparison)(task)
-                status = FAILED if failure else GOOD
+                rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
+                status = Status.FAILED if failure else Status.GOOD
         # One run that cannot be done is that, and tells why. A policy's mistake is no `Exception`, so that it ends the
         # run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)
-    seconds = time.monotonic() - begin
-    return {"status": status, "failure": failure, "rows": rows, "log": said.getvalue(), "seconds": seconds}
+    return Answer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
-def stranger(task: Mapping[str, Any]) -> str:
+def perform_elsewhere(task: object) -> object:
+    """Do a run in a worker of Dask; both ways plain data, which a worker of another version can read, too."""
+    return encode(perform(decode(Task, task, lenient=True)))
+
+
+def stranger(task: Task) -> str:
     """What is different where this is called from where the task was made; empty if nothing."""
-    if sources.software(pathlib.Path(__file__)) != task["software"]:
+    if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
-    for path, digest in task["files"].items():
+    for path, digest in task.files.items():
         if digest_of(path) != digest:
             return f"{path} is not there, or is another file than where the sweep was started"
     return ""
 
 
-def _lab(task: Mapping[str, Any], clock: str) -> dict[str, Any]:
+def _lab(task: Task, clock: str) -> Tree:
     """On the real clock a lab that is up under the file's name is another."""
-    lab = dict(task["lab"])
-    return {**lab, "name": f"sweep-{task['digest'][:8]}"} if clock == "real" else lab
+    return {**task.lab, "name": f"sweep-{task.digest[:8]}"} if clock == "real" else task.lab
 
 
-def _experiment(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    experiment = Experiment.model_validate(task["content"])
+def _experiment(task: Task) -> tuple[list[Row], str]:
+    experiment = Experiment.model_validate(task.content)
     with (
         lab_file(_lab(task, experiment.clock)) as path,
         execute.session_for(
@@ -247,19 +299,19 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _comparison(task: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    comparison = Comparison.model_validate(task["content"])
+def _comparison(task: Task) -> tuple[list[Row], str]:
+    comparison = Comparison.model_validate(task.content)
     with lab_file(_lab(task, comparison.clock)) as path:
         comparison = comparison.model_copy(update={"lab": path})
         cells, ideals = compare.compare(comparison), compare.ideals(comparison)
     first = comparison.conditions[0].name
-    rows, failures = [], []
+    rows: list[Row] = []
+    failures = []
     for (variant, condition), cell in cells.items():
         base = cells[variant, first].seconds
         slowdown = cell.seconds / base if math.isfinite(cell.seconds) and math.isfinite(base) and base else None
-        row: dict[str, Any] = {"variant": variant, "condition": condition, "seconds": _finite(cell.seconds)}
-        row |= {"slowdown": slowdown, "ideal_s": ideals[variant], "lost": cell.lost, "bytes_verified": cell.verified}
-        rows.append(row)
+        row: Row = {"variant": variant, "condition": condition, "seconds": _finite(cell.seconds), "slowdown": slowdown}
+        rows.append({**row, "ideal_s": ideals[variant], "lost": cell.lost, "bytes_verified": cell.verified})
         wrong = cell.failure or ("" if math.isfinite(cell.seconds) else "no time could be told")
         wrong = wrong or (f"its time is not valid: {cell.doubt}" if cell.doubt else "")
         if wrong:

@@ -9,13 +9,13 @@ import importlib.util
 import io
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from mrc_common import look
 from mrc_common.files import write_whole
-from mrc_studies.sweeps import curves, measure, store
+from mrc_studies.sweeps import curves, store
 from mrc_studies.sweeps.curves import Chart
+from mrc_studies.sweeps.measure import Row, Status
 from mrc_studies.sweeps.plan import SweepPlan
 
 PAGE = "index.html"
@@ -32,7 +32,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a5a00", "#4
 DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
 
 
-def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> pathlib.Path:
+def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Row]) -> pathlib.Path:
     """Writes the page from the dataset's rows.
 
     Raises:
@@ -42,19 +42,19 @@ def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Mapping[str, Any
     return folder / PAGE
 
 
-def render(plan: SweepPlan, rows: Sequence[Mapping[str, Any]]) -> str:
+def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
     """The page."""
     sweep = plan.source.sweep
     made = curves.charts(plan, rows)
     runs = {str(row["run"]): row for row in rows}
-    bad = [row for row in runs.values() if row["status"] != measure.GOOD]
+    bad = [row for row in runs.values() if row["status"] != Status.GOOD]
     all_listed = len(runs) <= MOST_RUNS
     parts = [_chart(number, chart, all_listed) for number, chart in enumerate(made)]
     seeds = f"seeds 1 to {sweep.seeds}" if isinstance(sweep.seeds, int) else f"seeds {', '.join(map(str, sweep.seeds))}"
     missing = len(plan.runs) - len(runs)
     counts = f"{len(runs)} runs, {seeds}" + (f", {sweep.repetitions} repetitions" if sweep.repetitions > 1 else "")
     told = f'<p class="bad">{missing} runs are not done yet.</p>' if missing else ""
-    listed = rows if all_listed else [row for row in rows if row["status"] != measure.GOOD]
+    listed = rows if all_listed else [row for row in rows if row["status"] != Status.GOOD]
     head = "The runs" if all_listed else "The runs that are not good (sweep.csv has all)"
     verb = "run" if plan.base.kind == "experiment" else "compare"
     body = (
@@ -92,7 +92,7 @@ def _chart(number: int, chart: Chart, dots: bool) -> str:
     )
 
 
-def _runs(plan: SweepPlan, rows: Sequence[Mapping[str, Any]], charts: Sequence[Chart]) -> str:
+def _runs(plan: SweepPlan, rows: Sequence[Row], charts: Sequence[Chart]) -> str:
     shown = [*plan.keys]
     cases = ["case"] if plan.source.sweep.cases else []
     # What a case sets is told by its name.
@@ -109,7 +109,7 @@ def _runs(plan: SweepPlan, rows: Sequence[Mapping[str, Any]], charts: Sequence[C
         before = run
         cells = "".join(f"<td>{'' if row[head] is None else _text(row[head])}</td>" for head in heads)
         state = _text(row["status"])
-        if row["status"] != measure.GOOD:
+        if row["status"] != Status.GOOD:
             state = f"<span class=bad>{state}: {_text(row['failure'])}</span> (logs/{_text(row['run'])}.log)"
         lines.append(f"<tr{anchor}><td><code>{run}</code></td>{cells}<td>{state}</td></tr>\n")
     names = "".join(f"<th>{_text(head)}</th>" for head in heads)
@@ -130,13 +130,14 @@ def _svg(number: int, chart: Chart, dots: bool) -> str:
     settings = {"svg.hashsalt": f"mrclab-{number}", "svg.fonttype": "none", "font.size": 9}
     with matplotlib.rc_context(settings):
         drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
-        places: dict[Any, float] = {}
+        places: dict[str, float] = {}
         for at, (name, curve) in enumerate(chart.curves.items()):
             known = [spot for spot in curve if spot.mean is not None]
-            xs = [float(s.x) if chart.numeric else places.setdefault(str(s.x), float(len(places))) for s in known]
-            # Beside each other, where an interval would hide another.
+            xs = [spot.number or 0.0 for spot in known]
             if not chart.numeric:
-                xs = [x + 0.08 * (at - (len(chart.curves) - 1) / 2) for x in xs]
+                # Beside each other, where an interval would hide another.
+                aside = 0.08 * (at - (len(chart.curves) - 1) / 2)
+                xs = [places.setdefault(str(spot.x), float(len(places))) + aside for spot in known]
             style = {
                 "color": COLOURS[at % 8],
                 "linestyle": DASHES[at // 8 % 4],
@@ -156,7 +157,7 @@ def _svg(number: int, chart: Chart, dots: bool) -> str:
             plot.set_xticks(range(len(places)), list(places))
         elif chart.scale == "log":
             plot.set_xscale("log", base=2)
-            ticks = sorted({float(spot.x) for curve in chart.curves.values() for spot in curve})
+            ticks = sorted({spot.number or 0.0 for curve in chart.curves.values() for spot in curve})
             if len(ticks) <= 12:
                 plot.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
                 plot.minorticks_off()

@@ -7,9 +7,8 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,7 +24,8 @@ from mrc_runs.compare import Comparison, known_comparisons
 from mrc_runs.experiment import Experiment, ExperimentError, find_file, known_experiments, load_experiment, read
 from mrc_studies.sweeps import design, measure
 from mrc_studies.sweeps.design import Point, changed, key_path
-from mrc_studies.sweeps.spec import Source
+from mrc_studies.sweeps.measure import Task
+from mrc_studies.sweeps.spec import Source, Tree
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.named import beside
 
@@ -49,22 +49,22 @@ class Base:
     """What all runs begin with: the documents of lab and of experiment or comparison."""
 
     kind: str
-    lab: Mapping[str, Any]
-    content: Mapping[str, Any]
+    lab: Tree
+    content: Tree
 
-    def built(self, point: Mapping[str, Any], fixed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def built(self, point: Tree, fixed: Tree) -> tuple[Tree, Tree]:
         """Documents of lab and of experiment or comparison with changes.
 
         Raises:
             ValueError: a change has no place; its text begins with the key.
             LabError: a lab of another name is none.
         """
-        content: dict[str, Any] = dict(self.content)
+        content = self.content
         every = {**fixed, **point}
         for key, value in every.items():
             if not key.startswith("lab."):
                 content = _put(content, key, value)
-        lab: dict[str, Any] = dict(self.lab)
+        lab = self.lab
         if f"{self.kind}.lab" in every:
             lab = _document_of(str(content["lab"]))
         for key, value in every.items():
@@ -73,7 +73,7 @@ class Base:
         return lab, content
 
 
-def _put(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+def _put(content: Tree, key: str, value: object) -> Tree:
     try:
         return changed(content, key_path(key.partition(".")[2]), value)
     except ValueError as error:
@@ -81,10 +81,9 @@ def _put(content: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _document_of(name: str) -> dict[str, Any]:
+def _document_of(name: str) -> Tree:
     """A lab's document as it was written, with the files that it names where they are."""
-    document: dict[str, Any] = load_lab(name).lab.model_dump(mode="json", exclude_unset=True)
-    return document
+    return dumped(load_lab(name).lab)
 
 
 @dataclass(frozen=True)
@@ -97,18 +96,17 @@ class SweepPlan:
     runs: Sequence[SweepRun]
     software: str
 
-    def task(self, run: SweepRun) -> dict[str, Any]:
-        """A run as plain data, for whoever does it."""
+    def task(self, run: SweepRun) -> Task:
+        """A run, for the process that does it."""
         lab, content = self.documents(run)
-        task = {"digest": run.digest, "kind": self.base.kind, "lab": lab, "content": content}
-        return {**task, "software": self.software, "files": _files(lab, content)}
+        return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
-    def documents(self, run: SweepRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    def documents(self, run: SweepRun) -> tuple[Tree, Tree]:
         """Documents of lab and of experiment or comparison of a run."""
         lab, content = self.base.built(run.point.values, self.source.sweep.set)
         return {**lab, "seed": run.seed}, content
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Tree:
         """All that it takes to make the same plan again, without the files that it came from."""
         sweep = dict(self.source.file.data)
         sweep |= {self.base.kind: dict(self.base.content), "lab": dict(self.base.lab)}
@@ -190,7 +188,7 @@ def clock_is_real(plan: SweepPlan) -> bool:
     return any(plan.documents(run)[1].get("clock") == "real" for run in plan.runs)
 
 
-def _content(source: Source) -> dict[str, Any]:
+def _content(source: Source) -> Tree:
     """The document of experiment or comparison, as it is before anything is changed.
 
     Raises:
@@ -208,10 +206,8 @@ def _content(source: Source) -> dict[str, Any]:
     else:
         path = find_file(beside(source.folder, given), known_comparisons(), "compare.yaml", "comparison")
         made = compare.placed(read(Comparison, path, compare.EXAMPLE), path.absolute().parent)
-    content: dict[str, Any] = made.model_dump(mode="json", exclude_unset=True)
-    if "lab" in content:
-        content["lab"] = beside(path.parent, content["lab"])
-    return content
+    content = dumped(made)
+    return {**content, "lab": beside(path.parent, str(content["lab"]))} if "lab" in content else content
 
 
 def _base(source: Source) -> Base:
@@ -219,7 +215,7 @@ def _base(source: Source) -> Base:
     content = _content(source)
     default = "default" if sweep.kind == "experiment" else "tiny"
     if isinstance(sweep.lab, dict):
-        lab = {"name": "sweep", **sweep.lab}
+        lab: Tree = {"name": "sweep", **sweep.lab}
     else:
         named = sweep.lab if sweep.lab is not None else content.get("lab", default)
         if not isinstance(named, str):
@@ -229,17 +225,23 @@ def _base(source: Source) -> Base:
         except LabError as error:
             place: KeyPath = ("lab",) if sweep.lab is not None else (sweep.kind,)
             raise source.problem(place, str(error)) from error
-    content.pop("lab", None)
-    return Base(sweep.kind, lab, content)
+    return Base(sweep.kind, lab, {key: value for key, value in content.items() if key != "lab"})
 
 
-def _files(lab: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
+def _files(lab: Tree, content: Tree) -> dict[str, str]:
     """What files hold that a run names, by path: a worker elsewhere must have the same."""
     found = [str(lab["program"])] if lab.get("program") else []
-    for each in (lab, content, *content.get("variants", ())):
+    variants = content.get("variants")
+    for each in (lab, content, *(variants if isinstance(variants, list) else ())):
         policies = each.get("policies") or {}
         found += [str(given).rpartition(":")[0] for given in policies.values() if given]
     return {path: measure.digest_of(path) for path in found}
+
+
+def dumped(made: Model) -> Tree:
+    """Return the document of a model as it was written."""
+    document: Tree = made.model_dump(mode="json", exclude_unset=True)
+    return document
 
 
 def _check(source: Source, base: Base, found: Sequence[Point], progress: Callable[[str], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -24,6 +24,8 @@ MAX_RUNS = 100_000
 MAX_SEED = 2**63 - 1
 
 M = TypeVar("M", bound=Model)
+#: A mapping as YAML gives it: a document in which keys are still changed, before it is checked as what it is.
+Tree = Mapping[str, object]
 
 
 def quantity(value: Any) -> Any:
@@ -244,7 +246,7 @@ def _validated(model: type[M], file: Document, data: Any, path: KeyPath) -> M:
         raise ExperimentError("\n".join(lines)) from error
 
 
-def nearest(word: str, known: Mapping[str, Any] | list[str], show: Callable[[str], str] = str) -> str:
+def nearest(word: str, known: Iterable[str], show: Callable[[str], str] = str) -> str:
     """`did you mean 'x'?`, or what there is."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f"did you mean '{show(near[0])}'?" if near else f"there is: {', '.join(known)}"

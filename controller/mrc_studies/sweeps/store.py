@@ -8,32 +8,30 @@ complete or absent, and all but `runs/` and `logs/` are the same, byte by byte, 
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import importlib.util
-import io
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from mrc_common.document import Document, csv_cell, printable
+from mrc_common.document import Document, printable
 from mrc_common.files import write_whole
 from mrc_runs.experiment import ExperimentError
+from mrc_studies.cells.store import RUNS, Store
+from mrc_studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
 from mrc_studies.sweeps import measure, plan
+from mrc_studies.sweeps.measure import Answer, Row, Scalar
 from mrc_studies.sweeps.plan import SweepPlan, SweepRun
-from mrc_studies.sweeps.spec import quantity, source_of
+from mrc_studies.sweeps.spec import Tree, quantity, source_of
 
-PLAN, RUNS, LOGS, DATASET, CSV = "sweep.json", "runs", "logs", "dataset", "sweep.csv"
+PLAN, LOGS, DATASET, CSV = "sweep.json", "logs", "dataset", "sweep.csv"
 #: Runs whose rows are in one file of the dataset.
 PART = 64
 SHORT = 12
 
-Answer = Mapping[str, Any]
 
-
-class Store:
+class SweepStore:
     """A sweep's folder, which exists; `close` lets another command have it.
 
     Raises:
@@ -42,6 +40,7 @@ class Store:
 
     def __init__(self, folder: pathlib.Path, made: SweepPlan) -> None:
         self.folder, self.plan = folder, made
+        self._runs = Store(folder, Answer)
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,7 +62,8 @@ class Store:
         known = _read(self.folder / PLAN)
         if known is None:
             return
-        name, mine = (known.get("sweep") or {}).get("name"), self.plan.source.sweep.name
+        sweep, mine = known.get("sweep"), self.plan.source.sweep.name
+        name = sweep.get("name") if isinstance(sweep, dict) else None
         if name != mine:
             text = f"it holds the sweep '{name}', and one dataset is of one sweep; choose another for '{mine}' with -o"
             raise ExperimentError(f"{printable(str(self.folder))}: {printable(text)}")
@@ -86,8 +86,8 @@ class Store:
             self._part(number)
 
     def get(self, run: SweepRun) -> Answer | None:
-        """What a run left (`measure.perform`); None if it was not done, or its file is none."""
-        return answer_of(self.folder, run)
+        """What a run left; None if it was not done, or its file is none."""
+        return self._runs.get(run.digest)
 
     def put(self, run: SweepRun, answer: Answer) -> None:
         """Keeps what a run left.
@@ -96,25 +96,23 @@ class Store:
             WriteError: it could not be written; what was kept before stays.
         """
         log = self.folder / LOGS / f"{run.digest}.log"
-        if answer["status"] == measure.GOOD:
+        if answer.good:
             log.unlink(missing_ok=True)
         else:
             write_whole(log, self._log(run, answer))
-        kept = {key: value for key, value in answer.items() if key != "log"}
-        text = json.dumps({"digest": run.digest, **kept}, sort_keys=True, allow_nan=False)
-        write_whole(self.folder / RUNS / f"{run.digest}.json", text + "\n")
+        self._runs.put(run.digest, replace(answer, log=None))
         self._part(run.index // PART)
 
     def _log(self, run: SweepRun, answer: Answer) -> str:
         lab, content = self.plan.documents(run)
         lines = [
-            f"run {run.digest}: {answer['status']}: {answer['failure']}",
+            f"run {run.digest}: {answer.status}: {answer.failure}",
             f"again, in the sweep's folder: {command(run)}",
             f"point {run.point.number}: {run.point.text()}; seed {run.seed}, repetition {run.repetition}",
             f"lab: {json.dumps(lab)}",
             f"{self.plan.base.kind}: {json.dumps(content)}",
             "--- what it printed",
-            str(answer.get("log", "")),
+            answer.log or "",
         ]
         return "\n".join(lines) + "\n"
 
@@ -130,13 +128,9 @@ class Store:
         for path in (self.folder / DATASET).iterdir():  # of an earlier, longer plan
             if path.name not in wanted:
                 path.unlink()
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         heads = list(columns(self.plan))
-        writer.writerow(heads)
-        for row in rows(self.plan, self.answers()):
-            writer.writerow(["" if row[head] is None else csv_cell(row[head]) for head in heads])
-        _write(self.folder / CSV, text.getvalue().encode())
+        found = [[row[head] for head in heads] for row in rows(self.plan, self.answers())]
+        _write(self.folder / CSV, csv_of(heads, found).encode())
 
     def answers(self) -> Iterator[tuple[SweepRun, Answer]]:
         """All runs that are there, in the order of the plan."""
@@ -154,8 +148,9 @@ class Store:
             return
         found = [(run, answer) for run in own if (answer := self.get(run)) is not None]
         if len(found) == len(own):
-            data = _parquet(columns(self.plan), list(rows(self.plan, found)))
-            _write(self.folder / DATASET / f"part-{number:05}.parquet", data)
+            lines = list(rows(self.plan, found))
+            table = {head: (kind, [row[head] for row in lines]) for head, kind in columns(self.plan).items()}
+            _write(self.folder / DATASET / f"part-{number:05}.parquet", parquet_of(table))
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:
@@ -168,7 +163,7 @@ def _write(path: pathlib.Path, data: bytes) -> None:
     write_whole(path, data)
 
 
-def _read(path: pathlib.Path) -> dict[str, Any] | None:
+def _read(path: pathlib.Path) -> Tree | None:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -176,16 +171,11 @@ def _read(path: pathlib.Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def answer_of(folder: pathlib.Path, run: SweepRun) -> Answer | None:
-    """See `Store.get`."""
-    found = _read(folder / RUNS / f"{run.digest}.json")
-    return found if found is not None and found.get("digest") == run.digest else None
-
-
 def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, Answer]]:
-    """See `Store.answers`."""
+    """See `SweepStore.answers`."""
+    kept = Store(folder, Answer)
     for run in made.runs:
-        if (answer := answer_of(folder, run)) is not None:
+        if (answer := kept.get(run.digest)) is not None:
             yield run, answer
 
 
@@ -197,11 +187,12 @@ def load_plan(folder: pathlib.Path) -> SweepPlan:
     """
     shown = printable(str(folder / PLAN))
     found = _read(folder / PLAN)
-    if found is None or "sweep" not in found:
+    sweep = None if found is None else found.get("sweep")
+    if found is None or not isinstance(sweep, dict):
         raise ExperimentError(f"{shown}: no plan of a sweep; name the folder that `mrclab sweep FILE -o FOLDER` filled")
     if found.get("format") != plan.FORMAT:
         raise ExperimentError(f"{shown}: format {found.get('format')}; this version reads {plan.FORMAT}")
-    return plan.make(source_of(Document(shown, found["sweep"])), check=False, software=str(found["software"]))
+    return plan.make(source_of(Document(shown, sweep)), check=False, software=str(found["software"]))
 
 
 def command(run: SweepRun) -> str:
@@ -209,60 +200,45 @@ def command(run: SweepRun) -> str:
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
-def columns(made: SweepPlan) -> dict[str, str]:
-    """Columns of the dataset with their types: text, whole, number or truth."""
-    heads = {"run": "text", "index": "whole", "point": "whole", "case": "text", "seed": "whole", "repetition": "whole"}
+def columns(made: SweepPlan) -> dict[str, Kind]:
+    """Columns of the dataset with their types."""
+    text, whole = Kind.TEXT, Kind.WHOLE
+    heads = {"run": text, "index": whole, "point": whole, "case": text, "seed": whole, "repetition": whole}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}
     if made.base.kind == "comparison":
-        heads |= {"variant": "text", "condition": "text"}
-    heads |= {"status": "text", "failure": "text"}
-    return {**heads, **dict.fromkeys(measure.METRICS[made.base.kind], "number"), "command": "text"}
+        heads |= {"variant": text, "condition": text}
+    heads |= {"status": text, "failure": text}
+    return {**heads, **dict.fromkeys(measure.METRICS[made.base.kind], Kind.NUMBER), "command": text}
 
 
-def _type(values: Sequence[Any]) -> str:
+def _type(values: Sequence[object]) -> Kind:
     given = [quantity(value) for value in values if value is not None]
     if given and all(isinstance(value, bool) for value in given):
-        return "truth"
+        return Kind.TRUTH
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in given):
-        return "text"
-    return "whole" if all(isinstance(value, int) and abs(value) < 2**63 for value in given) else "number"
+        return Kind.TEXT
+    whole = all(isinstance(value, int) and abs(value) < 2**63 for value in given)
+    return Kind.WHOLE if whole else Kind.NUMBER
 
 
-def rows(
-    made: SweepPlan, answers: Sequence[tuple[SweepRun, Answer]] | Iterator[tuple[SweepRun, Answer]]
-) -> Iterator[dict[str, Any]]:
+def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, Answer]]) -> Iterator[Row]:
     """The dataset's rows, with all columns; a run that could not be done has one, without numbers."""
     heads = columns(made)
     for run, answer in answers:
-        about: dict[str, Any] = dict.fromkeys(heads)
+        about: dict[str, Scalar] = dict.fromkeys(heads)
         about |= {"run": run.digest, "index": run.index, "point": run.point.number, "case": run.point.case}
         about |= {"seed": run.seed, "repetition": run.repetition, "command": command(run)}
-        about |= {"status": answer["status"], "failure": answer["failure"]}
+        about |= {"status": answer.status.value, "failure": answer.failure}
         about |= {key: _cell(run.point.values.get(key), heads[key]) for key in made.keys}
-        for numbers in answer["rows"] or [{}]:
+        for numbers in answer.rows or [{}]:
             yield about | {key: _cell(value, heads[key]) for key, value in numbers.items() if key in heads}
 
 
-def _cell(value: Any, kind: str) -> Any:
-    if value is None or kind == "truth":
+def _cell(value: object, kind: Kind) -> Scalar:
+    if value is None or (isinstance(value, bool) and kind is Kind.TRUTH):
         return value
-    if kind == "text":
+    if kind is Kind.TEXT:
         return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return float(quantity(value)) if kind == "number" else quantity(value)
-
-
-def has_parquet() -> bool:
-    """Whether pyarrow is installed."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
-def _parquet(heads: Mapping[str, str], found: Sequence[Mapping[str, Any]]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    types = {"text": pa.string(), "whole": pa.int64(), "number": pa.float64(), "truth": pa.bool_()}
-    arrays = [pa.array([row[head] for row in found], types[kind]) for head, kind in heads.items()]
-    schema = pa.schema([(head, types[kind]) for head, kind in heads.items()])
-    sink = io.BytesIO()
-    parquet.write_table(pa.Table.from_arrays(arrays, schema=schema), sink)
-    return sink.getvalue()
+    number = quantity(value)
+    assert isinstance(number, int | float)  # as the column's type says
+    return float(number) if kind is Kind.NUMBER else number

@@ -7,13 +7,15 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mrc_common.errors import MrclabError
+from mrc_common.plain import decode, encode
 from mrc_studies.sweeps import measure
+from mrc_studies.sweeps.measure import Answer, Status
 from mrc_studies.sweeps.plan import SweepPlan, SweepRun
-from mrc_studies.sweeps.store import Answer, Store
+from mrc_studies.sweeps.store import SweepStore
 
 #: Runs that the scheduler knows at a time: enough to keep its workers busy, whoever comes and goes.
 LEAST_AHEAD, AHEAD = 64, 4
@@ -39,7 +41,11 @@ class Progress:
 
 
 def carry_out(
-    store: Store, executor: Executor, progress: Callable[[Progress], None] = lambda each: None, *, again: bool = False
+    store: SweepStore,
+    executor: Executor,
+    progress: Callable[[Progress], None] = lambda each: None,
+    *,
+    again: bool = False,
 ) -> list[tuple[SweepRun, Answer]]:
     """Does the runs of the store's plan that it does not have; returns those that are not good, of all.
 
@@ -58,28 +64,28 @@ def carry_out(
     progress(Progress(done, total, len(bad), None if waiting else 0.0))
     with contextlib.closing(executor(store.plan, waiting)) as answers:
         for run, answer in answers:
-            if answer["status"] == measure.STRANGER:
+            if answer.status is Status.STRANGER:
                 kept = f"{done} of {total} runs are kept, the same command goes on"
-                raise SweepCut(f"a worker cannot take part: {answer['failure']}; {kept}")
+                raise SweepCut(f"a worker cannot take part: {answer.failure}; {kept}")
             store.put(run, answer)
             done += 1
-            if answer["status"] != measure.GOOD:
-                bad[run.index] = (run, {**answer, "log": ""})
+            if not answer.good:
+                bad[run.index] = (run, replace(answer, log=None))
             left = (time.monotonic() - begin) / (done - before) * (total - done)
             progress(Progress(done, total, len(bad), left))
     store.finish()
     return [bad[index] for index in sorted(bad)]
 
 
-def missing(store: Store, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, Answer]]]:
+def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, Answer]]]:
     """The runs that are to be done, and by their place those that are done and not good. What its workers died of is
     done again in any case: most often somebody else killed them."""
     waiting, bad = [], {}
     for run in store.plan.runs:
         answer = store.get(run)
-        if answer is None or answer["status"] == measure.DIED or (again and answer["status"] != measure.GOOD):
+        if answer is None or answer.status is Status.DIED or (again and not answer.good):
             waiting.append(run)
-        elif answer["status"] != measure.GOOD:
+        elif not answer.good:
             bad[run.index] = (run, answer)
     return waiting, bad
 
@@ -106,7 +112,7 @@ def on_dask(client: Any) -> Executor:
         def submit(run: SweepRun) -> Any:
             key = f"mrclab-{mark}-{run.digest}"
             at[key] = run
-            return client.submit(measure.perform, plan.task(run), key=key, pure=False)
+            return client.submit(measure.perform_elsewhere, encode(plan.task(run)), key=key, pure=False)
 
         ahead = max(LEAST_AHEAD, AHEAD * sum(client.nthreads().values()))
         first = [submit(run) for run in itertools.islice(waiting, ahead)]
@@ -115,10 +121,9 @@ def on_dask(client: Any) -> Executor:
             for future in futures:
                 run = at.pop(future.key)
                 try:
-                    answer = future.result()
+                    answer = decode(Answer, future.result(), lenient=True)
                 except KilledWorker as error:
-                    answer = {"status": measure.DIED, "failure": "each worker died that took it", "rows": []}
-                    answer |= {"log": str(error), "seconds": 0.0}
+                    answer = Answer(Status.DIED, "each worker died that took it", [], 0.0, str(error))
                 except BaseException as error:
                     if not _lost(client, error):
                         raise
