@@ -6,11 +6,13 @@ Every reason is a line of the result's `failures` that names the culprit.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from mrc_host.answers import JobWaiting, from_json
-from mrc_lab.hosts.hostclient import HostError, HostGone
+from mrc_common.rpc import Request
+from mrc_host.answers import JobWaiting
+from mrc_host.requests import GetWaiting
+from mrc_lab.hosts.hostclient import HostControl, HostError, HostGone
 from mrc_lab.processes.death import SHELL, Death
 from mrc_lab.records.rundir import RunError
 from mrc_lab.session.base import Session
@@ -29,6 +31,8 @@ CAUSE_S = 5.0
 #: What is raised when something of a lab does not answer any more.
 LOST = (HostError, TargetError, P4RuntimeError, RunError, OSError)
 SILENCE = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+A = TypeVar("A")
 
 
 def is_silence(error: Exception) -> bool:
@@ -55,12 +59,16 @@ class Losses:
         self.closing = False
         self._mourned: set[tuple[str, str]] = set()
 
-    def ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        """A request to a host that may be gone: its answer, or nothing."""
+    def ask(self, name: str, request: Request[A]) -> A | None:
+        """Return the answer of a host that may be gone; None if it is."""
+        return self.attempt(name, lambda host: host.ask(request))
+
+    def attempt(self, name: str, exchange: Callable[[HostControl], A]) -> A | None:
+        """Do something with a host that may be gone; None if it is."""
         if name in self.gone:
-            return {}
+            return None
         try:
-            return self.session.hosts[name].request(verb, **arguments)
+            return exchange(self.session.hosts[name])
         except HostGone as error:
             self._lose(name)
             # A word of what it died of says more.
@@ -70,7 +78,7 @@ class Losses:
         except HostError as error:
             self._lose(name)
             self.result.failures.append(str(error))
-        return {}
+        return None
 
     def fabric_lost(self, error: TargetError) -> None:
         """The fabric does not answer; with its counters go the switches.
@@ -201,8 +209,8 @@ class Endings:
 
     def _waiting(self) -> dict[str, JobWaiting]:
         """What each rank waits for, where one can tell."""
-        asked = {name: self.losses.ask(name, "waiting", job=self.job) for name in self.result.ranks}
-        self.result.waiting = {name: from_json(JobWaiting, answer) for name, answer in asked.items() if answer}
+        asked = {name: self.losses.ask(name, GetWaiting(self.job)) for name in self.result.ranks}
+        self.result.waiting = {name: answer for name, answer in asked.items() if answer is not None}
         return self.result.waiting
 
     def _culprits(self) -> str:

@@ -8,14 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mrc_host.answers import JobProgress, Measured, from_json
+from mrc_host.answers import Measured
+from mrc_host.requests import FinishJob, GetEvents, GetProgress, StartJob
 from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
 from mrc_results.record import RunResult, statistics_of
-from mrc_results.recording import Recording, event_of
+from mrc_results.recording import Recording
 from mrc_runs.endings import LOST, Endings, Losses, Over
 from mrc_runs.interruption import Interrupted
 from mrc_runs.loop import Loop
@@ -147,7 +148,7 @@ class WorkloadRun:
             set_up(session, self.job, dataclasses.replace(self.spec, params=params), result.ranks)
         except HostError:
             for name in result.ranks:
-                self.losses.ask(name, "finish", job=self.job)
+                self.losses.ask(name, FinishJob(self.job))
             raise
         if session.denied:
             denylist.apply(session, session.denied)
@@ -158,10 +159,12 @@ class WorkloadRun:
         self._begun = True
         if self.watcher is not None:
             self.watcher.started(self)
-        self._cursors = {name: self.losses.ask(name, "events").get("next", 0) for name in result.ranks}
+        for name in result.ranks:
+            events = self.losses.ask(name, GetEvents())
+            self._cursors[name] = 0 if events is None else events.next
         self._sample_ns = dict.fromkeys(result.ranks, result.started_ns)
         for name in result.ranks:
-            self.losses.ask(name, "start", job=self.job)
+            self.losses.ask(name, StartJob(self.job))
 
     def _close(self) -> RunResult:
         """Collects what can still be had."""
@@ -176,9 +179,10 @@ class WorkloadRun:
             reason = f"fidelity could not be measured: {error}"
             result.fidelity = Fidelity(reasons=[reason])
         for name in result.ranks:
-            result.statistics[name] = statistics_of(self.losses.ask(name, "statistics"))
-            measured = from_json(Measured, self.losses.ask(name, "finish", job=self.job).get("measured", {}))
+            result.statistics[name] = statistics_of(self.losses.attempt(name, lambda host: host.request("statistics")))
+            finished = self.losses.ask(name, FinishJob(self.job))
             if name in result.progress:
+                measured = Measured() if finished is None else finished.measured
                 result.progress[name] = dataclasses.replace(result.progress[name], measured=measured)
         return result
 
@@ -213,24 +217,28 @@ class WorkloadRun:
         return name in self.losses.gone or (progress is not None and progress.done)
 
     def _collect(self) -> None:
-        result, record, ask = self.result, self.recording, self.losses.ask
+        result, record, losses = self.result, self.recording, self.losses
         for name in result.ranks:
-            if answer := ask(name, "progress", job=self.job):
-                progress = from_json(JobProgress, answer)
+            if progress := losses.ask(name, GetProgress(self.job)):
                 self.endings.count(name, progress.moved or 0)
                 result.progress[name] = dataclasses.replace(progress, moved=None)
                 if progress.failure and progress.failure not in result.failures:
                     result.failures.append(progress.failure)
-            fresh = ask(name, "samples", since=self._sample_ns[name] + 1).get("samples", [])
-            if fresh:
-                self._sample_ns[name] = fresh[-1]["t_ns"]
-                for row in fresh:
-                    record.sample(name, row)
-            events = ask(name, "events", since=self._cursors[name])
-            if events:
-                self._cursors[name] = events["next"]
-                record.events.extend(name, map(event_of, events["events"]))
+            self._collect_samples(name)
+            if events := losses.ask(name, GetEvents(self._cursors[name])):
+                self._cursors[name] = events.next
+                record.events.extend(name, events.events)
         try:
             record.fabric_sample({"t_ns": self.session.now_ns(), **self.session.fabric_sample()})
         except TargetError as error:
             self.losses.fabric_lost(error)
+
+    def _collect_samples(self, name: str) -> None:
+        """Record the samples of a host since the last that it gave, as they come."""
+        since = self._sample_ns[name] + 1
+        answer = self.losses.attempt(name, lambda host: host.request("samples", since=since))
+        rows = [] if answer is None else answer["samples"]
+        for row in rows:
+            self.recording.sample(name, row)
+        if rows:
+            self._sample_ns[name] = rows[-1]["t_ns"]

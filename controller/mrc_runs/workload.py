@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+from mrc_common.rpc import Request
+from mrc_host.requests import ConnectJob, PrepareJob, RankAttributes, StopJobAfter, WindDownJob
 from mrc_lab.session.base import Session
 from mrc_topo import addressing
 
-#: Carries a verb to a host by name.
-Ask = Callable[..., dict[str, Any]]
+A = TypeVar("A")
+
+
+class Ask(Protocol):
+    """Carries a request to a host by name; None if the host is gone."""
+
+    def __call__(self, name: str, request: Request[A], /) -> A | None: ...
 
 
 @dataclass
@@ -39,30 +46,27 @@ def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str])
     hosts = [session.hosts[name] for name in names]
     addresses = [addressing.text(session.topology.host(name).address) for name in names]
     attributes = [
-        host.request(
-            "prepare",
-            job=job,
-            workload=spec.workload,
-            params=dict(spec.params),
-            rank=rank,
-            names=list(names),
-            addresses=addresses,
-            qps_per_peer=spec.qps_per_peer,
-            ev_profile=spec.ev_profile,
-            cc_profile=spec.cc_profile,
+        host.ask(
+            PrepareJob(
+                job,
+                spec.workload,
+                dict(spec.params),
+                rank,
+                list(names),
+                addresses,
+                spec.qps_per_peer,
+                spec.ev_profile,
+                spec.cc_profile,
+            )
         )
         for rank, host in enumerate(hosts)
     ]
     for rank, host in enumerate(hosts):
-        mine = {int(peer) for peer in attributes[rank]["qps"]}
         peers = {
-            str(peer): {
-                "region": attributes[peer]["region"],
-                "qps": {str(rank): attributes[peer]["qps"][str(rank)]},
-            }
-            for peer in mine
+            peer: RankAttributes(attributes[peer].region, {rank: attributes[peer].qps[rank]})
+            for peer in attributes[rank].qps
         }
-        host.request("connect", job=job, peers=peers)
+        host.ask(ConnectJob(job, peers))
 
 
 def stop_together(ask: Ask, job: str, names: Sequence[str]) -> None:
@@ -70,6 +74,7 @@ def stop_together(ask: Ask, job: str, names: Sequence[str]) -> None:
 
     The ranks go on while they are asked one after another: none may stop before all have answered.
     """
-    begun = [ask(name, "wind_down", job=job).get("begun", 0) for name in names]
+    answers = [ask(name, WindDownJob(job)) for name in names]
+    last = max(0 if answer is None else answer.begun for answer in answers)
     for name in names:
-        ask(name, "stop_after", job=job, iterations=max(begun))
+        ask(name, StopJobAfter(job, last))

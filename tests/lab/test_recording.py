@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_host.answers import to_json
+from mrc_host.answers import from_json, to_json
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
@@ -130,16 +130,32 @@ class CheapHost:
             "cc": {"cwnd": 10_000 + t_ns % 999, "inflight": t_ns % 9999, "rtt_ns": 20_000 + t_ns % 777},
         }  # fmt: skip
 
+    def ask(self, request: Any) -> Any:
+        return from_json(request.answer, self.request(request.verb, **to_json(request)))
+
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         now = self.session.now
         if verb == "prepare":
-            return {"qps": {}, "region": {}}
+            return {"qps": {}, "region": {"va": 0, "rkey": 0, "length": 0}}
         if verb == "samples":
             step = 50_000_000
             return {"samples": [self.sample(t) for t in range(-(-arguments["since"] // step) * step, now + 1, step)]}
         if verb == "events":
-            rows = [{"t_ns": now, "kind": "ev", "qpn": 7, "ev": n, "old": "GOOD", "new": "SKIP"} for n in range(2)]
-            return {"events": rows if "since" in arguments else [], "next": 0}
+            rows = [
+                {
+                    "t_ns": now,
+                    "kind": "ev",
+                    "qpn": 7,
+                    "ev": n,
+                    "plane": 0,
+                    "old": "GOOD",
+                    "new": "SKIP",
+                    "cause": "",
+                    "losses": 0,
+                }
+                for n in range(2)
+            ]
+            return {"events": rows if arguments["since"] else [], "next": 1, "dropped": 0}
         if verb == "stop_after":
             self.stopping = True
         if verb == "progress":
@@ -147,7 +163,7 @@ class CheapHost:
                 "moved": now, "done": self.stopping, "failure": "", "iterations": 1, "takes_part": True,
                 "bytes_verified": 1, "mismatches": 0, "qps": 0, "qps_in_rts": 0,
             }  # fmt: skip
-        return {}
+        return {"begun": 0, "measured": {}} if verb in ("wind_down", "finish") else {}
 
 
 class CheapSession:

@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 
+from mrc_host.answers import JobProgress
+from mrc_host.requests import GetSummary
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import Device
@@ -136,34 +138,36 @@ def blame(failure: str, names: Sequence[str]) -> frozenset[str]:
     return frozenset((names[int(match[1])], match[3]))
 
 
-def check_bytes(name: str, kind: str, names: Sequence[str], progress: Mapping[str, Mapping[str, Any]]) -> None:
+def check_bytes(name: str, kind: str, names: Sequence[str], progress: Mapping[str, JobProgress]) -> None:
     """Of a workload that every rank says is done, without an error.
 
     Raises:
         Violation: bytes, requests.
     """
     for host, each in progress.items():
-        if each["mismatches"]:
-            raise Violation("bytes", f"{name} ({kind}): {each['mismatches']} wrong values at {host}")
-        if each["requests_posted"] != each["requests_ended"]:
+        if each.mismatches:
+            raise Violation("bytes", f"{name} ({kind}): {each.mismatches} wrong values at {host}")
+        if each.requests_posted != each.requests_ended:
             raise Violation("requests", f"{name} ({kind}) is done, but {_open(host, each)}")
-        if each["takes_part"] and each["iterations"] and kind not in EXACT and not each["bytes_verified"]:
-            raise Violation("bytes", f"{name} ({kind}): {host} verified nothing in {each['iterations']} iterations")
+        if each.takes_part and each.iterations and kind not in EXACT and not each.bytes_verified:
+            raise Violation("bytes", f"{name} ({kind}): {host} verified nothing in {each.iterations} iterations")
     if kind in EXACT:
-        sent, verified = (sum(each[key] for each in progress.values()) for key in ("bytes_sent", "bytes_verified"))
+        sent, verified = (
+            sum(getattr(each, key) for each in progress.values()) for key in ("bytes_sent", "bytes_verified")
+        )
         if sent != verified:
             raise Violation("bytes", f"{name} ({kind}): {sent} bytes were sent, {verified} verified")
 
 
-def open_requests(progress: Mapping[str, Mapping[str, Any]]) -> str:
+def open_requests(progress: Mapping[str, JobProgress]) -> str:
     """Who has work requests that have not ended, in words; empty if nobody."""
     return ", ".join(
-        _open(host, each) for host, each in progress.items() if each["requests_posted"] != each["requests_ended"]
+        _open(host, each) for host, each in progress.items() if each.requests_posted != each.requests_ended
     )
 
 
-def _open(host: str, each: Mapping[str, Any]) -> str:
-    return f"{host} has {each['requests_posted'] - each['requests_ended']} of {each['requests_posted']} requests open"
+def _open(host: str, each: JobProgress) -> str:
+    return f"{host} has {each.requests_posted - each.requests_ended} of {each.requests_posted} requests open"
 
 
 def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
@@ -173,11 +177,11 @@ def check_nothing_left(session: Session, tables: Mapping[str, int]) -> None:
         Violation: left, fault; names what is left and where.
     """
     for name, host in session.hosts.items():
-        has = host.request("summary")
-        if has["faults"]:
-            raise Violation("fault", f"{name} counts {has['faults']} internal faults; see its event log")
-        if has["jobs"] or has["queue_pairs"]:
-            raise Violation("left", f"{name} still has {has['queue_pairs']} queue pairs of workloads {has['jobs']}")
+        has = host.ask(GetSummary())
+        if has.faults:
+            raise Violation("fault", f"{name} counts {has.faults} internal faults; see its event log")
+        if has.jobs or has.queue_pairs:
+            raise Violation("left", f"{name} still has {has.queue_pairs} queue pairs of workloads {has.jobs}")
     failures = session.failures
     failures.reload()
     if failures.broken or failures.unsettled or session.denied:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from mrc_host.requests import FinishJob
 from mrc_lab.faults.action import Action, FailureError
 from mrc_lab.faults.ledger import UnsettledError
 from mrc_lab.hosts.hostclient import HostError
@@ -291,7 +292,7 @@ class Player:
         for work in self.works.values():
             for name in work.names:
                 with contextlib.suppress(HostError):
-                    self.session.hosts[name].request("finish", job=work.name)
+                    self.session.hosts[name].ask(FinishJob(work.name))
 
 
 def is_ours(name: str, clock: str) -> bool:

@@ -17,12 +17,13 @@ from pydantic import Field, model_validator
 
 from mrc_common.document import Model
 from mrc_lab.faults import kinds
-from mrc_lab.faults.action import Action
+from mrc_lab.faults.action import Action, Direction
 from mrc_runs.experiment import Name, Seconds, Workload, read
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Link, Switch, Topology
 
 EXAMPLE = "a chaos schedule is a mapping with lab and steps, like those that `mrclab chaos` prints; see docs/lab.md"
+DIRECTIONS: tuple[Direction, ...] = ("both", "up", "down")
 VERBS = ("fail", "restore", "freeze", "thaw", "kill", "revive", "enter", "leave", "start", "stop", "end")
 
 #: What ends a lab with it, and not merely a host.
@@ -140,27 +141,27 @@ def load(path: pathlib.Path) -> Schedule:
 
 # --- made up ----------------------------------------------------------------------------------------------------------
 
+
 #: Workloads that take tens of packets a rank and iteration: fractions of a second on links of tens of Mb/s.
-_LOADS: dict[str, Callable[[random.Random, int], dict[str, Any]]] = {
-    "ring_all_reduce": lambda rng, ranks: {
-        "size_bytes": 4 * ranks * rng.randint(1, 2000),
-        "iterations": rng.randint(1, 6),
-    },
-    "tree_all_reduce": lambda rng, ranks: {
-        "size_bytes": 4 * ranks * rng.randint(1, 2000),
-        "iterations": rng.randint(1, 6),
-    },
-    "reduce_scatter": lambda rng, ranks: {
-        "size_bytes": 4 * ranks * rng.randint(1, 2000),
-        "iterations": rng.randint(1, 6),
-    },
-    "all_gather": lambda rng, ranks: {"size_bytes": 4 * ranks * rng.randint(1, 2000), "iterations": rng.randint(1, 6)},
-    "all_to_all": lambda rng, ranks: {"block_bytes": rng.randint(1, 20_000), "iterations": rng.randint(1, 6)},
-    "permutation": lambda rng, ranks: {"message_bytes": rng.randint(1, 40_000), "iterations": rng.randint(1, 8)},
-    "incast": lambda rng, ranks: {"message_bytes": rng.randint(1, 20_000), "iterations": rng.randint(1, 6)},
-    "send_recv": lambda rng, ranks: {"message_bytes": rng.randint(1, 40_000), "iterations": rng.randint(1, 8)},
-    "write_bw": lambda rng, ranks: {"message_bytes": rng.randint(1, 60_000), "iterations": rng.randint(1, 10)},
-    "write_lat": lambda rng, ranks: {"message_bytes": rng.randint(1, 4000), "iterations": rng.randint(1, 60)},
+def _vector(rng: random.Random, ranks: int) -> dict[str, int]:
+    return {"size_bytes": 4 * ranks * rng.randint(1, 2000), "iterations": rng.randint(1, 6)}
+
+
+def _messages(key: str, most: int, iterations: int) -> Callable[[random.Random, int], dict[str, int]]:
+    return lambda rng, ranks: {key: rng.randint(1, most), "iterations": rng.randint(1, iterations)}
+
+
+_LOADS: dict[str, Callable[[random.Random, int], dict[str, int]]] = {
+    "ring_all_reduce": _vector,
+    "tree_all_reduce": _vector,
+    "reduce_scatter": _vector,
+    "all_gather": _vector,
+    "all_to_all": _messages("block_bytes", 20_000, 6),
+    "permutation": _messages("message_bytes", 40_000, 8),
+    "incast": _messages("message_bytes", 20_000, 6),
+    "send_recv": _messages("message_bytes", 40_000, 8),
+    "write_bw": _messages("message_bytes", 60_000, 10),
+    "write_lat": _messages("message_bytes", 4000, 60),
 }
 #: Between the beginnings of two episodes, on average.
 EPISODE_S = 1.5
@@ -208,14 +209,17 @@ def _episode(topology: Topology, rng: random.Random, at: float, steps: list[Chao
     hosts = [host.name for host in topology.hosts]
     switches = [switch.name for switch in topology.switches]
     for _ in range(rng.choice((0, 1, 1, 2))):
-        began = add(rng.uniform(0, 0.05), **(start := _start(rng, hosts, len(steps))))
+        later, name = rng.uniform(0, 0.05), f"w{len(steps)}"
+        began = add(later, start=name, workload=_workload(rng, hosts))
         if rng.random() < 0.3:
-            add(began + rng.uniform(0, 0.5), stop=start["start"])
+            add(began + rng.uniform(0, 0.5), stop=name)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
-        began = add(rng.uniform(0, 0.3), **(failure := _failure(topology, rng)))
+        later, failure = rng.uniform(0, 0.3), _failure(topology, rng)
+        settings = dict(failure.settings)
+        began = add(later, fail=failure.target, kind=failure.kind, direction=failure.direction, settings=settings)
         if rng.random() < 0.95:
-            kind = failure["kind"] if rng.random() < 0.7 else ""
-            add(began + rng.expovariate(1.0), restore=failure["fail"], kind=kind)
+            kind = failure.kind if rng.random() < 0.7 else ""
+            add(began + rng.expovariate(1.0), restore=failure.target, kind=kind)
     if rng.random() < 0.15:
         began = add(rng.uniform(0, 0.3), freeze=(host := rng.choice(hosts)))
         add(began + rng.choice((rng.uniform(0, 0.05), rng.uniform(0, 1), rng.uniform(0, 8))), thaw=host)
@@ -227,23 +231,16 @@ def _episode(topology: Topology, rng: random.Random, at: float, steps: list[Chao
         add(began + rng.uniform(0, 3), leave=switch)
 
 
-def _start(rng: random.Random, hosts: list[str], number: int) -> dict[str, Any]:
+def _workload(rng: random.Random, hosts: list[str]) -> Workload:
     name = rng.choice(sorted(_LOADS))
     some = rng.sample(hosts, rng.randint(min(3 if name == "incast" else 2, len(hosts)), min(len(hosts), MOST_RANKS)))
-    workload = {
-        "name": name,
-        "params": _LOADS[name](rng, len(some)),
-        "hosts": some,
-        "qps_per_peer": rng.choice((1, 1, 1, 2)),
-    }
-    return {"start": f"w{number}", "workload": Workload.model_validate(workload)}
+    params = _LOADS[name](rng, len(some))
+    return Workload(name=name, params=params, hosts=some, qps_per_peer=rng.choice((1, 1, 1, 2)))
 
 
-def _failure(topology: Topology, rng: random.Random) -> dict[str, Any]:
+def _failure(topology: Topology, rng: random.Random) -> Action:
     kind = kinds.KINDS[rng.choice([*kinds.KINDS, "impair", "link_down"])]
     elements: list[Switch | Link] = [*topology.switches, *(topology.links[name] for name in sorted(topology.links))]
     target = rng.choice([each for each in elements if kind.fits(each)])
-    failure: dict[str, Any] = {"fail": target.name, "kind": kind.name}
-    if kind.directed:
-        failure["direction"] = rng.choice(("both", "up", "down"))
-    return failure | {"settings": kind.drawn(target, rng)}
+    direction = rng.choice(DIRECTIONS) if kind.directed else "both"
+    return Action("fail", target.name, kind.name, direction, kind.drawn(target, rng))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -73,16 +74,16 @@ def expected(
 
 def _impaired(topology: Topology, in_force: Iterable[Action]) -> dict[tuple[str, str], dict[str, Any]]:
     """Settings by link and direction; a link has one failure of a kind at most (`Ledger.fail`)."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for action in in_force:
         if action.kind == "impair":
             for way in ("up", "down"):
                 if action.direction in ("both", way):
-                    found.setdefault((action.target, way), {}).update(action.settings)
+                    found[action.target, way].update(action.settings)
         if action.kind == "pause_storm":
             end = topology.links[action.target].low
             mac = addressing.host_mac(topology.host(end.node).index, end.port)
-            found.setdefault((action.target, "up"), {})["pause_storm_mac"] = mac
+            found[action.target, "up"]["pause_storm_mac"] = mac
     return found
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TypeVar
 
+from mrc_common.rpc import Request
+from mrc_host.answers import JobProgress
+from mrc_host.requests import FinishJob, GetProgress, StartJob
 from mrc_lab.session.base import Session
 from mrc_runs.experiment import Workload
 from mrc_runs.workload import set_up, stop_together
 from mrc_studies.chaos import invariants
 from mrc_studies.chaos.invariants import Violation
+
+A = TypeVar("A")
 
 
 class Work:
@@ -25,19 +30,16 @@ class Work:
         self.gone: set[str] = set()
         self.failure = ""
         self.stop_wanted = False
-        self.progress: dict[str, dict[str, Any]] = {}
+        self.progress: dict[str, JobProgress] = {}
 
     def start(self) -> None:
         """Queue pairs, their peers, go. Raises HostError."""
         set_up(self.session, self.name, self.workload.spec(), self.names)
         for name in self.names:
-            self._ask(name, "start")
+            self._ask(name, StartJob(self.name))
 
-    def _request(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        return self.session.hosts[name].request(verb, **arguments)
-
-    def _ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
-        return self._request(name, verb, job=self.name, **arguments)
+    def _ask(self, name: str, request: Request[A]) -> A:
+        return self.session.hosts[name].ask(request)
 
     def poll(self, silent: Collection[str]) -> bool:
         """Looks at every rank but those that cannot answer now; whether it has ended and was taken away.
@@ -49,26 +51,26 @@ class Work:
         """
         if self.stop_wanted and not self.gone & set(self.names) and not set(silent) & set(self.names):
             self.stop_wanted = False
-            stop_together(self._request, self.name, self.names)
+            stop_together(self._ask, self.name, self.names)
         left = [name for name in self.names if name not in self.gone]
         for name in left:
             if name not in silent:
-                self.progress[name] = self._ask(name, "progress")
-                self._judge(self.progress[name]["failure"])
+                self.progress[name] = self._ask(name, GetProgress(self.name))
+                self._judge(self.progress[name].failure)
         if set(silent) & set(left):
             return False
         progress = {name: self.progress[name] for name in left}
         if self.failure or self.gone:
             if invariants.open_requests(progress):
                 return False
-        elif not all(each["done"] for each in progress.values()):
+        elif not all(each.done for each in progress.values()):
             return False
         else:
             invariants.check_bytes(self.name, self.workload.name, self.names, progress)
         for name, each in progress.items():
-            if each["mismatches"]:
-                raise Violation("bytes", f"{self.name}: {each['mismatches']} wrong values at {name}")
-            self._ask(name, "finish")
+            if each.mismatches:
+                raise Violation("bytes", f"{self.name}: {each.mismatches} wrong values at {name}")
+            self._ask(name, FinishJob(self.name))
         return True
 
     def _judge(self, failure: str) -> None:
@@ -84,8 +86,8 @@ class Work:
         rows = []
         for name, each in self.progress.items():
             if name not in self.gone:
-                open_now = each["requests_posted"] - each["requests_ended"]
-                at = "done" if each["done"] else f"at iteration {each['iterations']} with {open_now} requests open"
-                rows.append(f"{name} {at}{' (' + each['failure'] + ')' if each['failure'] else ''}")
+                open_now = each.requests_posted - each.requests_ended
+                at = "done" if each.done else f"at iteration {each.iterations} with {open_now} requests open"
+                rows.append(f"{name} {at}{' (' + each.failure + ')' if each.failure else ''}")
         gone = f"; killed: {', '.join(sorted(self.gone))}" if self.gone else ""
         return f"{self.name} ({self.workload.name}): {'; '.join(rows)}{gone}"
