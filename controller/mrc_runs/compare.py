@@ -28,7 +28,7 @@ from mrc_results.check import Check
 from mrc_results.record import RunResult
 from mrc_runs import tcp
 from mrc_runs.execute import session_for
-from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Workload, find_file, read
+from mrc_runs.experiment import FOLDER, ExperimentError, Name, Title, Tree, Workload, find_file, read
 from mrc_runs.ideal import ideal_seconds
 from mrc_runs.precheck import check_policies, check_workload
 from mrc_runs.runner import WorkloadRun
@@ -67,7 +67,7 @@ class Variant(Model):
     policies: PoliciesSpec = PoliciesSpec()
 
     @property
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> Tree:
         """What of the lab's document this variant has otherwise."""
         named = self.policies.named
         return {**self.lab, "policies": named} if named else self.lab
@@ -227,10 +227,10 @@ def placed(comparison: Comparison, folder: pathlib.Path) -> Comparison:
         each.model_copy(update={"policies": labfile.placed(each.policies, folder)}) if each.policies.named else each
         for each in comparison.variants
     ]
-    changes: dict[str, Any] = {"variants": variants}
-    if "lab" in comparison.model_fields_set:
-        changes["lab"] = beside(folder, comparison.lab)
-    return comparison.model_copy(update=changes)
+    found = comparison.model_copy(update={"variants": variants})
+    if "lab" not in comparison.model_fields_set:
+        return found
+    return found.model_copy(update={"lab": beside(folder, comparison.lab)})
 
 
 def seconds_per_iteration(result: RunResult) -> float:
@@ -279,7 +279,7 @@ def compare(
     return cells
 
 
-def _variant_document(comparison: Comparison, variant: Variant) -> dict[str, Any]:
+def _variant_document(comparison: Comparison, variant: Variant) -> Tree:
     document = load_lab(comparison.lab).lab.model_dump(mode="json", exclude_unset=True)
     # A name of its own: on the real clock a lab that is up under the file's is another.
     document["name"] = f"{document['name'][:40]}-{comparison.variants.index(variant) + 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +32,7 @@ from mrc_results.recording import Recording
 from mrc_results.verdict import Verdict
 from mrc_runs import precheck
 from mrc_runs.endings import LOST, is_silence
-from mrc_runs.experiment import Experiment, ExperimentError
+from mrc_runs.experiment import Experiment, ExperimentError, Tree
 from mrc_runs.interruption import Interrupted, interruptible
 from mrc_runs.live import LiveView
 from mrc_runs.runner import Observer, Watcher, WorkloadRun
@@ -288,7 +288,7 @@ def complete(session: Session, result: RunResult, experiment: Experiment) -> Non
     add_origin(result, session.topology, experiment.model_copy(update={"clock": session.clock}), program)
 
 
-def add_origin(result: RunResult, topology: Topology, experiment: Experiment, program: Mapping[str, object]) -> None:
+def add_origin(result: RunResult, topology: Topology, experiment: Experiment, program: Tree) -> None:
     """Add to a result where it comes from: `topology`, `experiment` and `provenance`."""
     asked = experiment.model_dump(mode="json")
     result.topology, result.experiment = topology.lab.model_dump(mode="json"), asked

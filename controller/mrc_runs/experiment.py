@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -26,6 +27,8 @@ FOLDER = shipped("experiments")
 EXAMPLE = "an experiment is a mapping with name, title and workload; see experiments/ and docs/lab.md"
 
 M = TypeVar("M", bound=Model)
+#: A mapping as YAML or JSON gives it: a document before it is checked as what it is.
+Tree = Mapping[str, object]
 
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 Duration = Annotated[float, Field(gt=0, le=1e6)]

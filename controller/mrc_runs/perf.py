@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_lab.session.base import Session
@@ -34,18 +33,18 @@ class Collective:
     its part of the size. `factor(ranks)` makes bus of algorithm bandwidth."""
 
     workload: str
-    params: Callable[[int, int], dict[str, Any]]
+    params: Callable[[int, int], dict[str, int]]
     factor: Callable[[int], float]
     redop: str = "none"
     root: int = -1
     divided: bool = False
 
 
-def _whole(size: int, ranks: int) -> dict[str, Any]:
+def _whole(size: int, ranks: int) -> dict[str, int]:
     return {"size_bytes": size}
 
 
-def _pieces(size: int, ranks: int) -> dict[str, Any]:
+def _pieces(size: int, ranks: int) -> dict[str, int]:
     """Enough of them to keep all links of the chain at work, and none that is hardly more than its headers."""
     return {"size_bytes": size, "piece_bytes": min(max(-(-size // 16), 1 << 12), 1 << 20)}
 
@@ -194,7 +193,7 @@ def line(name: str, row: Row, ranks: int) -> str:
     return " " + "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
 
 
-def document(name: str, row: Row, ranks: int) -> dict[str, Any]:
+def document(name: str, row: Row, ranks: int) -> dict[str, float | int | str | None]:
     """The same as JSON, which has no infinity."""
     failed = math.isinf(row.seconds)
     collective = COLLECTIVES[name]

@@ -13,12 +13,12 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from mrc_common.plain import DecodeError, decode
+from mrc_host.answers import JobProgress
 from mrc_lab.hosts import inside
 from mrc_lab.hosts.hostnet import ROUTER
 from mrc_lab.hosts.hostprocess import HostProcess
@@ -87,10 +87,8 @@ def routed(session: RealSession, names: Sequence[str], over: str) -> Iterator[No
     finally:
         for name in names:
             words = ["ip", "-force", "-batch", "-"]
-            inside.run(session.state, words, host=name, input=_text(session, name, names, "del"), **_QUIET)
-
-
-_QUIET: Mapping[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
+            given = _text(session, name, names, "del")
+            inside.run(session.state, words, host=name, input=given, capture_output=True, text=True)
 
 
 def _text(session: RealSession, name: str, names: Sequence[str], verb: str) -> str:
@@ -124,31 +122,45 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
         try:
             for wait_s in (READY_S, READY_S):
                 for each in ranks:
-                    _ready(json.loads(each.line(time.monotonic() + wait_s)), each.host)
+                    _await_ready(each, time.monotonic() + wait_s)
                 for each in ranks:
                     each.tell()
             deadline = time.monotonic() + spec.limit_s + READY_S
-            told = [json.loads(each.line(deadline)) for each in ranks]
-        except (RunError, ValueError) as error:
+            told = [_heard(each, deadline) for each in ranks]
+        except (RunError, ValueError, DecodeError) as error:
             return TcpResult(math.inf, str(error))
-    return judged([each.get("progress", {}) for each in told], [str(each.get("error", "")) for each in told])
+    return judged([each.progress for each in told], [each.error for each in told])
 
 
-def _ready(document: Mapping[str, Any], host: str) -> None:
-    if "ready" not in document:
-        raise RunError(f"host {host}: {document.get('error', 'it is not ready')}")
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """A line of the program of a rank: that it is ready, how far it has come, or why it has ended."""
+
+    ready: str = ""
+    error: str = ""
+    progress: JobProgress = dataclasses.field(default_factory=lambda: JobProgress(takes_part=False))
 
 
-def judged(progress: Sequence[Mapping[str, Any]], errors: Sequence[str]) -> TcpResult:
+def _heard(rank: HostProcess, deadline: float) -> Said:
+    return decode(Said, json.loads(rank.line(deadline)), lenient=True)
+
+
+def _await_ready(rank: HostProcess, deadline: float) -> None:
+    said = _heard(rank, deadline)
+    if not said.ready:
+        raise RunError(f"host {rank.host}: {said.error or 'it is not ready'}")
+
+
+def judged(progress: Sequence[JobProgress], errors: Sequence[str]) -> TcpResult:
     """From what the ranks say: from the first one's start to the last one's end, by iterations."""
-    taking = [each for each in progress if each.get("takes_part")]
-    wrong = [text for text in (*errors, *(str(each.get("failure", "")) for each in progress)) if text]
-    wrong += [f"{each['mismatches']} values are wrong" for each in taking if each["mismatches"]]
-    verified = sum(int(each["bytes_verified"]) for each in taking)
-    if wrong or not taking or not all(each["iterations"] for each in taking):
+    taking = [each for each in progress if each.takes_part]
+    wrong = [text for text in (*errors, *(each.failure for each in progress)) if text]
+    wrong += [f"{each.mismatches} values are wrong" for each in taking if each.mismatches]
+    verified = sum(each.bytes_verified for each in taking)
+    if wrong or not taking or not all(each.iterations for each in taking):
         return TcpResult(math.inf, wrong[0] if wrong else "no rank has ended an iteration", verified)
-    begin, end = min(each["started_ns"] for each in taking), max(each["finished_ns"] for each in taking)
-    return TcpResult((end - begin) / 1e9 / min(each["iterations"] for each in taking), "", verified)
+    begin, end = min(each.started_ns for each in taking), max(each.finished_ns for each in taking)
+    return TcpResult((end - begin) / 1e9 / min(each.iterations for each in taking), "", verified)
 
 
 def iperf3(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:

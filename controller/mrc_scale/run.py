@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -70,14 +69,14 @@ class ClusterResult:
     dead_links: Bools
     payload: float
 
-    def series(self) -> dict[str, Any]:
+    def series(self) -> dict[str, Floats]:
         """A row per bin: time, goodput, losses per second and NIC, EVs by state, step times."""
         cluster = self.loaded.cluster
         count = -(-cluster.duration // cluster.bin)
         at = np.searchsorted([step.bin for step in self.steps], np.arange(count), side="right") - 1
         seconds = cluster.bin / 1e9
         nics = self.loaded.shape.nics
-        rows: dict[str, Any] = {"time_s": np.arange(count) * seconds}
+        rows: dict[str, Floats] = {"time_s": np.arange(count, dtype=np.float64) * seconds}
         rows["goodput_bps"] = np.array([self.steps[i].goodput for i in at])
         lost = np.array([self.steps[i].probes for i in at]) * seconds
         worst = np.zeros(count)

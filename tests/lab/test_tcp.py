@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mrc_host.answers import JobProgress
 from mrc_lab.hosts import inside
 from mrc_lab.session.real import RealSession
 from mrc_runs import compare, tcp
@@ -89,9 +90,9 @@ def test_routes_over_all_planes_go_as_they_came() -> None:
     assert tcp.addresses(topology, ["h0", "h1"], "one_plane") != tcp.addresses(topology, ["h0", "h1"], "ecmp")
 
 
-def rank(**changes: Any) -> dict[str, Any]:
-    made = {"takes_part": True, "iterations": 2, "mismatches": 0, "bytes_verified": 5, "failure": ""}
-    return {**made, "started_ns": 10**9, "finished_ns": 3 * 10**9, **changes}
+def rank(**changes: Any) -> JobProgress:
+    made = {"iterations": 2, "bytes_verified": 5, "started_ns": 10**9, "finished_ns": 3 * 10**9}
+    return JobProgress(**{**made, **changes})
 
 
 def test_a_result_counts_only_if_every_byte_was_right() -> None:
@@ -100,7 +101,7 @@ def test_a_result_counts_only_if_every_byte_was_right() -> None:
     for progress, errors, why in (
         ([rank(mismatches=3), rank()], ["", ""], "3 values are wrong"),
         ([rank(failure="rank 0 to rank 1: reset"), rank()], ["", ""], "rank 0 to rank 1: reset"),
-        ([rank(), {}], ["", "no route"], "no route"),
+        ([rank(), rank(takes_part=False)], ["", "no route"], "no route"),
         ([rank(iterations=0)], [""], "no rank has ended an iteration"),
     ):
         found = tcp.judged(progress, errors)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mrc_common.errors import UsageError
 from mrc_common.files import write_whole
 from mrc_scale import baselines, kernels, year
 from mrc_scale.clusterfile import Loaded
+from mrc_scale.fabric import Floats
 from mrc_scale.kernels import Kernels
 from mrc_scale.run import ClusterResult, ClusterRun
 from mrc_studies.calibration import report
 from mrc_studies.calibration.made import Made
+from mrc_studies.cells.tables import parquet_of
 from mrc_topo.cost import Bill, bill, load_costs
 from mrc_topo.plan import Design, PlanError, plan
 from p4lite.folders import make_private
@@ -27,6 +29,8 @@ from p4lite.switch.native.build import cache_dir
 REPORT = "report.html"
 EXTRA = "pip install 'mrclab[scale]'"
 
+#: A table: values by column.
+Columns = dict[str, npt.NDArray[Any] | Sequence[float] | Sequence[str]]
 Show = Callable[[float, str], None]
 
 
@@ -101,7 +105,7 @@ def broken_at(loaded: Loaded, number: int) -> list[tuple[str, int | None]]:
     return [key for key, count in down.items() if count > 0]
 
 
-def _fair(every: ClusterRun, demand: Any) -> Any:
+def _fair(every: ClusterRun, demand: Floats) -> Floats:
     """What ports allow each queue pair, all of them being there."""
     shape, ends = every.loaded.shape, every.ends
     senders = np.bincount(ends.src_nic, minlength=shape.nics)[ends.src_nic]
@@ -117,8 +121,8 @@ def write(made: Made, folder: pathlib.Path) -> list[str]:
     """
     result = made.result
     series = result.series()
-    tables = {
-        "series": series,
+    tables: dict[str, Columns] = {
+        "series": {**series},
         "steps": _steps(result),
         "links": _links(result),
         "queue_pairs": {
@@ -131,35 +135,26 @@ def write(made: Made, folder: pathlib.Path) -> list[str]:
         },
     }
     for name, columns in tables.items():
-        write_whole(folder / f"{name}.parquet", _parquet(columns))
+        write_whole(folder / f"{name}.parquet", parquet_of({head: (None, values) for head, values in columns.items()}))
     write_whole(folder / REPORT, report.render(made, series))
     return [REPORT, *(f"{name}.parquet" for name in tables)]
 
 
-def _steps(result: ClusterResult) -> dict[str, Any]:
+def _steps(result: ClusterResult) -> Columns:
     cluster = result.loaded.cluster
-    rows: dict[str, Any] = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
+    rows: Columns = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
     for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s"):
         rows[name] = [getattr(step, name) for step in result.steps]
     rows["what"] = ["; ".join(step.what) for step in result.steps]
     return rows
 
 
-def _links(result: ClusterResult) -> dict[str, Any]:
+def _links(result: ClusterResult) -> Columns:
     planes, t0s, t1s = result.dead_links.shape
     plane, t0, t1 = (part.ravel().astype(np.int16) for part in np.indices((planes, t0s, t1s)))
-    rows: dict[str, Any] = {"plane": plane, "t0": t0, "t1": t1}
+    rows: Columns = {"plane": plane, "t0": t0, "t1": t1}
     for name, loads in (("first", result.first), ("worst", result.worst)):
         rows[f"{name}_up"] = loads.up.ravel().astype(np.float32)
         rows[f"{name}_down"] = loads.dn.ravel().astype(np.float32)
     rows["dead"] = result.dead_links.ravel()
     return rows
-
-
-def _parquet(columns: dict[str, Any]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    sink = io.BytesIO()
-    parquet.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), sink)
-    return sink.getvalue()

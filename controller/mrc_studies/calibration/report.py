@@ -9,12 +9,12 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from mrc_common import look
 from mrc_scale.caveat import caveat
+from mrc_scale.fabric import Floats
 from mrc_scale.run import ClusterResult
 from mrc_studies.calibration.made import Made
 from mrc_topo.units import format_rate, format_time
@@ -27,7 +27,7 @@ FULL, DEAD = 200, 255
 WIDTH, HEIGHT, LEFT, TOP = 900, 230, 70, 12
 
 
-def render(made: Made, series: Mapping[str, Any]) -> str:
+def render(made: Made, series: Mapping[str, Floats]) -> str:
     """The report as HTML; `series` is that of the result."""
     result, cluster = made.result, made.result.loaded.cluster
     title = f"{cluster.name}: {cluster.description or 'a cluster'}"
@@ -75,7 +75,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<div class=scroll><table><tr>{top}</tr>{body}</table></div>"
 
 
-def _tiles(made: Made, series: Mapping[str, Any]) -> str:
+def _tiles(made: Made, series: Mapping[str, Floats]) -> str:
     result, shape = made.result, made.result.loaded.shape
     goodput = series["goodput_bps"]
     tiles = [
@@ -195,7 +195,7 @@ def _bills(made: Made) -> list[str]:
     return [_table(head, rows), f"<p class=note>{note}</p>"] if rows else []
 
 
-def _chart(x: Any, curves: Mapping[str, Any], unit: str) -> str:
+def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
     """Steps over time as SVG."""
     finite = [np.asarray(y, float)[np.isfinite(y)] for y in curves.values()]
     top = max((float(y.max(initial=0.0)) for y in finite), default=0.0) * 1.08 or 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from mrc_common.document import Model
-from mrc_runs.experiment import Experiment
+from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.schema import Lab
 
 M = TypeVar("M", bound=Model)
@@ -68,7 +68,7 @@ def changed(made: M, **changes: object) -> M:
     return type(made).model_validate({**made.model_dump(mode="json", exclude_unset=True), **changes})
 
 
-def experiment(workload: Mapping[str, object], schedule: Sequence[object] = (), **more: object) -> Experiment:
+def experiment(workload: Tree, schedule: Sequence[object] = (), **more: object) -> Experiment:
     """Return a cell's experiment from its parts, as an experiment file has them."""
     given = {"name": "figure", "title": "figure", "workload": workload, "schedule": list(schedule), **more}
     return Experiment.model_validate(given)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mrc_results.expectation import Evidence
-from mrc_runs.experiment import Experiment, ExperimentStep
+from mrc_runs.experiment import Experiment, ExperimentStep, Tree
 from mrc_studies.cells.cell import Cell, experiment
 from mrc_studies.cells.measured import Segment
 from mrc_studies.figures.model import Axes, Figure, Measure, Point, Results, Size, least, mean, most, ratio
@@ -85,7 +85,7 @@ def across(
     schedule: Sequence[ExperimentStep],
     duration: float,
     message_bytes: int = 1048576,
-    used: Mapping[str, object] | None = None,
+    used: Tree | None = None,
     **more: object,
 ) -> Experiment:
     """Each host of a rack of four sends to one of the other, and receives from it.

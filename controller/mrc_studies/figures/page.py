@@ -14,6 +14,7 @@ from dataclasses import asdict
 
 from mrc_common import look
 from mrc_common.files import write_whole
+from mrc_runs.experiment import Tree
 from mrc_studies.figures.model import Judged, Size, Status
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
@@ -53,7 +54,7 @@ def write(
     return folder / PAGE
 
 
-def _document(judged: Judged) -> dict[str, object]:
+def _document(judged: Judged) -> Tree:
     return {
         "figure": judged.figure.name,
         "title": judged.figure.title,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from mrc_runs.experiment import Tree
 from mrc_studies.cells.cell import Cell, changed, experiment
 from mrc_studies.cells.measured import Measured
 from mrc_studies.figures.failures import DROPPED, across, each_goodput, fail, lab, restore
@@ -23,7 +24,7 @@ LOSSLESS = {"limit": "512KiB", "trim": None, "pfc": {"xoff": "16KiB"}}
 ECN = {"kmin": "4KiB", "kmax": "16KiB"}
 
 
-def _rack_lab(queues: Mapping[str, object]) -> Lab:
+def _rack_lab(queues: Tree) -> Lab:
     """One plane, as RoCE would have it: ten hosts, two to a T0, four T1s."""
     link = {"rate": "20Mbps", "delay": "100us"}
     links = {"host": link, "fabric": link}

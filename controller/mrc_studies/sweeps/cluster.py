@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from mrc_common import document
 from mrc_common.document import DocumentError, Model, printable
-from mrc_runs.experiment import ExperimentError
+from mrc_runs.experiment import ExperimentError, Tree
 from mrc_runs.interruption import uninterrupted
 from mrc_studies.sweeps.spec import nearest
 
@@ -148,7 +148,7 @@ def need_dask(what: str) -> None:
 
 
 @contextlib.contextmanager
-def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Iterator[Any]:
+def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterator[Any]:
     """A client of so many workers on this machine, each a process. All speak TLS on loopback, with certificates in
     memory that nobody else has; without `dashboard` the processes' HTTP servers have no pages.
 
@@ -163,9 +163,8 @@ def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Ite
     if dashboard and importlib.util.find_spec("bokeh") is None:
         raise ExperimentError("--dashboard needs bokeh: pip install bokeh")
     _quiet()
-    quiet: dict[str, Any] = (
-        {} if dashboard else {f"distributed.{each}.http.routes": [] for each in ("scheduler", "worker")}
-    )
+    routes = () if dashboard else ("scheduler", "worker")
+    quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}
     with contextlib.ExitStack() as stack:
         # A cluster of which half is there could not be closed, so whoever interrupts waits until it is whole.
         with uninterrupted():
@@ -182,7 +181,7 @@ def local(workers: int, dashboard: bool, options: Mapping[str, Any] = {}) -> Ite
                 scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
                 silence_logs=logging.CRITICAL,
                 loop=stack.enter_context(_deaf_loop()),
-                **{"local_directory": scratch, **options},
+                **{"local_directory": scratch, **(options or {})},
             )
             stack.enter_context(made)
             client = stack.enter_context(Client(made))

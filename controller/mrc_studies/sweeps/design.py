@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from mrc_common import document
 from mrc_common.document import KeyPath, Model
 from mrc_runs.compare import Comparison
-from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_studies.sweeps.spec import MAX_RUNS, Hypercube, Source, Tree, nearest
+from mrc_runs.experiment import Experiment, ExperimentError, Tree
+from mrc_studies.sweeps.spec import MAX_RUNS, Hypercube, Source, nearest
 from mrc_topo.schema import Lab
 
 #: What the first word of a key stands for.

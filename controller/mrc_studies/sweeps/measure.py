@@ -27,8 +27,7 @@ from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs import compare, execute, sources
 from mrc_runs.compare import Comparison, seconds_per_iteration
-from mrc_runs.experiment import Experiment
-from mrc_studies.sweeps.spec import Tree
+from mrc_runs.experiment import Experiment, Tree
 from mrc_topo.topology import Topology
 
 Scalar = float | int | str | bool | None

@@ -21,11 +21,11 @@ from mrc_lab.switches import forwarders
 from mrc_lab.switches.program import OwnProgramError
 from mrc_runs import compare, execute, sources
 from mrc_runs.compare import Comparison, known_comparisons
-from mrc_runs.experiment import Experiment, ExperimentError, find_file, known_experiments, load_experiment, read
+from mrc_runs.experiment import Experiment, ExperimentError, Tree, find_file, known_experiments, load_experiment, read
 from mrc_studies.sweeps import design, measure
 from mrc_studies.sweeps.design import Point, changed, key_path
 from mrc_studies.sweeps.measure import Task
-from mrc_studies.sweeps.spec import Source, Tree
+from mrc_studies.sweeps.spec import Source
 from mrc_topo.labfile import LabError, load_lab, parse_lab
 from mrc_topo.named import beside
 

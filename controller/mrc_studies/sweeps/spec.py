@@ -24,8 +24,6 @@ MAX_RUNS = 100_000
 MAX_SEED = 2**63 - 1
 
 M = TypeVar("M", bound=Model)
-#: A mapping as YAML gives it: a document in which keys are still changed, before it is checked as what it is.
-Tree = Mapping[str, object]
 
 
 def quantity(value: Any) -> Any:

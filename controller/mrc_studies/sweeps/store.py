@@ -17,13 +17,13 @@ from dataclasses import replace
 
 from mrc_common.document import Document, printable
 from mrc_common.files import write_whole
-from mrc_runs.experiment import ExperimentError
+from mrc_runs.experiment import ExperimentError, Tree
 from mrc_studies.cells.store import RUNS, Store
 from mrc_studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
 from mrc_studies.sweeps import measure, plan
 from mrc_studies.sweeps.measure import Answer, Row, Scalar
 from mrc_studies.sweeps.plan import SweepPlan, SweepRun
-from mrc_studies.sweeps.spec import Tree, quantity, source_of
+from mrc_studies.sweeps.spec import quantity, source_of
 
 PLAN, LOGS, DATASET, CSV = "sweep.json", "logs", "dataset", "sweep.csv"
 #: Runs whose rows are in one file of the dataset.

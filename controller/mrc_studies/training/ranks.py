@@ -12,7 +12,7 @@ import select
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -21,7 +21,7 @@ from mrc_common.plain import DecodeError, decode
 from mrc_lab.hosts.hostprocess import HostProcess
 from mrc_lab.records.record import State
 from mrc_lab.session.real import RealSession
-from mrc_runs.experiment import ExperimentError
+from mrc_runs.experiment import ExperimentError, Tree
 
 #: What a rank asks of the group, and which transport the lab's agents speak then. Gloo's is the kernel's TCP.
 BACKENDS = {"mrc": ("mrc", "mrc"), "roce": ("mrc", "roce"), "gloo": ("gloo", "mrc")}
@@ -104,7 +104,7 @@ class Ranks:
         names: Sequence[str],
         backend: str,
         store: pathlib.Path,
-        settings: Mapping[str, object],
+        settings: Tree,
     ) -> None:
         self.names = list(names)
         self.processes: list[HostProcess] = []
