@@ -73,7 +73,7 @@ def defined(path: pathlib.Path) -> set[str]:
 
 def steps() -> list[str]:
     """The lines of the two sections that name functions: a step each, or a row of the table."""
-    text = section("Five walks") + section("Where do I change what?")
+    text = section("Walks") + section("Where do I change what?")
     joined = re.sub(r"\n +", " ", text)
     return [line for line in joined.splitlines() if re.match(r"\d+\. |\* |\| ", line)]
 

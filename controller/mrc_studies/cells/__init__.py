@@ -1,1 +1,1 @@
-"""Runs in simulated time of which figures and calibration are made: what runs, what is measured, how it is kept."""
+"""What studies share: cells, which are runs in simulated time, and their measurements; the store of results; tables."""
