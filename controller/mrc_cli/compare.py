@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from mrc_cli.common import need_namespaces
+from mrc_cli.common import TrustCode, need_namespaces
 from mrc_results.check import Check
 from mrc_runs import compare as comparing
 from mrc_runs.compare import Comparison, Timing, load_comparison
@@ -21,13 +21,14 @@ from mrc_runs.interruption import interruptible
 def verb(
     name: Annotated[str, typer.Argument(help="a comparison: its name, file or folder")] = "mrc-vs-roce",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    trust_code: TrustCode = False,
 ) -> None:
     """Run a workload by several transports under several conditions; exit code 1 if an expectation was missed."""
     comparison = load_comparison(name)
     if comparison.clock == "real":
         need_namespaces()
     with interruptible(), Console(stderr=True).status("starting") as status:
-        cells = comparing.compare(comparison, lambda text: status.update(text))
+        cells = comparing.compare(comparison, lambda text: status.update(text), trust_code=trust_code)
     judged = comparing.judge(comparison, cells)
     ideals = comparing.ideals(comparison)
     if as_json:

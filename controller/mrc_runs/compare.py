@@ -259,19 +259,22 @@ def check(comparison: Comparison) -> None:
 
 
 def compare(
-    comparison: Comparison, progress: Callable[[str], None] = lambda text: None
+    comparison: Comparison, progress: Callable[[str], None] = lambda text: None, *, trust_code: bool = False
 ) -> dict[tuple[str, str], Timing]:
-    """Runs every variant under every condition; by (variant, condition).
+    """Run every variant under every condition; return their times by (variant, condition).
+
+    `trust_code`: policies that variants name may run on the real clock.
 
     Raises:
         ExperimentError: as `check`.
+        RunError: as `session_for`.
     """
     check(comparison)
     cells = {}
     for variant in comparison.variants:
         with (
             _lab_file(comparison, variant) as lab,
-            session_for(lab, comparison.clock, _carried_by(variant), progress) as session,
+            session_for(lab, comparison.clock, _carried_by(variant), progress, trust_code=trust_code) as session,
         ):
             for condition in comparison.conditions:
                 progress(f"{variant.name}, {condition.name}")

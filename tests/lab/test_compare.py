@@ -19,6 +19,7 @@ from mrc_runs.experiment import ExperimentError
 from mrc_runs.runner import WorkloadRun
 from mrc_runs.workload import WorkloadSpec
 from mrc_topo.labfile import load_lab
+from mrc_topo.topology import Topology
 from p4lite.switch.targetapi.client import TargetClient
 from support.lab.results import plain
 
@@ -104,6 +105,7 @@ def test_bad_comparisons_name_file_and_key(changes: dict[str, object], hint: str
 
 NO_INFERENCE = """\
 from mrc_host.policy import LossDetector
+from mrc_topo.topology import Topology
 class Own(LossDetector):
     def infer(self, acked, overtaken, base_rtt_ns, now):
         return []
@@ -124,6 +126,23 @@ def test_a_variant_has_policies_of_its_own(tmp_path: pathlib.Path) -> None:
     (tmp_path / "own.py").unlink()
     with pytest.raises(RunError, match=r"policies\.loss: .*own\.py"):
         compare.compare(comparison)
+
+
+@pytest.mark.parametrize("trust_code", [False, True])
+def test_policies_run_on_the_real_clock_if_trusted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, trust_code: bool
+) -> None:
+    """Whether they are trusted arrives where policies are checked, before a lab comes up."""
+    (tmp_path / "own.py").write_text(NO_INFERENCE)
+    content = small(clock="real", variants=[{"name": "own", "policies": {"loss": "own.py:Own"}}], expect=[])
+    (tmp_path / "compare.yaml").write_text(yaml.safe_dump(content))
+
+    def check(topology: Topology, clock: str, transport: str, *, trust_code: bool) -> None:
+        raise RunError(f"{topology.lab.policies.loss} on the {clock} clock: trusted: {trust_code}")
+
+    monkeypatch.setattr("mrc_lab.wanted.own.check", check)
+    with pytest.raises(RunError, match=f"own.py:Own on the real clock: trusted: {trust_code}"):
+        compare.compare(compare.load_comparison(str(tmp_path)), trust_code=trust_code)
 
 
 def test_expectations_are_judged_by_ratios() -> None:
