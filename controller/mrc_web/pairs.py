@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mrc_host.proto.statistics import NsccStatistics
+from mrc_host.proto.statistics import CcStatistics
 from mrc_host.requests import GetPair, PairRow
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.session.base import Session
@@ -42,7 +42,7 @@ class Pairs:
         if not found.qps:
             made["error"] = f"{source} has no queue pair to {destination} at present"
         made["qps"] = [self._qp(source, destination, row) for row in found.qps]
-        if isinstance(found.cc, NsccStatistics):
+        if isinstance(found.cc, CcStatistics):
             made["cwnd"], made["inflight"] = found.cc.cwnd, found.cc.inflight
         made["rtt_ns"] = max((row.srtt_ns for row in found.qps), default=0)
         made["packets"] = sum(row.packets for row in found.qps)
