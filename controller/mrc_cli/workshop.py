@@ -6,15 +6,16 @@ import json
 import pathlib
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from mrc_common.document import printable
+from mrc_common.plain import encode
 from mrc_runs.interruption import interruptible
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise as exercises
@@ -204,27 +205,27 @@ def verify_exercise(
             typer.echo(exercise.name)
         for trial in verify.trials(exercise, only=answer or ()):
             held &= trial.holds
-            documents.append(trial.document())
+            documents.append(trial.row())
             if not as_json:
                 _wrapped(f"{'ok  ' if trial.holds else 'FAIL'}  {_times(documents[-1])}  {trial.text()}", "      ")
     if as_json:
-        typer.echo(json.dumps(documents))
+        typer.echo(json.dumps(encode(documents)))
     raise typer.Exit(0 if held else 1)
 
 
-def _times(trial: Mapping[str, Any]) -> str:
-    return f"{trial['cpu_s']:5.1f} s CPU {trial['wall_s']:5.1f} s"
+def _times(trial: verify.TrialRow) -> str:
+    return f"{trial.cpu_s:5.1f} s CPU {trial.wall_s:5.1f} s"
 
 
 def _again_and_again(exercise: Exercise, runs: int, hash_seeds: int, answers: Sequence[str]) -> bool:
     """Prints a line for each run, and where it is not like the first; whether all is as it must be."""
-    results: list[list[dict[str, Any]]] = []
+    results: list[list[verify.TrialRow]] = []
     for result in verify.repeated(exercise, runs, hash_seeds, answers):
         results.append(result)
-        wrong = [each["text"] for each in result if not each["holds"]]
+        wrong = [each.text for each in result if not each.holds]
         wrong += verify.differences([results[0], result]) if len(results) > 1 else []
-        worst = max(result, key=lambda each: each["wall_s"])
-        told = f"run {len(results)} of {runs}: {len(result)} answers; longest: {worst['name']} {_times(worst)}"
+        worst = max(result, key=lambda each: each.wall_s)
+        told = f"run {len(results)} of {runs}: {len(result)} answers; longest: {worst.name} {_times(worst)}"
         _wrapped(f"{'FAIL' if wrong else 'ok  '}  {exercise.name}  {told}", "      ")
         for text in wrong:
             _wrapped(f"      {text}", "      ")

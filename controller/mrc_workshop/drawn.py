@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mrc_common.document import Model
+from mrc_results.expectation import Evidence
+from mrc_runs.experiment import Step
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Topology
 
@@ -36,10 +38,10 @@ class DrawnLink(Model):
                 raise ValueError(f"{name}: from {low:g} to {high:g}; the lower one comes first")
         return self
 
-    def override(self, rng: random.Random) -> dict[str, Any]:
+    def override(self, rng: random.Random) -> dict[str, str | float]:
         """As `overrides` of a lab file has it."""
         given = (("loss", self.loss, 4, ""), ("rate", self.rate_mbps, 1, "Mbps"), ("delay", self.delay_ms, 2, "ms"))
-        drawn = {}
+        drawn: dict[str, str | float] = {}
         for key, limits, digits, unit in given:
             if limits is not None:
                 value = round(rng.uniform(*limits), digits)
@@ -47,7 +49,7 @@ class DrawnLink(Model):
         return drawn
 
 
-def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str, dict[str, Any]]:
+def overrides(links: list[DrawnLink], topology: Topology, seed: int) -> dict[str, dict[str, str | float]]:
     """What the links suffer, by their names, as `overrides` of a lab file: each is another link of the lab.
 
     Raises:
@@ -74,7 +76,7 @@ class Drawn(Model):
     every: Annotated[float, Field(gt=0)] = 1.0
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["host_link", "fabric_link", "t0", "t1"]
 
-    def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[dict[str, Any]]:
+    def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[Step]:
         """The steps of a schedule, as experiments have them.
 
         Args:
@@ -85,7 +87,7 @@ class Drawn(Model):
         """
         rng = random.Random(f"drawn {seed}")
         elements = _elements(topology, hosts)
-        steps: list[dict[str, Any]] = []
+        steps: list[Step] = []
         kinds: list[Kind] = []
         for number in range(self.count):
             kinds = kinds or rng.sample(self.kinds, len(self.kinds))
@@ -95,8 +97,8 @@ class Drawn(Model):
             name = rng.choice(elements[kind])
             at = round(self.first + number * self.every, 6)
             how = "freeze" if kind in ("t0", "t1") else "link_down"
-            steps.append({"at": at, "fail": name, "kind": how, "evidence": {"carried": 0.99}})
-            steps.append({"at": round(at + self.every / 2, 6), "restore": name})
+            steps.append(Step(at=at, fail=name, kind=how, evidence=Evidence(carried=0.99)))
+            steps.append(Step(at=round(at + self.every / 2, 6), restore=name))
         return steps
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,6 +16,7 @@ from mrc_topo.named import UnknownNameError
 from mrc_topo.named import find as find_named
 from mrc_topo.shipped import shipped
 from mrc_workshop.drawn import Drawn, DrawnLink
+from mrc_workshop.job import Document
 from mrc_workshop.kinds import catalogue
 
 FILE = "exercise.yaml"
@@ -65,7 +66,7 @@ class RunSpec(Model):
     name: Name
     lab: Annotated[str, Field(min_length=1, max_length=200)] = "tiny"
     only: list[str] = []
-    changes: dict[str, Any] = {}
+    changes: Document = {}
     program: str | None = None
     policies: dict[Policy, Annotated[str, Field(pattern=CLASS)]] = {}
     transport: Literal["mrc", "roce"] = "mrc"
@@ -101,7 +102,7 @@ class CheckSpec(Model):
     kind: Name
     says: Text
     runs: list[Name] = []
-    params: dict[str, Any] = {}
+    params: Document = {}
     hint: Text | None = None
 
 

@@ -14,11 +14,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mrc_common.document import Model
+from mrc_host.answers import Event, event_from_json
 from mrc_results.record import RunResult
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import trace
 
+#: A YAML or JSON document whose model checks it when it is used.
+Document = dict[str, Any]
 JOB, FACTS = "job.json", "facts.json"
 #: Beyond that nobody writes facts, but somebody who wants to hurt.
 MAX_FACTS_BYTES = 64 << 20
@@ -36,7 +39,7 @@ class Order(Model):
     policies: dict[str, str] = {}
     transport: str = "mrc"
     inject: str | None = None
-    experiment: dict[str, Any] | None = None
+    experiment: Document | None = None
     capture: str = "none"
     snaplen: int = 160
     report: bool = False
@@ -49,11 +52,20 @@ class Job(Model):
     orders: list[Order]
 
 
+class Judged(Model):
+    """A check of a run's own verdict (`mrc_results.check.Check`)."""
+
+    what: str
+    expected: str
+    measured: str
+    passed: bool
+
+
 class RunFacts(Model):
     """What is left of a run. `problem` and its `stage` (`program`, `python`, `lab`, `run`) say why there is no more.
 
     `document`: the result without samples (`results.record.RunResult`); `ports`: counters of the fabric at the end;
-    `sent`: what `inject` sent, in order.
+    `checks`: the run's own expectations.
     """
 
     name: str
@@ -61,12 +73,11 @@ class RunFacts(Model):
     hidden: bool
     stage: str = ""
     problem: str = ""
-    document: dict[str, Any] = {}
+    document: Document = {}
     counters: dict[str, int] = {}
     ports: dict[str, dict[str, int]] = {}
-    events: dict[str, list[dict[str, Any]]] = {}
-    verdict: dict[str, Any] = {}
-    sent: list[dict[str, Any]] = []
+    events: dict[str, list[object]] = {}
+    checks: list[Judged] = []
     folder: str = ""
 
 
@@ -101,12 +112,17 @@ class Run:
         folder = self.out / pathlib.Path(self.facts.folder).name
         return trace.read_folder(folder, self.topology)
 
-    @property
-    def document(self) -> dict[str, Any]:
-        """The run's result."""
-        return self.facts.document
-
-    @property
+    @functools.cached_property
     def result(self) -> RunResult:
         """The result, without samples and events."""
         return RunResult.parse(self.facts.document)
+
+    @functools.cached_property
+    def events(self) -> dict[str, list[Event]]:
+        """What the hosts logged, by host."""
+        return {host: [event_from_json(each) for each in rows] for host, rows in sorted(self.facts.events.items())}
+
+    @functools.cached_property
+    def done_ns(self) -> dict[str, int]:
+        """When the last failure and the last repair were done (ns), by `fail` and `restore`."""
+        return {each.action.verb: each.done_ns for each in self.result.happenings}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import pathlib
 import stat
@@ -14,15 +13,16 @@ from typing import Any
 import yaml
 
 from mrc_common.document import DocumentError, read_text
+from mrc_common.plain import DecodeError
 from mrc_runs import experiment as experiments
 from mrc_runs.experiment import Experiment, ExperimentError
-from mrc_topo.labfile import LabError, lab_path, parse_lab
+from mrc_topo.labfile import LabError, lab_path, merged, parse_lab
 from mrc_topo.schema import Lab
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology
 from mrc_workshop import confine, drawn, keep
 from mrc_workshop.exercise import FILE, CheckSpec, Exercise, NotGraded, RunSpec, WorkshopError
-from mrc_workshop.job import Job, Order, Run
+from mrc_workshop.job import Document, Job, Order, Run
 from mrc_workshop.kinds import catalogue
 from mrc_workshop.kinds.registry import Finding
 from mrc_workshop.trace import CaptureError, Seen
@@ -44,9 +44,9 @@ class Line:
     where: str = ""
     hint: str = ""
     packets: tuple[Seen, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Document = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """As JSON; packets are in the capture."""
         return {key: value for key, value in asdict(self).items() if key != "packets"}
 
@@ -79,7 +79,7 @@ class Report:
         line = self.first_failure
         return "" if line is None else line.mistake or f"{line.what}: {line.measured}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """As JSON."""
         return {
             "exercise": self.exercise,
@@ -203,15 +203,7 @@ def _orders(exercise: Exercise, sources: dict[str, str], more: Sequence[int], qu
     return orders
 
 
-def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
-    for key, value in changes.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = copy.deepcopy(value)
-
-
-def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> dict[str, Any]:
+def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -> Document:
     """The lab's document: the exercise's, or the learner's where it differs in what it may only."""
     beside = exercise.folder / run.lab
     if run.lab in sources:
@@ -220,8 +212,8 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
             parse_lab(sources[run.lab], run.lab)
         except LabError as error:
             raise _Refused(what, error.problems[0]) from error
-        document: dict[str, Any] = yaml.safe_load(sources[run.lab])
-        reference: dict[str, Any] = yaml.safe_load((exercise.starter / run.lab).read_text())
+        document: Document = yaml.safe_load(sources[run.lab])
+        reference: Document = yaml.safe_load((exercise.starter / run.lab).read_text())
         changed = {key for key in {*document, *reference} if document.get(key) != reference.get(key)} - set(run.only)
         if changed:
             keys = ", ".join(sorted(changed))
@@ -231,7 +223,7 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
         document = yaml.safe_load(beside.read_text())
     else:
         document = yaml.safe_load(lab_path(run.lab).read_text())
-    _merge(document, run.changes)
+    document = merged(document, run.changes)
     document["seed"] = seed
     if run.program is not None:
         document["program"] = run.program
@@ -239,16 +231,16 @@ def _lab(exercise: Exercise, run: RunSpec, sources: dict[str, str], seed: int) -
         document["policies"] = {**document.get("policies", {}), **run.policies}
     lab = Lab.model_validate(document)
     if run.links:
-        _merge(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
+        document = merged(document, {"overrides": drawn.overrides(run.links, Topology(lab), seed)})
         Lab.model_validate(document)
     return document
 
 
-def _experiment(run: RunSpec, sources: dict[str, str], lab: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+def _experiment(run: RunSpec, sources: dict[str, str], lab: Document) -> tuple[Document | None, str]:
     """The experiment that a run on a lab is, and its transport; the learner's own where the exercise says so."""
     if run.inject is not None:
         return None, run.transport
-    document: dict[str, Any] = {
+    document: Document = {
         "name": run.name,
         "title": run.name,
         "transport": run.transport,
@@ -270,7 +262,8 @@ def _experiment(run: RunSpec, sources: dict[str, str], lab: dict[str, Any]) -> t
     if run.drawn is not None and run.workload is not None:
         topology = Topology(Lab.model_validate(lab))
         hosts = run.workload.hosts or [host.name for host in topology.hosts]
-        document["schedule"] += run.drawn.steps(topology, hosts, int(lab["seed"]))
+        steps = run.drawn.steps(topology, hosts, int(lab["seed"]))
+        document["schedule"] += [each.model_dump(exclude_defaults=True) for each in steps]
         document["schedule"].sort(key=lambda step: float(step["at"]))
     Experiment.model_validate(document)
     return document, str(document["transport"])
@@ -327,7 +320,7 @@ def _line(spec: CheckSpec, runs: Sequence[Run], sources: dict[str, str]) -> tupl
     concerned = [run for run in runs if not spec.runs or run.facts.name in spec.runs]
     try:
         finding = catalogue.judge(spec.kind, spec.params, concerned, sources)
-    except (CaptureError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
+    except (CaptureError, DecodeError, KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:
         # What came back is a stranger's; facts of another shape are a failure of whoever left them.
         finding = Finding(False, "", f"what was recorded cannot be judged: {type(error).__name__}: {error}")
     where = "" if finding.run is None else finding.run.label

@@ -12,6 +12,7 @@ from mrc_common import look
 from mrc_common.files import write_whole
 from mrc_workshop import trace
 from mrc_workshop.exercise import Exercise
+from mrc_workshop.job import Document
 from mrc_workshop.trace import Seen
 
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
@@ -31,7 +32,7 @@ class _Line(Protocol):
 
 
 def keep(
-    document: dict[str, Any], exercise: Exercise, lines: Sequence[Any], out: pathlib.Path, folder: pathlib.Path
+    document: Document, exercise: Exercise, lines: Sequence[Any], out: pathlib.Path, folder: pathlib.Path
 ) -> list[str]:
     """Writes the files into a folder of ours, over those of an earlier check; returns their names.
 

@@ -22,6 +22,7 @@ from mrc_common.document import DocumentError, Model, read_text
 from mrc_common.files import write_whole
 from mrc_workshop import exercise as exercises
 from mrc_workshop.exercise import Exercise, WorkshopError
+from mrc_workshop.job import Document
 
 MARKER = ".mrclab-exercise"
 #: A link that leads out of an exercise's folder.
@@ -83,7 +84,7 @@ class Progress:
             self._standings = self._read()
             yield
 
-    def _change(self, name: str, changes: dict[str, Any]) -> None:
+    def _change(self, name: str, changes: Document) -> None:
         self._standings[name] = self.of(name).model_copy(update=changes)
         document = {name: each.model_dump() for name, each in sorted(self._standings.items())}
         write_whole(self.path, json.dumps(document, indent=1) + "\n")

@@ -68,6 +68,10 @@ class WindowMirror:
         return [of.cwnd, of.max_wnd, of.base_rtt_ns, of.rtt_ns, of.srtt_ns, of.mtu]
 
 
+#: The state of a mirror by attribute, as it goes through the wire.
+Attributes = dict[str, Any]
+
+
 class EvMirror:
     """The EVs of a queue pair. Its state are those attributes that changed, and the changes of EV states by `move`."""
 
@@ -77,7 +81,7 @@ class EvMirror:
         universe = EvUniverse(config, len(values), random.Random(0))
         self.moves: list[list[int]] = []
         self.policy: EvSet = cls(universe, Generator(draw), self._moved)
-        self._last: dict[str, Any] = {}
+        self._last: Attributes = {}
 
     def _moved(self, ev: int, old: int, new: int, item: EvInput, losses: int) -> None:
         self.moves.append([ev, old, new, INPUTS.index(item), losses])
@@ -99,10 +103,10 @@ class EvMirror:
         result = getattr(policy, method)(*given)
         return result, self.told()
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> Attributes:
         """See the class."""
         of, last = self.policy, self._last
-        now: dict[str, Any] = {
+        now: Attributes = {
             "state": bytes(of.state),
             "order": of.order,
             "backup": of.backup,
@@ -112,7 +116,7 @@ class EvMirror:
             "losses": list(of.losses.items()),
             "numbers": [of.usable, of.floor, of.probes_to_revive, of.target],
         }
-        changed: dict[str, Any] = {}
+        changed: Attributes = {}
         for name, value in now.items():
             if name not in last or last[name] != value:
                 last[name] = _copied(value)

@@ -35,7 +35,7 @@ from mrc_runs.experiment import Experiment, ExperimentError
 from mrc_topo.labfile import LabError, parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import inject, limits
-from mrc_workshop.job import FACTS, JOB, Facts, Job, Order, RunFacts
+from mrc_workshop.job import FACTS, JOB, Facts, Job, Judged, Order, RunFacts
 from mrc_workshop.standins import Players
 from mrc_workshop.wire import Wire
 from p4lite.switch.errors import BuildError, ControlError
@@ -234,6 +234,9 @@ def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
             counters=counters,
             ports=ports,
             events=events,
-            verdict=judged.document(),
+            checks=[
+                Judged(what=each.what, expected=each.expected, measured=each.measured, passed=each.passed)
+                for each in judged.checks
+            ],
             folder=folder.name,
         )

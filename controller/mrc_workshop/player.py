@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import pathlib
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mrc_host import policy
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_workshop.mirrors import MIRRORS, LossMirror
 from mrc_workshop.wire import Wire, WireError
+
+if TYPE_CHECKING:
+    from mrc_lab.management.clustermapper import Views
 
 
 class Player:
@@ -77,7 +80,7 @@ class Player:
     def _call(self, number: int, method: str, given: list[Any], state: Any) -> list[Any]:
         return list(self._made[number].call(method, given, state))
 
-    def _locate(self, number: int, views: dict[str, list[dict[str, Any]]]) -> list[Any]:
+    def _locate(self, number: int, views: Views) -> list[Any]:
         if self._topology is None:
             from mrc_topo.labfile import parse_lab
 

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mrc_common.document import NAME, Model, printable
+from mrc_common.plain import DecodeError, decode
 from mrc_runs.experiment import read
 from mrc_workshop import judge
 from mrc_workshop.exercise import Exercise, WorkshopError
@@ -55,6 +56,18 @@ class WrongFile(Model):
 
 
 @dataclass(frozen=True)
+class TrialRow:
+    """A trial in JSON; every run of it must have the same `report`."""
+
+    name: str
+    holds: bool
+    text: str
+    cpu_s: float
+    wall_s: float
+    report: object
+
+
+@dataclass(frozen=True)
 class Trial:
     """An answer and what must come of it: to pass, or to fail with a text that has `says` in it."""
 
@@ -64,17 +77,10 @@ class Trial:
     cpu_s: float = 0.0
     wall_s: float = 0.0
 
-    def document(self) -> dict[str, Any]:
-        """As JSON; `report` is what every run of it must have the same."""
+    def row(self) -> TrialRow:
+        """Return what `--json` prints."""
         told = {key: value for key, value in self.report.document().items() if key not in ("isolation", "files")}
-        return {
-            "name": self.name,
-            "holds": self.holds,
-            "text": self.text(),
-            "cpu_s": round(self.cpu_s, 2),
-            "wall_s": round(self.wall_s, 2),
-            "report": told,
-        }
+        return TrialRow(self.name, self.holds, self.text(), round(self.cpu_s, 2), round(self.wall_s, 2), told)
 
     @property
     def holds(self) -> bool:
@@ -172,9 +178,7 @@ def _timed(trial: Trial, begin: tuple[float, float]) -> Trial:
 # -- again and again -----------------------------------------------------------------------------------------
 
 
-def repeated(
-    exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str] = ()
-) -> Iterator[list[dict[str, Any]]]:
+def repeated(exercise: Exercise, runs: int, hash_seeds: int, only: Sequence[str] = ()) -> Iterator[list[TrialRow]]:
     """All trials of an exercise, so many times, each time in a new process with one of so many PYTHONHASHSEEDs in turn.
 
     Raises:
@@ -187,8 +191,8 @@ def repeated(
         command += [word for name in only for word in ("--answer", name)]
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         try:
-            found: list[dict[str, Any]] = json.loads(done.stdout)
-        except ValueError:
+            found = decode(list[TrialRow], json.loads(done.stdout))
+        except (ValueError, DecodeError):
             last = done.stderr.decode(errors="replace").strip()[-400:]
             raise WorkshopError(f"{exercise.folder}: verifying it ended with code {done.returncode}: {last}") from None
         yield found
@@ -205,12 +209,12 @@ def difference(first: Any, again: Any, where: str = "") -> str:
     return "" if first == again else f"{where.removeprefix('.')}: {first!r}, then {again!r}"[:600]
 
 
-def differences(results: Sequence[list[dict[str, Any]]]) -> list[str]:
+def differences(results: Sequence[list[TrialRow]]) -> list[str]:
     """Where the trials of any run came out otherwise than in the first, a line for each trial and run."""
     found = []
     for number, result in enumerate(results[1:], 2):
         for one, other in zip(results[0], result, strict=True):
-            text = difference(one["report"], other["report"])
+            text = difference(one.report, other.report)
             if text:
-                found.append(f"{one['name']}: run {number} is not like run 1: {text}")
+                found.append(f"{one.name}: run {number} is not like run 1: {text}")
     return found

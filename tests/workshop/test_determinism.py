@@ -22,6 +22,11 @@ from mrc_workshop import exercise, judge, verify
 from mrc_workshop.exercise import WorkshopError
 
 
+def reason_of(row: verify.TrialRow) -> str:
+    assert isinstance(row.report, dict)
+    return str(row.report["reason"])
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize(
@@ -29,8 +34,8 @@ from mrc_workshop.exercise import WorkshopError
 )
 def test_verdict_and_output_are_the_same_for_any_hash_seed(number: str, answers: tuple[str, ...]) -> None:
     results = list(verify.repeated(exercise.find(number), 2, 2, answers))
-    assert [[each["name"] for each in result] for result in results] == [list(answers)] * 2
-    assert all(each["holds"] for result in results for each in result), results
+    assert [[each.name for each in result] for result in results] == [list(answers)] * 2
+    assert all(each.holds for result in results for each in result), results
     assert verify.differences(results) == []
 
 
@@ -54,7 +59,7 @@ def test_a_check_that_depends_on_the_hash_seed_is_noticed(
     assert "policy.py:2: ValueError" in told
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     one = exercise.load(folder)
-    reasons = [judge.check(one, one.starter, quick=True).reason, *(each[0]["report"]["reason"] for each in results)]
+    reasons = [judge.check(one, one.starter, quick=True).reason, *(reason_of(each[0]) for each in results)]
     hashes, drawn = zip(
         *(re.findall(r"ValueError: \((-?\d+), (0\.\d+)\)", reason)[0] for reason in reasons), strict=True
     )
@@ -79,15 +84,8 @@ def test_an_answer_that_is_not_there_is_told() -> None:
         next(verify.trials(exercise.find("1"), only=["solutoin"]))
 
 
-def trial(name: str, passed: bool, holds: bool = True) -> dict[str, object]:
-    return {
-        "name": name,
-        "holds": holds,
-        "text": f"{name}: told",
-        "cpu_s": 1.5,
-        "wall_s": 2.5,
-        "report": {"passed": passed},
-    }
+def trial(name: str, passed: bool, holds: bool = True) -> verify.TrialRow:
+    return verify.TrialRow(name, holds, f"{name}: told", 1.5, 2.5, {"passed": passed})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def trial(name: str, passed: bool, holds: bool = True) -> dict[str, object]:
     ids=["same", "differs", "wrong"],
 )
 def test_the_command_says_where_runs_differ(
-    second: dict[str, object], code: int, told: str, monkeypatch: pytest.MonkeyPatch
+    second: verify.TrialRow, code: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = [[trial("solution", True)], [second]]
     monkeypatch.setattr(verify, "repeated", lambda *_: iter(results))

@@ -261,8 +261,8 @@ def test_drawn_failures_are_of_the_lab_one_at_a_time_and_spare_the_workload(seed
     topology = load_lab(str(lab))
     steps = Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
     assert steps == Drawn(count=5, first=0.5, every=1.0).steps(topology, ["h0", "h1"], seed)
-    assert [each["at"] for each in steps] == [0.5 + number / 2 for number in range(10)]
-    fails, restores = [each["fail"] for each in steps[::2]], [each["restore"] for each in steps[1::2]]
+    assert [each.at for each in steps] == [0.5 + number / 2 for number in range(10)]
+    fails, restores = [str(each.fail) for each in steps[::2]], [str(each.restore) for each in steps[1::2]]
     assert fails == restores
     for name in fails:
         topology.element(name)
@@ -290,7 +290,7 @@ def test_drawn_links_are_others_of_the_lab_within_their_ranges(seed: int) -> Non
     assert lossy[0] != slow[0]
     assert not any(topology.element(name).is_host_link for name, _ in (lossy, slow))
     assert list(lossy[1]) == ["loss"]
-    assert 0.03 <= lossy[1]["loss"] <= 0.08
+    assert 0.03 <= float(lossy[1]["loss"]) <= 0.08
     assert 1_500_000 <= parse_rate_bps(slow[1]["rate"]) <= 4_000_000
     assert parse_time_ns(slow[1]["delay"]) == 2_000_000
     changed = topology.lab.model_dump(mode="json") | {"overrides": overrides(wanted, topology, seed)}

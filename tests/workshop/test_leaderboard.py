@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from mrc_host.answers import JobProgress
+from mrc_results.record import RunResult
 from mrc_topo.shipped import shipped
 from mrc_workshop import exercise, leaderboard
 from mrc_workshop.exercise import Exercise, WorkshopError
@@ -122,7 +125,7 @@ def test_scores_are_geometric_means() -> None:
     assert race.geometric_mean([]) == 0
 
 
-RANK: dict[str, Any] = {"done": True, "mismatches": 0, "failure": "", "started_ns": 5, "finished_ns": 105}
+RANK = JobProgress(done=True, started_ns=5, finished_ns=105)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +139,11 @@ RANK: dict[str, Any] = {"done": True, "mismatches": 0, "failure": "", "started_n
     ],
 )
 def test_the_last_rank_decides_and_wrong_bytes_have_no_time(change: dict[str, Any], taken: int | None) -> None:
-    document = {"progress": {"h0": RANK, "h1": RANK | change}, "failures": []}
-    assert race.finishing_ns(document) == taken
-    assert race.finishing_ns(document | {"failures": ["no end"]}) is None
+    result = RunResult("tiny", "virtual", 1, "x", {}, ["h0", "h1"])
+    result.progress = {"h0": RANK, "h1": dataclasses.replace(RANK, **change)}
+    assert race.finishing_ns(result) == taken
+    result.failures.append("no end")
+    assert race.finishing_ns(result) is None
 
 
 def mrclab(place: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:

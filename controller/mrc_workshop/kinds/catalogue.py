@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import ValidationError
 
 from mrc_common.document import dotted, explain
-from mrc_workshop.job import Run
+from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds import (
     counters,
     load,
@@ -35,7 +34,7 @@ def all_kinds() -> dict[str, Kind]:
     return dict(sorted(registry.KINDS.items()))
 
 
-def problems(name: str, params: Mapping[str, Any]) -> list[str]:
+def problems(name: str, params: Document) -> list[str]:
     """What is wrong with a check of an exercise, a line each."""
     known = registry.KINDS
     if name not in known:
@@ -50,7 +49,7 @@ def problems(name: str, params: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def judge(name: str, given: Mapping[str, Any], runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
+def judge(name: str, given: Document, runs: Sequence[Run], sources: Mapping[str, str]) -> Finding:
     """What a check of an exercise finds in the runs that it is about; `sources`: the learner's files."""
     found = registry.KINDS[name]
     params = found.params.model_validate(given)

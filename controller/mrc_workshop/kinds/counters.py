@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mrc_common.document import Model
+from mrc_host.proto.statistics import QpStatistics
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 
@@ -40,17 +40,16 @@ def totals(run: Run) -> dict[str, dict[str, int]]:
         of = found.setdefault(name, {})
         of[host] = of.get(host, 0) + int(value)
 
-    for host, statistics in run.document.get("statistics", {}).items():
-        for name, value in statistics.get("endpoint", {}).items():
-            if isinstance(value, int):
-                add(name, host, value)
-        for qp in statistics.get("qps", ()):
-            halves: list[dict[str, Any]] = [qp.get("requestor", {}), qp.get("responder", {})]
-            for half in halves:
+    for host, statistics in run.result.statistics.items():
+        if statistics is None:
+            continue
+        for name, value in statistics.endpoint.items():
+            add(name, host, value)
+        for qp in statistics.qps:
+            sender, receiver = (qp.requestor, qp.responder) if isinstance(qp, QpStatistics) else ({}, {})
+            for half in (sender, receiver):
                 for name, value in half.items():
-                    if isinstance(value, int):
-                        add(name, host, value)
-            sender, receiver = halves
+                    add(name, host, value)
             add("timeouts", host, sender.get("lost_timeout", 0))
             add("trims", host, receiver.get("trimmed", 0))
             add("marks", host, receiver.get("ecn_marked", 0))
@@ -60,9 +59,9 @@ def totals(run: Run) -> dict[str, dict[str, int]]:
             guessed = ("lost_rack", "lost_same_ev", "lost_timeout")
             add("inferred", host, sum(sender.get(each, 0) for each in guessed))
             add("losses", host, sum(sender.get(each, 0) for each in losses))
-    for host, progress in run.document.get("progress", {}).items():
-        add("qp_errors", host, progress.get("qps", 0) - progress.get("qps_in_rts", 0))
-        add("wrong_bytes", host, progress.get("mismatches", 0))
+    for host, progress in run.result.progress.items():
+        add("qp_errors", host, progress.qps - progress.qps_in_rts)
+        add("wrong_bytes", host, progress.mismatches)
     for name, value in run.facts.counters.items():
         add(name, "switches", value)
     return found
@@ -85,7 +84,6 @@ def counters(params: Counters, runs: Sequence[Run]) -> Finding:
             text = params.hint.get(name, "")
             mistake = f"{total} {name} ({MEANS.get(name, 'a counter')}), must be {bound}"
             evidence = [f"{host}: {value} {name}" for host, value in sorted(hosts.items()) if value]
-            evidence += shown_events(run)
             failed = Finding(False, "", f"{mistake}: {text}" if text else mistake, tuple(evidence), run=run)
     shown = ", ".join(f"{name} {_span(values)}" for name, values in measured.items())
     if failed is None:
@@ -104,37 +102,20 @@ def _span(values: Sequence[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def shown_events(run: Run, count: int = 4) -> list[str]:
-    """The first events of a run that tell of trouble."""
-    rows = [
-        (event.get("t_ns", 0), host, event)
-        for host, events in run.facts.events.items()
-        for event in events
-        if event.get("event") not in ("CompletionsReady", None)
-    ]
-    rows.sort(key=lambda row: (row[0], row[1]))
-    shown = []
-    for at, host, event in rows[:count]:
-        rest = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("t_ns", "event", "host"))
-        shown.append(f"{at / 1e6:11.3f} ms  {host}  {event.get('event')}: {rest}"[:200])
-    return shown
-
-
 @kind(NoParams)
 def finished(params: NoParams, runs: Sequence[Run]) -> Finding:
     """Every rank of the workload came to its end, and every byte is what was sent."""
     bytes_right = 0
     for done, run in enumerate(runs):
-        progress = run.document.get("progress", {})
-        waiting = run.document.get("waiting", {})
-        failures = [str(each) for each in run.document.get("failures", ())]
-        late = [host for host, each in progress.items() if not each.get("done")]
-        wrong = sum(each.get("mismatches", 0) for each in progress.values())
+        result = run.result
+        failures, progress = result.failures, result.progress
+        late = [host for host, each in progress.items() if not each.done]
+        wrong = sum(each.mismatches for each in progress.values())
         if failures or late or wrong:
             mistake = failures[0] if failures else f"{', '.join(late)} did not come to an end"
             if wrong and not failures:
                 mistake = f"{wrong} values are not what was sent"
-            evidence = [*failures[1:4], *(f"{host} waits for {text}" for host, text in list(waiting.items())[:3])]
-            return Finding(False, f"{done} runs of {len(runs)}", mistake, (*evidence, *shown_events(run)), run=run)
-        bytes_right += sum(each.get("bytes_verified", 0) for each in progress.values())
+            waits = [f"{host} waits for {each.what}" for host, each in result.waiting.items()][:3]
+            return Finding(False, f"{done} runs of {len(runs)}", mistake, (*failures[1:4], *waits), run=run)
+        bytes_right += sum(each.bytes_verified for each in progress.values())
     return Finding(True, f"{bytes_right / 1e6:.1f} MB right")

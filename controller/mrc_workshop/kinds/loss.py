@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from mrc_common.document import Model
 from mrc_results import verdict
-from mrc_workshop.job import Run
+from mrc_workshop.job import Document, Run
 from mrc_workshop.kinds.prediction import read_numbers
 from mrc_workshop.kinds.registry import Finding, kind
 
@@ -19,7 +19,7 @@ class Impaired(Model):
 
     setting: str
     value: float
-    workload: dict[str, Any] = {}
+    workload: Document = {}
 
 
 @kind(Impaired)
@@ -50,10 +50,9 @@ def impaired(params: Impaired, runs: Sequence[Run]) -> Finding:
         if at > 0:
             text = f"{target} is impaired at {at:g} s; the transfer may be over by then: begin at 0"
             return Finding(False, f"at {at:g} s", text, run=run)
-        missed = [each for each in run.facts.verdict.get("checks", ()) if not each.get("passed")]
-        if missed:
-            first = missed[0]
-            text = f"{first.get('what')}: expected {first.get('expected')}, measured {first.get('measured')}"
+        missed = next((each for each in run.facts.checks if not each.passed), None)
+        if missed is not None:
+            text = f"{missed.what}: expected {missed.expected}, measured {missed.measured}"
             return Finding(False, wanted, text, run=run)
     return Finding(True, wanted)
 

@@ -11,7 +11,9 @@ from typing import Annotated
 from pydantic import Field
 
 from mrc_common.document import Model
+from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.policy import EvInput
+from mrc_host.proto.events import EvState
 from mrc_results import verdict
 from mrc_topo.paths import Paths
 from mrc_workshop.job import Run
@@ -19,6 +21,8 @@ from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import BTH, IPV6, Seen, line
 
 MS = 1_000_000
+#: Names of states in events of EVs.
+BAD, GOOD = EvState.ASSUMED_BAD.name, EvState.GOOD.name
 SHOWN = 6
 #: Who used fewer EVs of a plane sent too little to tell whether they were replaced.
 FEW_EVS = 8
@@ -157,9 +161,7 @@ def dead_path(params: DeadPath, runs: Sequence[Run]) -> Finding:
 
 
 def _dead_path(params: DeadPath, run: Run) -> Finding:
-    happenings = run.document.get("happenings", [])
-    start = int(run.document.get("started_ns", 0))
-    times = {each["action"]["verb"]: int(each["done_ns"]) for each in happenings}
+    start, times = run.result.started_ns, run.done_ns
     died, mended = times.get("fail", start), times.get("restore", start)
     crossing = _crossing(run, params.element)
     writes = sorted((each for qp in flights(run) for each in qp), key=lambda each: each.seen.t_ns)
@@ -214,24 +216,24 @@ def _crossing(run: Run, element: str) -> defaultdict[bytes, set[int]]:
 
 def _never_back(run: Run, by_ns: int) -> tuple[str, int] | None:
     """Host and EV that was given up and has not come back by then."""
-    for host, events in sorted(run.facts.events.items()):
+    for host, events in run.events.items():
         state: dict[tuple[int, int], str] = {}
         for event in events:
-            if event.get("kind") == "ev" and int(event["t_ns"]) < by_ns:
-                state[int(event["qpn"]), int(event["ev"])] = str(event["new"])
+            if isinstance(event, EvEvent) and event.t_ns < by_ns:
+                state[event.qpn, event.ev] = event.new
         for (_, ev), last in state.items():
-            if last == "ASSUMED_BAD":
+            if last == BAD:
                 return host, ev
     return None
 
 
 def _given_up_for_congestion(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
     signals = (EvInput.SKIP_ONCE.value, EvInput.TRIMMED.value)
-    for host, events in sorted(run.facts.events.items()):
+    for host, events in run.events.items():
         for event in events:
-            if event.get("kind") == "ev" and event.get("new") == "ASSUMED_BAD" and event.get("cause") in signals:
+            if isinstance(event, EvEvent) and event.new == BAD and event.cause in signals:
                 mistake = (
-                    f"{host} gave up EV {int(event['ev']):08x} because of '{event['cause']}': congestion is no "
+                    f"{host} gave up EV {event.ev:08x} because of '{event.cause}': congestion is no "
                     "failure, such an EV is passed over once (SKIP)"
                 )
                 evidence = tuple(_ev_events(run, crossing))
@@ -241,12 +243,13 @@ def _given_up_for_congestion(run: Run, crossing: defaultdict[bytes, set[int]]) -
 
 def _back_without_a_probe(run: Run, crossing: defaultdict[bytes, set[int]]) -> Finding | None:
     causes = (EvInput.REVIVED.value, EvInput.REVIVED_SKIP.value, EvInput.ALLOW.value)
-    for host, events in sorted(run.facts.events.items()):
+    for host, events in run.events.items():
         for event in events:
-            back = event.get("old") == "ASSUMED_BAD" and event.get("new") in ("GOOD", "SKIP")
-            if event.get("kind") == "ev" and back and event.get("cause") not in causes:
+            if not isinstance(event, EvEvent) or event.old != BAD or event.new not in (GOOD, EvState.SKIP.name):
+                continue
+            if event.cause not in causes:
                 mistake = (
-                    f"{host} used EV {int(event['ev']):08x} again without an answered probe ('{event['cause']}'): to "
+                    f"{host} used EV {event.ev:08x} again without an answered probe ('{event.cause}'): to "
                     "try a path with data loses the data; probes cost nothing"
                 )
                 evidence = tuple(_ev_events(run, crossing))
@@ -279,15 +282,15 @@ def _not_replaced(params: DeadPath, run: Run, writes: Sequence[Flight], times: t
 def _ev_events(run: Run, crossing: defaultdict[bytes, set[int]]) -> list[str]:
     dead = set().union(*crossing.values()) if crossing else set()
     rows = [
-        (int(event["t_ns"]), host, event)
-        for host, events in run.facts.events.items()
+        (event.t_ns, host, event)
+        for host, events in run.events.items()
         for event in events
-        if event.get("kind") == "ev" and event.get("new") in ("ASSUMED_BAD", "GOOD") and event.get("old") != "SKIP"
+        if isinstance(event, EvEvent) and event.new in (BAD, GOOD) and event.old != EvState.SKIP.name
     ]
     rows.sort(key=lambda row: (row[0], row[1]))
     return [
-        f"{at / MS:11.3f} ms  {host}  EV {int(event['ev']):08x} {'(dead path) ' if event['ev'] in dead else ''}"
-        f"{event['old']} to {event['new']}: {event.get('cause')}"
+        f"{at / MS:11.3f} ms  {host}  EV {event.ev:08x} {'(dead path) ' if event.ev in dead else ''}"
+        f"{event.old} to {event.new}: {event.cause}"
         for at, host, event in rows[:SHOWN]
     ]
 
@@ -342,13 +345,13 @@ def windows(params: Windows, runs: Sequence[Run]) -> Finding:
 
 def _window_lines(run: Run) -> list[str]:
     found = []
-    for host, statistics in sorted(run.document.get("statistics", {}).items()):
-        for peer in statistics.get("peers", ()):
-            cc = peer.get("cc", {})
-            if cc.get("srtt_ns"):
+    for host, statistics in sorted(run.result.statistics.items()):
+        for peer in statistics.peers if isinstance(statistics, MrcHostStatistics) else ():
+            cc = peer.cc
+            if cc.srtt_ns:
                 found.append(
-                    f"{host} at the end: window {cc.get('cwnd')} bytes, {cc.get('inflight')} in flight, srtt "
-                    f"{cc['srtt_ns'] / MS:.2f} ms, base RTT {cc.get('base_rtt_ns', 0) / MS:.2f} ms"
+                    f"{host} at the end: window {cc.cwnd} bytes, {cc.inflight} in flight, srtt "
+                    f"{cc.srtt_ns / MS:.2f} ms, base RTT {cc.base_rtt_ns / MS:.2f} ms"
                 )
     return found
 
@@ -361,15 +364,13 @@ def localised(params: NoParams, runs: Sequence[Run]) -> Finding:
     """After every failure the localiser names exactly what is broken."""
     named: Counter[str] = Counter()
     for run in runs:
-        for each in run.document.get("happenings", []):
-            broken, found = set(each["broken"]), set(each["localised"])
+        for each in run.result.happenings:
+            broken, found = set(each.broken), set(each.localised)
             named["failures"] += len(broken)
             if broken != found:
                 named["wrong"] += 1
                 mistake = _misnamed(run, broken, found)
-                evidence = [
-                    f"{int(each['done_ns']) / MS:11.3f} ms  {each['action']['verb']} {each['action']['target']}"
-                ]
+                evidence = [f"{each.done_ns / MS:11.3f} ms  {each.action.verb} {each.action.target}"]
                 evidence += [f"broken: {_list(broken)}", f"named: {_list(found)}", *_witnesses(run, broken)]
                 return Finding(False, "something else was named", mistake, tuple(evidence), (), run)
     return Finding(True, f"{named['failures']} failures named")

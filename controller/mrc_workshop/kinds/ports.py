@@ -43,8 +43,7 @@ def _judged(params: PlaneLeft, run: Run) -> Finding:
     if len(host.ports) < 2:
         mistake = f"{name} has one port: with it down there is no plane left to send on"
         return Finding(False, "1 port", mistake, run=run)
-    times = {each["action"]["verb"]: int(each["done_ns"]) for each in run.document.get("happenings", [])}
-    died, mended = times["fail"], times["restore"]
+    died, mended = run.done_ns["fail"], run.done_ns["restore"]
     grace, back = died + params.grace_ms * MS, mended + params.back_ms * MS
     planes = {each.ports[index].t0: index for each in run.topology.hosts for index in range(len(each.ports))}
     sent: list[tuple[Flight, int]] = []  # by the host
@@ -68,9 +67,8 @@ def _judged(params: PlaneLeft, run: Run) -> Finding:
         packets = tuple(flight.seen for flight in late[:SHOWN])
         evidence = tuple(line(run.topology, each) for each in packets[:3])
         return Finding(False, f"{len(late)} packets into the dead plane", mistake, evidence, packets, run)
-    again = sum(
-        int(qp["requestor"]["lost_port_down"]) for qp in run.document.get("statistics", {}).get(name, {}).get("qps", ())
-    )
+    statistics = run.result.statistics.get(name)
+    again = sum(qp.requestor["lost_port_down"] for qp in getattr(statistics, "qps", ()))
     measured = f"{again} packets, on their way through the port, sent again at once"
     if not again:
         mistake = (

@@ -5,19 +5,20 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import yaml
 from pydantic import Field
 
 from mrc_common.document import Model
 from mrc_lab.session.virtual import VirtualSession
+from mrc_results.record import RunResult
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment
 from mrc_topo.labfile import parse_lab
 from mrc_workshop.job import Order, Run
-from mrc_workshop.kinds.counters import shown_events, totals
+from mrc_workshop.kinds.counters import totals
 from mrc_workshop.kinds.registry import Finding, kind
 
 #: One for so many losses is a cause.
@@ -57,7 +58,7 @@ def race(params: Race, runs: Sequence[Run]) -> Finding:
     seen = None if run.facts.hidden else run
     if not ratios[worst]:
         mistake = "what does not bring every byte has no time: score 0"
-        return Finding(False, measured, mistake, tuple(shown_events(run)), run=seen, score=0.0, details=details)
+        return Finding(False, measured, mistake, run=seen, score=0.0, details=details)
     where = "a hidden scenario" if run.facts.hidden else run.facts.name
     why, evidence = _why(run)
     mistake = (
@@ -89,7 +90,7 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 
 
 def _ratio(run: Run) -> float:
-    theirs = finishing_ns(run.document)
+    theirs = finishing_ns(run.result)
     if theirs is None:
         return 0.0
     ours = ours_ns(run.order.model_dump_json())
@@ -98,14 +99,14 @@ def _ratio(run: Run) -> float:
     return ours / theirs
 
 
-def finishing_ns(document: Mapping[str, Any]) -> int | None:
+def finishing_ns(result: RunResult) -> int | None:
     """From the first rank's start to the last one's end; None if one failed, got wrong bytes or did not end."""
-    progress = [each for each in document.get("progress", {}).values() if each.get("takes_part", True)]
-    if document.get("failures") or not progress:
+    progress = [each for each in result.progress.values() if each.takes_part]
+    if result.failures or not progress:
         return None
-    if any(not each.get("done") or each.get("mismatches") or each.get("failure") for each in progress):
+    if any(not each.done or each.mismatches or each.failure for each in progress):
         return None
-    taken = max(int(each["finished_ns"]) for each in progress) - min(int(each["started_ns"]) for each in progress)
+    taken = max(each.finished_ns for each in progress) - min(each.started_ns for each in progress)
     return taken if taken > 0 else None
 
 
@@ -116,7 +117,7 @@ def _ours(order: str) -> int | None:
     document.pop("policies", None)
     session = VirtualSession(parse_lab(yaml.safe_dump(document, sort_keys=False), asked.name), asked.transport)
     try:
-        return finishing_ns(execute.run_on(session, Experiment.model_validate(asked.experiment)).document())
+        return finishing_ns(execute.run_on(session, Experiment.model_validate(asked.experiment)))
     finally:
         session.close()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mrc_common.document import Model
-from mrc_workshop.job import Run
+from mrc_workshop.job import Document, Run
 from mrc_workshop.trace import Seen
 
 
@@ -34,7 +34,7 @@ class Finding:
     run: Run | None = None
     #: For exercises that are ranked: higher is better.
     score: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Document = field(default_factory=dict)
 
 
 Judge = Callable[..., Finding]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from mrc_common.document import Model
 from mrc_workshop.job import Run
-from mrc_workshop.kinds.counters import shown_events
 from mrc_workshop.kinds.registry import Finding, kind
 
 
@@ -21,16 +20,15 @@ def verdict(params: Verdict, runs: Sequence[Run]) -> Finding:
     """Everything holds that a run expects of itself: evidence of failures, settled goodput, recovery, queue pairs."""
     count = 0
     for run in runs:
-        checks = run.facts.verdict.get("checks", [])
+        checks = run.facts.checks
         count += len(checks)
-        failed = next((each for each in checks if not each["passed"]), None)
+        failed = next((each for each in checks if not each.passed), None)
         if failed is None and checks:
             continue
         if failed is None:
             return Finding(False, "no checks", "the run left no verdict", run=run)
-        text = f"{failed['what']}: expected {failed['expected']}, measured {failed['measured']}"
-        why = next((says for word, says in params.hint.items() if word in failed["what"]), "")
-        evidence = [f"{each['what']}: {each['measured']}" for each in checks if not each["passed"]][1:4]
-        evidence += shown_events(run)
-        return Finding(False, failed["measured"][:80], f"{text}: {why}" if why else text, tuple(evidence), run=run)
+        text = f"{failed.what}: expected {failed.expected}, measured {failed.measured}"
+        why = next((says for word, says in params.hint.items() if word in failed.what), "")
+        evidence = [f"{each.what}: {each.measured}" for each in checks if not each.passed][1:4]
+        return Finding(False, failed.measured[:80], f"{text}: {why}" if why else text, tuple(evidence), run=run)
     return Finding(True, f"{count} checks hold")
