@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -96,7 +96,7 @@ class LabStatus:
     harm: Sequence[str]
     machines: Mapping[str, MachineFidelity]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> object:
         """Return it as plain JSON values; machines are a list there, each with its name."""
         machines = [{"name": name, **encode(each)} for name, each in self.machines.items()]
         return {**encode(self), "machines": machines}

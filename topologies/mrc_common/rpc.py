@@ -37,7 +37,9 @@ _RETRY_S: Final = 0.02
 A_co = TypeVar("A_co", covariant=True)
 A = TypeVar("A")
 #: Carries out a verb with its arguments at a time (ns): returns an answer, or raises RefusedError.
-CarryOut = Callable[[str, Mapping[str, object], int], object]
+#: The arguments of a verb, which its class checks.
+Arguments = Mapping[str, object]
+CarryOut = Callable[[str, Arguments, int], object]
 
 
 class RefusedError(MrclabError):
@@ -97,7 +99,7 @@ class Verbs:
         """Return the verbs in alphabetical order."""
         return sorted(self._known)
 
-    def parse(self, verb: object, arguments: Mapping[str, object]) -> tuple[Request[Any], Callable[[Any, int], object]]:
+    def parse(self, verb: object, arguments: Arguments) -> tuple[Request[Any], Callable[[Any, int], object]]:
         """Return the request that a verb and its arguments make, and its handler.
 
         Raises:
@@ -111,7 +113,7 @@ class Verbs:
         except DecodeError as error:
             raise RefusedError(f"{verb}: {error}") from error
 
-    def __call__(self, verb: object, arguments: Mapping[str, object], now: int) -> object:
+    def __call__(self, verb: object, arguments: Arguments, now: int) -> object:
         """Carry out a verb and return its answer.
 
         Raises:
@@ -193,7 +195,7 @@ class Client:
         answer: A = decode(request.answer, self.call(request.verb, encode(request)), f"answer to {request.verb}")
         return answer
 
-    def call(self, verb: str, arguments: Mapping[str, object]) -> Any:
+    def call(self, verb: str, arguments: Arguments) -> Any:
         """Return the answer to a verb as plain JSON values; see `ask`."""
         if self._socket is None:
             self.connect()
@@ -428,7 +430,7 @@ def answer_to(line: bytes, carry_out: CarryOut, now: int) -> bytes:
 def refusing(carry_out: CarryOut, refusals: tuple[type[Exception], ...]) -> CarryOut:
     """Return a function that does the same, and raises RefusedError for errors of these types."""
 
-    def refuse(verb: str, arguments: Mapping[str, object], now: int) -> object:
+    def refuse(verb: str, arguments: Arguments, now: int) -> object:
         try:
             return carry_out(verb, arguments, now)
         except RefusedError:

@@ -16,6 +16,8 @@ from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology, TopologyError
 
+#: A lab file as YAML gives it.
+Document = dict[str, Any]
 EXAMPLE = "a lab file is a mapping such as 'planes: 4'; see topologies/labs"
 
 
@@ -74,12 +76,11 @@ def _placed(lab: Lab, folder: Path | None) -> Lab:
     """The lab with the files that it names as they are found from anywhere."""
     if folder is None:
         return lab
-    changes: dict[str, Any] = {}
     if lab.program is not None:
-        changes["program"] = str(folder / lab.program)
+        lab = lab.model_copy(update={"program": str(folder / lab.program)})
     if lab.policies.named:
-        changes["policies"] = placed(lab.policies, folder)
-    return lab.model_copy(update=changes) if changes else lab
+        lab = lab.model_copy(update={"policies": placed(lab.policies, folder)})
+    return lab
 
 
 def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
@@ -93,7 +94,7 @@ def placed(policies: PoliciesSpec, folder: Path) -> PoliciesSpec:
     return policies.model_copy(update={kind: place(given) for kind, given in policies.named.items()})
 
 
-def merged(document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merged(document: Document, changes: Mapping[str, Any]) -> Document:
     """A lab's document with changes: mappings are merged, everything else is replaced."""
     made = dict(document)
     for key, value in changes.items():
@@ -102,15 +103,15 @@ def merged(document: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return made
 
 
-def at_rate(lab: Lab, rate_bps: int) -> dict[str, Any]:
+def at_rate(lab: Lab, rate_bps: int) -> Document:
     """The document of a lab whose host links have this rate, all other links in proportion.
 
     Queues hold as much time as before, but room for whole packets at least: 8, 5 before trimming, 1 and 4 before ECN.
     """
-    scaled: dict[str, Any] = lab.model_dump(mode="json")
+    scaled: Document = lab.model_dump(mode="json")
     own, packet = lab.links.host.rate, lab.interface_mtu + 14
 
-    def queue(spec: dict[str, Any]) -> dict[str, Any]:
+    def queue(spec: Document) -> Document:
         return QueueSpec.model_validate(spec).at_rate(rate_bps, own, packet).model_dump(mode="json")
 
     scaled["queues"] = queue(scaled["queues"])

@@ -11,6 +11,8 @@ from mrc_common.errors import ErrorCode, MrclabError
 from mrc_common.rpc import Client, RefusedError, Request, UnreachableError
 
 A = TypeVar("A")
+#: An answer as plain JSON values.
+Plain = dict[str, Any]
 
 
 class HostError(MrclabError):
@@ -41,7 +43,7 @@ class HostControl(Protocol):
             HostError: refused, or the host is gone.
         """
 
-    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+    def request(self, verb: str, **arguments: Any) -> Plain:
         """Carry out a verb and return its answer as plain JSON values; see `ask`."""
 
 
@@ -67,9 +69,9 @@ class HostClient:
         """See `HostControl`."""
         return self._told(lambda: self._client.ask(request))
 
-    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+    def request(self, verb: str, **arguments: Any) -> Plain:
         """See `HostControl`."""
-        answer: dict[str, Any] = self._told(lambda: self._client.call(verb, arguments))
+        answer: Plain = self._told(lambda: self._client.call(verb, arguments))
         return answer
 
     def _told(self, exchange: Callable[[], A]) -> A:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from mrc_common import rpc
 from mrc_common.plain import encode
@@ -114,7 +114,7 @@ class RemoteLabAgent:
             # The stream goes on, so that the coordinator hears when it is done.
             threading.Thread(target=self._leave, daemon=True).start()
 
-    def _done(self, what: str, work: Callable[[Message], Mapping[str, object]], message: Message) -> None:
+    def _done(self, what: str, work: Callable[[Message], Message], message: Message) -> None:
         try:
             try:
                 answer = work(message)
@@ -148,7 +148,7 @@ class RemoteLabAgent:
 
     # --- from nothing to a lab ------------------------------------------------------------------------
 
-    def _prepare(self, message: Message) -> Mapping[str, object]:
+    def _prepare(self, message: Message) -> Message:
         """Checks all that can be checked before anything runs, and opens the tunnels."""
         machine, text = str(message["machine"]), str(message["lab"])
         if not MACHINE.match(machine):
@@ -177,11 +177,11 @@ class RemoteLabAgent:
         self._wanted, self._machine = wanted, machine
         return {"frame_bytes": frames, "time_namespaces": has_time_namespaces()}
 
-    def _probe(self, message: Message) -> Mapping[str, object]:
+    def _probe(self, message: Message) -> Message:
         """Tries the tunnels, while the other parts do."""
         return {"silent": probe.probe(self._sockets, str(message["token"]))}
 
-    def _start(self, message: Message) -> Mapping[str, object]:
+    def _start(self, message: Message) -> Message:
         """Brings the part up."""
         if self._wanted is None:
             raise RunError("nothing is prepared")

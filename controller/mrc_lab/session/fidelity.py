@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mrc_common.plain import OMIT_NONE, encode
 from mrc_host.answers import HostFidelity, Software
@@ -88,7 +87,7 @@ class Fidelity:
         """Why times are not valid; empty if they are, or nothing was measured."""
         return "" if self.valid or self == UNMEASURED else "; ".join(self.reasons)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> object:
         """Return the part of result.json: what was measured only."""
         made = {} if self == UNMEASURED else encode(self).items()
         return {key: value for key, value in made if value or key in ("valid", "reasons")}

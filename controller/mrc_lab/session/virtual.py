@@ -21,7 +21,7 @@ from mrc_host.drivers.virtual import VirtualDriver
 from mrc_host.node.host import CommandError, HostNode
 from mrc_lab import describe, policies
 from mrc_lab.faults.ledger import Ledger
-from mrc_lab.hosts.hostclient import HostError, HostGone
+from mrc_lab.hosts.hostclient import HostError, HostGone, Plain
 from mrc_lab.processes.death import Frozen
 from mrc_lab.session import counters
 from mrc_lab.session.base import Session
@@ -70,14 +70,14 @@ class VirtualHost:
         answer: A = decode(request.answer, self.request(request.verb, **encode(request)))
         return answer
 
-    def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
+    def request(self, verb: str, **arguments: Any) -> Plain:
         """See `hostclient.HostControl`."""
         if self.dead:
             raise HostGone(f"host {self.name}: its agent is gone (stopped)")
         if self.frozen:
             raise HostError(f"host {self.name}: its agent does not answer (frozen)")
         try:
-            answer: dict[str, Any] = self.node.command(verb, arguments, self.session.now_ns())
+            answer: Plain = self.node.command(verb, arguments, self.session.now_ns())
         except CommandError as error:
             raise HostError(str(error), error.number, error.code) from error
         self.session.driver.touch(self.name)

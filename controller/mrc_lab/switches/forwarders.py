@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import get_args
 
 from mrc_lab.records.rundir import RunError
 from mrc_topo.modes import RoutingMode
@@ -68,17 +68,15 @@ def _chosen(topology: Topology, switch: str | None, compiler: str | None) -> Top
     for key, what in (("pfc", "priority flow control"), ("credits", "link-level credits")):
         if switch != "p4lite" and any(getattr(queue, key) is not None for queue in queues):
             raise PartMissing(f"{switch} has no {what}; leave queues.{key} out, or use p4lite")
-    changes: dict[str, Any] = {"switch": switch, "compiler": compiler}
+    lab = topology.lab.model_copy(update={"switch": switch, "compiler": compiler})
     if switch == "kernel":
         if topology.lab.program is not None:
             raise PartMissing(f"the kernel runs no P4 program: leave `program` out of lab '{topology.lab.name}'")
         if compiler != "p4lite":
             raise PartMissing(f"the kernel runs no P4 program, so there is nothing for {compiler} to compile")
         _check_kernel_mode(topology.lab)
-        changes |= _unmarked(topology.lab)
-    if changes.items() <= dict(topology.lab).items():
-        return topology
-    return Topology(topology.lab.model_copy(update=changes))
+        lab = _unmarked(lab)
+    return topology if lab == topology.lab else Topology(lab)
 
 
 def _check_kernel_mode(lab: Lab) -> None:
@@ -88,7 +86,7 @@ def _check_kernel_mode(lab: Lab) -> None:
         raise PartMissing(f"the kernel cannot route {mode.value}: it reads no EV; routing.mode must be one of {modes}")
 
 
-def _unmarked(lab: Lab) -> dict[str, Any]:
+def _unmarked(lab: Lab) -> Lab:
     def plain(queue: QueueSpec) -> QueueSpec:
         return queue.model_copy(update={"ecn": None, "trim": None})
 
@@ -96,7 +94,7 @@ def _unmarked(lab: Lab) -> dict[str, Any]:
         name: each if each.queue is None else each.model_copy(update={"queue": plain(each.queue)})
         for name, each in lab.overrides.items()
     }
-    return {"queues": plain(lab.queues), "overrides": overrides}
+    return lab.model_copy(update={"queues": plain(lab.queues), "overrides": overrides})
 
 
 def check_clock(topology: Topology, clock: str) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import text_format
@@ -27,6 +27,7 @@ BATCH = 500
 
 #: A match value: exact/optional an integer; LPM (value, prefix length); ternary (value, mask); range (low, high).
 Match = int | tuple[int, int]
+T = TypeVar("T")
 
 
 class P4RuntimeError(MrclabError):
@@ -74,7 +75,7 @@ class Names:
         return cls(parsed(p4info))
 
     @staticmethod
-    def find(kind: str, objects: Mapping[str, Any], name: str) -> Any:
+    def find(kind: str, objects: Mapping[str, T], name: str) -> T:
         """The object with this name.
 
         Raises:
