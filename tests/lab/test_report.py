@@ -27,7 +27,7 @@ from mrc_results.record import RunResult, fidelity_of
 from mrc_results.verdict import Verdict
 from mrc_runs import execute
 from mrc_runs.experiment import Experiment, ExperimentStep, Workload
-from mrc_studies.figures import page as figures_page
+from mrc_studies.cells import pages
 from mrc_topo import draw
 from mrc_topo.labfile import load_lab
 from mrc_workshop import keep
@@ -293,7 +293,7 @@ def test_figures_that_are_not_valid_are_said_so_first(outcome: Run) -> None:
 
 def test_all_pages_have_the_same_colours() -> None:
     assert look.part(look.STYLE) in look.page("t", "")
-    for module in (figures_page, keep):
+    for module in (pages, keep):
         assert module.look is look
 
 

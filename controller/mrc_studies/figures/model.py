@@ -46,6 +46,16 @@ class Measure:
         """Whether it lies within them."""
         return self.low <= self.value <= self.high
 
+    @property
+    def bounds(self) -> str:
+        """The bounds as they are shown."""
+        return f"{self.low:.3g} to {self.high:.3g} {self.unit}"
+
+    @property
+    def shown(self) -> str:
+        """The number as it is shown."""
+        return f"{self.value:.4g} {self.unit}"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -107,6 +117,11 @@ class Judged:
     measures: Sequence[Measure]
     failures: Sequence[str]
     not_run: Sequence[str] = ()
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of its runs."""
+        return sorted({cell.lab.seed for cell in self.cells})
 
     @property
     def evidence(self) -> list[tuple[str, Check]]:

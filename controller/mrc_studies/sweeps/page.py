@@ -4,15 +4,16 @@ Each dot of its charts leads to the run that it is of, with its seed."""
 
 from __future__ import annotations
 
-import html
 import importlib.util
 import io
 import pathlib
 import re
 from collections.abc import Sequence
 
-from mrc_common import look
+from markupsafe import Markup
+
 from mrc_common.files import write_whole
+from mrc_studies.cells import pages
 from mrc_studies.sweeps import curves, store
 from mrc_studies.sweeps.curves import Chart
 from mrc_studies.sweeps.measure import Row, Status
@@ -43,81 +44,41 @@ def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Row]) -> pathlib
 
 
 def render(plan: SweepPlan, rows: Sequence[Row]) -> str:
-    """The page."""
+    """Return the page."""
     sweep = plan.source.sweep
     made = curves.charts(plan, rows)
     runs = {str(row["run"]): row for row in rows}
-    bad = [row for row in runs.values() if row["status"] != Status.GOOD]
     all_listed = len(runs) <= MOST_RUNS
-    parts = [_chart(number, chart, all_listed) for number, chart in enumerate(made)]
     seeds = f"seeds 1 to {sweep.seeds}" if isinstance(sweep.seeds, int) else f"seeds {', '.join(map(str, sweep.seeds))}"
-    missing = len(plan.runs) - len(runs)
-    counts = f"{len(runs)} runs, {seeds}" + (f", {sweep.repetitions} repetitions" if sweep.repetitions > 1 else "")
-    told = f'<p class="bad">{missing} runs are not done yet.</p>' if missing else ""
-    listed = rows if all_listed else [row for row in rows if row["status"] != Status.GOOD]
-    head = "The runs" if all_listed else "The runs that are not good (sweep.csv has all)"
-    verb = "run" if plan.base.kind == "experiment" else "compare"
-    body = (
-        f"<h1>{_text(sweep.title)}</h1>\n<p>{_text(counts)}; {len(bad)} of them not good. Means over seeds with their "
-        "95 % confidence intervals (Student's t); a dot is one run and leads to it. A run by itself, in this folder: "
-        f"<code>mrclab sweep repeat . RUN</code>, with <code>-o DIR</code> its files for <code>mrclab {verb}</code>."
-        f"</p>{told}\n{''.join(parts)}<h2>{head}</h2>\n{_runs(plan, listed, made)}"
-        f"<p>Sources of mrclab: <code>{_text(plan.software[:16])}</code></p>\n"
-    )
-    return look.page(f"mrclab sweep: {sweep.title}", body, rules=STYLE)
-
-
-def _text(value: object) -> str:
-    return html.escape(_number(value) if isinstance(value, float) else str(value))
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if abs(value) < 1e6 else f"{value:.5g}"
-
-
-def _chart(number: int, chart: Chart, dots: bool) -> str:
-    rows = "".join(
-        f"<tr><td>{_text(name)}</td><td class=n>{_text('default' if spot.x is None else spot.x)}</td>"
-        f"<td class=n>{_number(spot.mean)}</td>"
-        f"<td class=n>{'' if spot.half is None else '± ' + _number(spot.half)}</td><td class=n>{len(spot.runs)}</td>"
-        f"<td class=n>{spot.bad or ''}</td></tr>"
-        for name, curve in chart.curves.items()
-        for spot in curve
-    )
-    picture = _svg(number, chart, dots) if _can_draw() else "<p>There is no picture: matplotlib is not installed.</p>"
-    return (
-        f"<h2>{_text(chart.title)}</h2>\n{picture}\n<details><summary>its numbers</summary>"
-        f"<table><tr><th></th><th>{_text(chart.x)}</th><th>mean {_text(chart.y)}</th><th>95 %</th><th>runs</th>"
-        f"<th>without</th></tr>{rows}</table></details>\n"
+    repeated = f", {sweep.repetitions} repetitions" if sweep.repetitions > 1 else ""
+    draw = _svg if importlib.util.find_spec("matplotlib") is not None else lambda *_: ""
+    return pages.render(
+        "sweep.html",
+        f"mrclab sweep: {sweep.title}",
+        STYLE,
+        sweep=sweep,
+        counts=f"{len(runs)} runs, {seeds}{repeated}",
+        bad=sum(row["status"] != Status.GOOD for row in runs.values()),
+        missing=len(plan.runs) - len(runs),
+        verb="run" if plan.base.kind == "experiment" else "compare",
+        charts=[(chart, Markup(draw(number, chart, all_listed))) for number, chart in enumerate(made)],
+        heads=_heads(plan, made),
+        all_listed=all_listed,
+        listed=rows if all_listed else [row for row in rows if row["status"] != Status.GOOD],
+        short=store.SHORT,
+        software=plan.software,
     )
 
 
-def _runs(plan: SweepPlan, rows: Sequence[Row], charts: Sequence[Chart]) -> str:
-    shown = [*plan.keys]
-    cases = ["case"] if plan.source.sweep.cases else []
+def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
+    """Return the columns of the list of runs."""
+    sweep = plan.source.sweep
     # What a case sets is told by its name.
-    in_cases = {key for case in plan.source.sweep.cases for key in case}
-    heads = [*cases, *(key for key in shown if key not in in_cases), "seed"]
-    heads += ["repetition"] if plan.source.sweep.repetitions > 1 else []
+    in_cases = {key for case in sweep.cases for key in case}
+    heads = [*(["case"] if sweep.cases else []), *(key for key in plan.keys if key not in in_cases), "seed"]
+    heads += ["repetition"] if sweep.repetitions > 1 else []
     heads += ["variant", "condition"] if plan.base.kind == "comparison" else []
-    heads += list(dict.fromkeys(chart.y for chart in charts))
-    lines = []
-    before = ""
-    for row in rows:
-        run = str(row["run"])[: store.SHORT]
-        anchor = f' id="{run}"' if run != before else ""
-        before = run
-        cells = "".join(f"<td>{'' if row[head] is None else _text(row[head])}</td>" for head in heads)
-        state = _text(row["status"])
-        if row["status"] != Status.GOOD:
-            state = f"<span class=bad>{state}: {_text(row['failure'])}</span> (logs/{_text(row['run'])}.log)"
-        lines.append(f"<tr{anchor}><td><code>{run}</code></td>{cells}<td>{state}</td></tr>\n")
-    names = "".join(f"<th>{_text(head)}</th>" for head in heads)
-    return f"<table><tr><th>run</th>{names}<th>result</th></tr>\n{''.join(lines)}</table>\n"
-
-
-def _can_draw() -> bool:
-    return importlib.util.find_spec("matplotlib") is not None
+    return heads + list(dict.fromkeys(chart.y for chart in charts))
 
 
 def _svg(number: int, chart: Chart, dots: bool) -> str:

@@ -1,0 +1,41 @@
+"""Pages of studies, from the templates beside this module; what is put into them is escaped."""
+
+from __future__ import annotations
+
+import pathlib
+from functools import cache
+
+import jinja2
+
+from mrc_common import look
+
+FOLDER = pathlib.Path(__file__).parent / "templates"
+
+
+def number(value: object) -> str:
+    """Return a value as pages show it: a float with four digits, nothing for None, all else as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.5g}"
+    return "" if value is None else str(value)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["number"] = number
+    return made
+
+
+def render(template: str, title: str, rules: str, **values: object) -> str:
+    """Return a page that opens offline: a template with values, in the frame that all pages have.
+
+    Args:
+        rules: of this page alone, as CSS.
+    """
+    return look.page(title, _templates().get_template(template).render(values), rules=rules)
