@@ -32,10 +32,15 @@ def _templates() -> jinja2.Environment:
     return made
 
 
+def fill(template: str, **values: object) -> str:
+    """Return a template with values."""
+    return _templates().get_template(template).render(values)
+
+
 def render(template: str, title: str, rules: str, **values: object) -> str:
     """Return a page that opens offline: a template with values, in the frame that all pages have.
 
     Args:
         rules: of this page alone, as CSS.
     """
-    return look.page(title, _templates().get_template(template).render(values), rules=rules)
+    return look.page(title, fill(template, **values), rules=rules)
