@@ -330,7 +330,7 @@ def execute(
     wanted = wanted_by(experiment, trust_code=trust_code, clock=clock)
     topology = wanted.topology
     check(experiment, topology)
-    workload = experiment.workload
+    workload, claims = experiment.workload, experiment.claims()
     folder = folder or resultdir.default_folder(experiment.name, clock)
     hosts = len(workload.hosts or topology.hosts)
     with (
@@ -355,7 +355,7 @@ def execute(
                 result = stillborn(topology, clock, workload.spec(), str(error), recording)
                 result.interrupted = error.name if isinstance(error, Interrupted) else ""
                 add_origin(result, topology, recorded, {})
-        judged = verdict.judge(result, topology, experiment.expect, experiment.claims())
+        judged = verdict.judge(result, topology, experiment.expect, claims)
         if view is not None:
             view.end(judged)
         resultdir.write(folder, result, topology, judged, experiment.title, recording)

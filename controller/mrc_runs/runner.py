@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mrc_host.answers import Measured
-from mrc_host.requests import FinishJob, GetEvents, GetProgress, StartJob
+from mrc_host.requests import FinishJob, GetEvents, GetProgress, GetStatistics, StartJob
 from mrc_lab.faults.action import Action
 from mrc_lab.hosts.hostclient import HostError
 from mrc_lab.management import denylist
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import Fidelity
-from mrc_results.record import RunResult, statistics_of
+from mrc_results.record import RunResult
 from mrc_results.recording import Recording
 from mrc_runs.endings import LOST, Endings, Losses, Over
 from mrc_runs.interruption import Interrupted
@@ -179,7 +179,7 @@ class WorkloadRun:
             reason = f"fidelity could not be measured: {error}"
             result.fidelity = Fidelity(reasons=[reason])
         for name in result.ranks:
-            result.statistics[name] = statistics_of(self.losses.attempt(name, lambda host: host.request("statistics")))
+            result.statistics[name] = self.losses.ask(name, GetStatistics())
             finished = self.losses.ask(name, FinishJob(self.job))
             if name in result.progress:
                 measured = Measured() if finished is None else finished.measured

@@ -131,6 +131,8 @@ class CheapHost:
         }  # fmt: skip
 
     def ask(self, request: Any) -> Any:
+        if request.verb == "statistics":
+            return None
         return from_json(request.answer, self.request(request.verb, **to_json(request)))
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
