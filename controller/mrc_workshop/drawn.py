@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from mrc_common.document import Model
 from mrc_results.expectation import Evidence
-from mrc_runs.experiment import Step
+from mrc_runs.experiment import ExperimentStep
 from mrc_topo.addressing import Tier
 from mrc_topo.topology import Topology
 
@@ -76,7 +76,7 @@ class Drawn(Model):
     every: Annotated[float, Field(gt=0)] = 1.0
     kinds: Annotated[list[Kind], Field(min_length=1)] = ["host_link", "fabric_link", "t0", "t1"]
 
-    def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[Step]:
+    def steps(self, topology: Topology, hosts: list[str], seed: int) -> list[ExperimentStep]:
         """The steps of a schedule, as experiments have them.
 
         Args:
@@ -87,7 +87,7 @@ class Drawn(Model):
         """
         rng = random.Random(f"drawn {seed}")
         elements = _elements(topology, hosts)
-        steps: list[Step] = []
+        steps: list[ExperimentStep] = []
         kinds: list[Kind] = []
         for number in range(self.count):
             kinds = kinds or rng.sample(self.kinds, len(self.kinds))
@@ -97,8 +97,8 @@ class Drawn(Model):
             name = rng.choice(elements[kind])
             at = round(self.first + number * self.every, 6)
             how = "freeze" if kind in ("t0", "t1") else "link_down"
-            steps.append(Step(at=at, fail=name, kind=how, evidence=Evidence(carried=0.99)))
-            steps.append(Step(at=round(at + self.every / 2, 6), restore=name))
+            steps.append(ExperimentStep(at=at, fail=name, kind=how, evidence=Evidence(carried=0.99)))
+            steps.append(ExperimentStep(at=round(at + self.every / 2, 6), restore=name))
         return steps
 
 
