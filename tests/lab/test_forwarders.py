@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from mrc_cli.app import app
 from mrc_lab.describe import FabricPlan, fabric_description
 from mrc_lab.processes.death import Death
+from mrc_lab.records.record import Record
 from mrc_lab.records.rundir import RunDir, RunError
 from mrc_lab.session.fidelity import Fidelity, judge
 from mrc_lab.session.load import SwitchLoad, Thread, threads_of
@@ -166,7 +167,8 @@ def test_a_missing_part_is_told_before_anything_starts(
 
 def test_half_of_the_switches_dead_is_one_line() -> None:
     deaths = [Death.now(f"p0-t0.{index}", "was killed by SIGKILL") for index in range(4)]
-    state = SimpleNamespace(deaths=[Death.now("h0", "ended"), *deaths], hosts={"h0": 1})
+    record = Record(deaths=[Death.now("h0", "ended"), *deaths], hosts={"h0": 1})
+    state = SimpleNamespace(record=record)
     lab = cast(RunDir, SimpleNamespace(name="tiny", read=lambda: state))
     told = r"^lab 'tiny' is damaged: p0-t0\.0 .*, p0-t0\.1 .*, p0-t0\.2 was .* and 1 more; `mrclab down tiny` first$"
     with pytest.raises(RunError, match=told):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_lab.machines.clock import KEPT, Clock, Reading
 from mrc_lab.machines.session import CLOCK_NS, clock_problem
+from mrc_lab.session.fidelity import ClockFidelity
 
 NS = st.integers(0, 10**9)
 
@@ -37,7 +38,7 @@ def test_nothing_is_known_before_an_answer() -> None:
 
 
 def test_a_clock_that_is_off_or_not_known_makes_a_run_invalid() -> None:
-    known: Any = {"off_ns": 0, "uncertainty_ns": CLOCK_NS}
+    known = ClockFidelity(off_ns=0, uncertainty_ns=CLOCK_NS, set_ns=0, set_uncertainty_ns=0, rtt_ns=0)
     assert not clock_problem("m1", known)
-    assert "m1 is -0.0 ms off" in clock_problem("m1", known | {"off_ns": -1})
+    assert "m1 is -0.0 ms off" in clock_problem("m1", replace(known, off_ns=-1))
     assert "not known" in clock_problem("m1", None)
