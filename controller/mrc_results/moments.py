@@ -13,6 +13,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from mrc_host.proto.events import EvState
 from mrc_lab.faults import effects, kinds
 from mrc_lab.faults.action import FailureError
 from mrc_lab.faults.effects import Effects
@@ -94,7 +95,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = analysis.levels(result, hosts, "ev", "ASSUMED_BAD", edges[1:])
+        bad = analysis.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {

@@ -21,6 +21,7 @@ from mrc_host.answers import (
     MrcHostStatistics,
     RoceHostStatistics,
 )
+from mrc_host.proto.events import EvState
 from mrc_host.proto.statistics import QpStatistics
 from mrc_lab.faults.action import Action
 from mrc_lab.processes.death import Death
@@ -137,7 +138,7 @@ class RunResult:
     def bad_evs(self, begin: int = -(1 << 63), end: int = 1 << 63) -> Iterator[tuple[str, EvEvent]]:
         """Iterate over host and event of each time that an EV was taken for bad, from `begin` to `end` (ns)."""
         for host, event in self.events.between(begin, end, "ev"):
-            if isinstance(event, EvEvent) and event.new == "ASSUMED_BAD":
+            if isinstance(event, EvEvent) and event.new == EvState.ASSUMED_BAD.name:
                 yield host, event
 
     def document(self, *, recorded: bool = True) -> dict[str, object]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mrc_common import look
 from mrc_host.answers import LagSummary, Software
+from mrc_host.proto.events import EvState
 from mrc_lab import describe
 from mrc_lab.session.fidelity import MachineFidelity
 from mrc_results import analysis, charts, moments, performance, steps, summary
@@ -25,7 +26,7 @@ from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_time
 from p4lite.switch.fabric.values import Lag
 
-EV_STATES = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED")
+EV_STATES = tuple(each.name for each in EvState)
 #: So that states are told apart without their colours.
 EV_DASHES = ("", "8 4", "10 3 2 3", "2 3")
 

@@ -18,6 +18,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from mrc_host.proto.events import EvState
 from mrc_web.state import Layout, State
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
@@ -26,7 +27,7 @@ DETAILED: Final = 1024
 #: Failures in force that are named.
 NAMED: Final = 100
 PHASES: Final = ("running", "paused", "ended", "lost")
-EV_STATES: Final = ("GOOD", "SKIP", "ASSUMED_BAD", "DENIED")
+EV_STATES: Final = tuple(each.name for each in EvState)
 LINK_STATES: Final = ("up", "cut", "cut_up", "cut_down", "dark", "unknown")
 TIERS: Final = ("host", "fabric")
 #: What the Clustermapper says of an element.
