@@ -247,15 +247,6 @@ class Device:
         update.entity.table_entry.CopyFrom(message)
         self._write([update], "set default")
 
-    def multicast_group(self, group: int, ports: Sequence[int]) -> None:
-        """Creates a multicast group with one copy per port."""
-        update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.INSERT)
-        entry = update.entity.packet_replication_engine_entry.multicast_group_entry
-        entry.multicast_group_id = group
-        for port in ports:
-            entry.replicas.add(egress_port=port, instance=0)
-        self._write([update], "multicast group")
-
     def _read_entities(self, entity: Any) -> Iterator[Any]:
         request = p4runtime_pb2.ReadRequest(device_id=self.device_id)
         request.entities.append(entity)
