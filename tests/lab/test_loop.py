@@ -1,0 +1,84 @@
+"""The loop of runs: actions at their times, failures that last as long as they shall, turns until a run is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mrc_lab.faults.action import Action
+from mrc_results.record import Happening
+from mrc_runs.loop import LATE_S, Loop
+from support.lab.scripted import Clock
+
+SECOND = 1_000_000_000
+DOWN, UP = Action("fail", "link", "link_down"), Action("restore", "link")
+
+
+@dataclass
+class Course:
+    """A record, and turns that last as long as they may until `ends_s`; the first one takes `slow_s` longer."""
+
+    clock: Clock
+    ends_s: float
+    slow_s: float = 0.0
+    happenings: list[Happening] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+
+    def spend(self, seconds: float) -> None:
+        self.turns.append(seconds)
+        self.clock.now += round((seconds + self.slow_s) * SECOND)
+        self.slow_s = 0.0
+
+    def over(self) -> bool:
+        return self.clock.now >= self.ends_s * SECOND
+
+
+def course(ends_s: float, slow_s: float = 0.0) -> tuple[Loop, Course]:
+    clock: Any = Clock()
+    clock.now = 0
+    made = Course(clock, ends_s, slow_s)
+    return Loop(clock, [(0.75, UP), (0.25, DOWN)], made, 0.1, bool), made
+
+
+def test_actions_are_done_at_their_times_and_nothing_before_the_beginning() -> None:
+    loop, made = course(1.0)
+    loop.go(made)
+    assert made.happenings == []
+    assert len(loop.waiting) == 2
+    loop.begin(made.clock.now)
+    made.ends_s = 2.0
+    loop.go(made)
+    assert [(each.at_ns, each.action) for each in made.happenings] == [(1.25 * SECOND, DOWN), (1.75 * SECOND, UP)]
+    assert [each.broken for each in made.happenings] == [["link"], []]
+    assert max(made.turns) == 0.1
+
+
+def test_what_comes_late_moves_what_follows() -> None:
+    loop, made = course(3.0, slow_s=2 * LATE_S + 0.25)
+    loop.begin(0)
+    loop.go(made)
+    down, up = made.happenings
+    assert down.at_ns > 0.5 * SECOND
+    assert (up.at_ns - down.at_ns) / SECOND == pytest.approx(0.5)
+
+
+def test_what_is_left_is_done_at_the_end_and_what_cannot_be_done_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, made = course(0.5)
+    loop.begin(0)
+    loop.go(made)
+    assert [each.action for each in made.happenings] == [DOWN]
+
+    def refuse(action: Action) -> Action:
+        raise ValueError("no such link")
+
+    monkeypatch.setattr(made.clock.failures, "check", refuse)
+    loop.finish()
+    assert loop.waiting == []
+    assert made.failures == ["restore link: no such link"]
+    assert made.happenings[-1].error == made.failures[0]
+    with pytest.raises(ValueError, match="no such link"):
+        loop.click(DOWN)
+    assert len(made.happenings) == 2

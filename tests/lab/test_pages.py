@@ -1,0 +1,25 @@
+"""Pages of studies: what is put into a template is text, whatever it holds."""
+
+from __future__ import annotations
+
+import jinja2
+import pytest
+
+from mrc_studies.cells import pages
+
+
+def test_values_are_escaped_and_none_may_be_missing() -> None:
+    given = {"figures": [], "files": {}, "size": "quick", "times": "times.js"}
+    page = pages.render("figures.html", "a <title>", "", **given, notes=["<script>alert(1)</script>"])
+    assert "<title>a &lt;title&gt;</title>" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "alert(1)</script>" not in page
+    with pytest.raises(jinja2.UndefinedError, match="notes"):
+        pages.render("figures.html", "t", "", **given)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.23456, "1.235"), (1234567.0, "1.2346e+06"), (None, ""), (7, "7"), (True, "True")]
+)
+def test_numbers_have_four_digits(value: object, shown: str) -> None:
+    assert pages.number(value) == shown
