@@ -14,6 +14,7 @@ import pytest
 
 from mrc_cli.app import main
 from mrc_common.files import WriteError
+from mrc_common.plain import decode, encode
 from mrc_runs.experiment import ExperimentError
 from mrc_studies.cells import store as keeping
 from mrc_studies.cells.tables import has_parquet
@@ -157,6 +158,20 @@ def test_a_policys_mistake_is_an_error_of_its_run_alone(tmp_path: pathlib.Path, 
     (log,) = (tmp_path / "out").rglob("*.log")
     assert "what it printed" in log.read_text()
     assert "PolicyError" in log.read_text()
+
+
+def test_workers_elsewhere_get_and_give_plain_data(pinned: plan.SweepPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Task] = []
+
+    def perform(task: Task) -> Answer:
+        seen.append(task)
+        return invented(task)
+
+    monkeypatch.setattr(measure, "perform", perform)
+    task = pinned.task(pinned.runs[0])
+    told = json.loads(json.dumps(measure.perform_elsewhere(json.loads(json.dumps(encode(task))))))
+    assert seen == [task]
+    assert decode(Answer, told, lenient=True) == invented(task)
 
 
 class Cut(Exception):
