@@ -246,7 +246,7 @@ def test_json_has_no_infinity_and_leaves_names_alone(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         compare,
         "compare",
-        lambda comparison, progress: {
+        lambda comparison, progress, trust_code: {
             (variant.name, condition.name): Timing(math.inf if condition.name == "bad" else 2.0)
             for variant in comparison.variants
             for condition in comparison.conditions
