@@ -201,7 +201,7 @@ class Doc:
         action = self.action(name, [], *primitives)
         return self.table(f"tbl_{name}", [], [action], default=(action, []), pipeline=pipeline, following=following)
 
-    def table(
+    def table(  # noqa: PLR0913 - the keys of a table in BMv2 JSON
         self,
         name: str,
         keys: Sequence[tuple[str, str, str]],

@@ -111,7 +111,7 @@ def _source(
     return views[0] if len(views) == 1 else Gather(views) if views else b"", tuple(regions)
 
 
-def _write(
+def _write(  # noqa: PLR0913 - the fields of a record of the ring
     program: Program[P],
     pair: QueuePairOf[P],
     opcode: int,

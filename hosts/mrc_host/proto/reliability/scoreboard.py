@@ -46,7 +46,7 @@ class Transmission:
         "size", "state",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made for each packet: one call
         self,
         psn: int,
         sent_ns: int,

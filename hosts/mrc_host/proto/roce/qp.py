@@ -121,7 +121,7 @@ class RoceQueuePair:
         "una",
     )  # fmt: skip
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the endpoint shares with it
         self,
         number: int,
         send_cq: CompletionQueue,
