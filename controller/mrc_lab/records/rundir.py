@@ -428,9 +428,9 @@ def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[
             for role in roles:
                 run.check_socket(role)
             run.create(state.uid, state.gid)
-            run.write(state)
             stack.enter_context(locked(run.path / STARTING))
         try:
+            run.write(state)
             yield run
         except FileNotFoundError:
             if run.exists():
