@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 
 from benchmarks import scaled
-from mrc_host.answers import to_json
 from mrc_lab import lifecycle
 from mrc_lab.session.base import Session
 from mrc_lab.session.fidelity import processes
@@ -103,7 +102,7 @@ def row(session: Session, result: RunResult, judged: Verdict, counted: Mapping[s
         after,
         f"{fidelity.fabric.cpu_share:.2f}" if fidelity.fabric else "",
         f"{switches:.2f}" if fidelity.switches else "",
-        f"{sum(processes(to_json(fidelity.hosts)).values()):.2f}",
+        f"{sum(processes(fidelity.hosts).values()):.2f}",
         "yes" if judged.valid else f"no: {judged.reasons[0]}",
         judged.status if judged.passed else "; ".join(each.what for each in judged.checks if not each.passed),
     ]

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import yaml
 
 from benchmarks import scaled, smoke
-from mrc_host.answers import to_json
 from mrc_lab import lifecycle
 from mrc_lab.session.fidelity import processes
 from mrc_lab.session.real import RealSession
@@ -83,7 +82,7 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
         not missed,
         judged.reasons[0] if judged.reasons else ", ".join(missed),
         0.0 if fabric is None else fabric.cpu_share,
-        sum(processes(to_json(hosts)).values()),
+        sum(processes(hosts).values()),
         sum(sent) / wall_s,
         up_s,
         memory / len(hosts),
