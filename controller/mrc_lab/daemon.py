@@ -307,7 +307,7 @@ class Daemon:
         for host in self.hosts:
             config = describe.host_config(self.topology, host, "real", self.transport)
             config = replace(config, netns=f"/proc/{self.net.pid(host.name)}/ns/net")
-            write_whole(self.folder.config(host.name), json.dumps(asdict(config)))
+            write_whole(self.folder.config(host.name), json.dumps(vars(config), default=asdict))
         for names in describe.agent_groups(self.topology, self.hosts):
             agent = describe.agent_command(self.folder, names)
             command = ["nice", "-n", str(AGENT_NICE), *agent] if self.nice else agent

@@ -444,7 +444,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         generated=[dataclasses.asdict(each) for each in fields],
         paths=routes,
         settings=endpoint_settings(topology, clock),
-        probes=[dataclasses.asdict(each) for each in probe_targets(topology, host)],
+        probes=probe_targets(topology, host),
         probe_interval_ns=PROBE_INTERVAL_NS,
         probe_timeout_ns=max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),
         moderation_ns=lab.nic.rx_usecs * 1000 if clock == "real" else 0,

@@ -44,7 +44,7 @@ class NodeConfig:
     `profiles[destination]` lists the EVs towards a peer by plane (EXPLICIT); `generated` the fields of GENERATED ones.
     `paths[destination][EV >> 16]` is an SRv6 path: outer source and destination address, then the segments after it.
     Both may be mappings that compute what they are asked for; what is written down, in a `dict`, is checked as a whole.
-    `probes` lists what the Clustermapper probes (`mapper.ProbeTarget`).
+    `probes` lists what the Clustermapper probes.
     `netns`: path of the network namespace that has the interfaces; empty: the agent's own.
     `moderation_ns`: on the real clock the agent looks at its rings no more often than once in this time.
     `policies`: classes that take the place of ours, as `FILE.py:Class` by kind (`mrc_host.policy`); MRC's only.
@@ -66,7 +66,7 @@ class NodeConfig:
     generated: list[dict[str, Any]] = field(default_factory=list)
     paths: Mapping[str, dict[str, list[str]]] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    probes: list[dict[str, Any]] = field(default_factory=list)
+    probes: list[ProbeTarget] = field(default_factory=list)
     probe_interval_ns: int = 100_000_000
     probe_timeout_ns: int = 200_000_000
     moderation_ns: int = 0
@@ -117,10 +117,6 @@ class NodeConfig:
                     values["values"] = next(iter(self.profiles.values()))
             built[name] = build(kind, values, name)
         return EndpointConfig(address=self.address_bytes, policies=load_all(self.policies), **built)
-
-    def targets(self) -> list[ProbeTarget]:
-        """What the Clustermapper's prober of this host probes."""
-        return [build(ProbeTarget, each, "probes") for each in self.probes]
 
     @property
     def packet_bytes(self) -> int:
@@ -247,7 +243,8 @@ def load(document: Mapping[str, Any]) -> NodeConfig:
     Raises:
         ConfigError: an unknown or missing key, or a value out of range.
     """
-    config = build(NodeConfig, document, "host configuration")
+    probes = [build(ProbeTarget, each, "probes") for each in document.get("probes", ())]
+    config = build(NodeConfig, {**document, "probes": probes}, "host configuration")
     peers = config.profiles if isinstance(config.profiles, dict) else ()
     for where, address in (("address", config.address), *(("profiles", key) for key in peers)):
         try:
