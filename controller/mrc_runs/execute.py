@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from mrc_host.requests import CreateProfile, DeleteProfile, ProfileKind, ProfileState, SetProfileState
 from mrc_lab import describe, lifecycle
 from mrc_lab import policies as own
 from mrc_lab.faults import kinds
@@ -233,22 +234,22 @@ def run_on(
 @contextlib.contextmanager
 def _profiles(session: Session, experiment: Experiment) -> Iterator[None]:
     """The experiment's profiles, ONLINE at every host for as long as the context lasts."""
-    made: list[tuple[HostControl, dict[str, str]]] = []
+    made: list[tuple[HostControl, ProfileKind, str]] = []
     try:
         for host in session.hosts.values():
             for profile in experiment.profiles:
-                which = {"kind": profile.kind, "name": profile.name}
-                host.request("profile_create", **which, settings=profile.settings)
-                made.append((host, which))
-                for state in ("OFFLINE", "ONLINE"):
-                    host.request("profile_state", **which, state=state)
+                kind, name = ProfileKind(profile.kind), profile.name
+                host.ask(CreateProfile(kind, name, profile.settings))
+                made.append((host, kind, name))
+                for state in (ProfileState.OFFLINE, ProfileState.ONLINE):
+                    host.ask(SetProfileState(kind, name, state))
         yield
     finally:
-        for host, which in reversed(made):
+        for host, kind, name in reversed(made):
             with contextlib.suppress(HostError):  # a host that died in the run
-                for state in ("OFFLINE", "INIT"):
-                    host.request("profile_state", **which, state=state)
-                host.request("profile_delete", **which)
+                for state in (ProfileState.OFFLINE, ProfileState.INIT):
+                    host.ask(SetProfileState(kind, name, state))
+                host.ask(DeleteProfile(kind, name))
 
 
 def _note_findings(session: Session, result: RunResult, finder: Localiser) -> None:

@@ -32,7 +32,7 @@ class Watcher(Protocol):
     """Somebody who looks on while a run goes, lets its time pass, and may end it: the live view."""
 
     def started(self, run: WorkloadRun) -> None:
-        """The run begins; `Run.act` does things in its name."""
+        """The run begins; `WorkloadRun.act` does things in its name."""
 
     def advance(self, seconds: float) -> None:
         """Lets so much of the session's time pass, as `Session.advance`; it may do things to the lab meanwhile."""

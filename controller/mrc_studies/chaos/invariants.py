@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from mrc_host.answers import JobProgress
-from mrc_host.requests import GetSummary
+from mrc_host.requests import GetStatistics, GetSummary
 from mrc_lab.faults.action import Action
 from mrc_lab.session.base import Session
 from mrc_lab.switches.p4rt import Device
@@ -43,11 +43,7 @@ def look(session: Session, asked: Iterable[str]) -> tuple[FabricInfo, truth.Carr
     """The fabric as its target API reports it, and the carriers as these hosts do; nothing that only time changes."""
     info = session.fabric.info()
     switches = {key: replace(each, stream_drops=0) for key, each in info.switches.items()}
-    carriers = {
-        (name, port["port"]): bool(port["up"])
-        for name in asked
-        for port in session.hosts[name].request("statistics")["ports"]
-    }
+    carriers = {(name, port.port): port.up for name in asked for port in session.hosts[name].ask(GetStatistics()).ports}
     return replace(info, now_ns=0, events=0, switches=switches), carriers
 
 
