@@ -89,8 +89,9 @@ class Fidelity:
 
     def document(self) -> object:
         """Return the part of result.json: what was measured only."""
-        made = {} if self == UNMEASURED else encode(self).items()
-        return {key: value for key, value in made if value or key in ("valid", "reasons")}
+        if self == UNMEASURED:
+            return {}
+        return {key: value for key, value in encode(self).items() if value or key in ("valid", "reasons")}
 
 
 #: Before a measurement has ended.
