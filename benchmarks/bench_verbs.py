@@ -35,8 +35,8 @@ def cpu_s(pid: int) -> float:
 
 def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dict[str, Any]:
     """Runs a workload between the hosts; what rank 0 measured."""
+    from mrc_common.plain import encode
     from mrc_host import requests
-    from mrc_host.answers import to_json
     from mrc_host.control_api import Controller
 
     hosts = [Controller(folder / f"h{index}.sock") for index in range(2)]
@@ -50,7 +50,7 @@ def in_agent(folder: pathlib.Path, workload: str, params: dict[str, Any]) -> dic
         host.ask(requests.StartJob("j"))
     while not all(host.ask(requests.GetProgress("j")).done for host in hosts):
         time.sleep(0.02)
-    measured = [to_json(host.ask(requests.FinishJob("j")).measured) for host in hosts]
+    measured = [encode(host.ask(requests.FinishJob("j")).measured) for host in hosts]
     for host in hosts:
         host.close()
     found: dict[str, Any] = measured[0]

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mrc_host.answers import LatencyTimes, Stream, Times, to_json
+from mrc_common.plain import encode
+from mrc_host.answers import LatencyTimes, Stream, Times
 from mrc_results import steps
 from mrc_results.record import RunResult
 from mrc_results.steps import TrainingSummary
@@ -76,21 +77,21 @@ class Performance:
         """Return it as JSON: `bandwidth`, `latency`, `iterations` and `training`, those that there are."""
         parts = {
             "bandwidth": [
-                {"source": each.source, "destination": each.destination, **to_json(each.stream)}
+                {"source": each.source, "destination": each.destination, **encode(each.stream)}
                 for each in self.bandwidth
             ],
             "latency": [
                 {"source": each.source, "destination": each.destination, **_without_peer(each.times)}
                 for each in self.latency
             ],
-            "iterations": [{"host": each.host, **to_json(each.times)} for each in self.iterations],
-            "training": [] if self.training is None else [to_json(self.training)],
+            "iterations": [{"host": each.host, **encode(each.times)} for each in self.iterations],
+            "training": [] if self.training is None else [encode(self.training)],
         }
         return {name: rows for name, rows in parts.items() if rows}
 
 
 def _without_peer(times: LatencyTimes) -> dict[str, object]:
-    return {key: value for key, value in to_json(times).items() if key != "peer"}
+    return {key: value for key, value in encode(times).items() if key != "peer"}
 
 
 def of(result: RunResult) -> Performance:

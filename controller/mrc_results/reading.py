@@ -15,8 +15,7 @@ from dataclasses import MISSING, fields, is_dataclass
 
 from mrc_common.document import printable
 from mrc_common.errors import UsageError
-from mrc_common.plain import DecodeError
-from mrc_host.answers import from_json
+from mrc_common.plain import DecodeError, decode
 
 T = typing.TypeVar("T")
 _hints = functools.cache(typing.get_type_hints)
@@ -56,9 +55,9 @@ def of_any_version(kind: type[T], value: object, where: str) -> T:
         DecodeError: a value is of another type; `where` stands in front of its key.
     """
     try:
-        return from_json(kind, value, where)
+        return decode(kind, value, where, lenient=True)
     except DecodeError:
-        return from_json(kind, completed(kind, value), where)
+        return decode(kind, completed(kind, value), where, lenient=True)
 
 
 def completed(kind: object, value: object) -> object:

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mrc_common.files import WriteError
-from mrc_host.answers import Event, to_json
+from mrc_common.plain import encode
+from mrc_host.answers import Event
 from mrc_results.reading import of_any_version, readable
 from mrc_results.series import Row, Series, flat
 
@@ -213,7 +214,7 @@ class SpooledEvents(Events):
         """Writes what is in memory only, as one member of the gzip file."""
         if not self._waiting:
             return
-        text = "".join(f"{json.dumps({'host': host, **to_json(event)})}\n" for host, event in self._waiting)
+        text = "".join(f"{json.dumps({'host': host, **encode(event)})}\n" for host, event in self._waiting)
         times = [event.t_ns for _, event in self._waiting]
         with self._spool.guarded():
             file = self._spool.file

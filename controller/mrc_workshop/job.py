@@ -14,8 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mrc_common.document import Model
-from mrc_host.answers import Event, event_from_json
+from mrc_host.answers import Event
 from mrc_results.record import RunResult
+from mrc_results.recording import event_of
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import trace
@@ -120,7 +121,7 @@ class Run:
     @functools.cached_property
     def events(self) -> dict[str, list[Event]]:
         """What the hosts logged, by host."""
-        return {host: [event_from_json(each) for each in rows] for host, rows in sorted(self.facts.events.items())}
+        return {host: [event_of(each) for each in rows] for host, rows in sorted(self.facts.events.items())}
 
     @functools.cached_property
     def done_ns(self) -> dict[str, int]:

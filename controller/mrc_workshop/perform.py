@@ -18,8 +18,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from mrc_common.files import write_whole
+from mrc_common.plain import encode
 from mrc_host import policy
-from mrc_host.answers import to_json
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
 from mrc_lab.faults.ledger import UnsettledError
@@ -226,7 +226,7 @@ def _run(order: Order, topology: Topology, folder: pathlib.Path) -> RunFacts:
         judged = verdict.judge(result, topology, experiment.expect, experiment.claims())
         if order.report:
             resultdir.write(folder, result, topology, judged, experiment.title, recording)
-        events = {name: to_json(list(result.events[name])[:MAX_EVENTS]) for name in result.events}
+        events = {name: encode(list(result.events[name])[:MAX_EVENTS]) for name in result.events}
         plain = json.loads(json.dumps(result.document(recorded=False), default=str))
         return _facts(
             order,

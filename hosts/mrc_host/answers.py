@@ -1,16 +1,16 @@
 """Documents in which a host reports its state; several of them go into the result of a run.
 
-Frozen documents with the keys of their fields. `to_json` gives plain JSON values; `from_json` checks what it is
-given, and takes documents of other versions: unknown keys are left out, and what is missing of progress is 0.
+Frozen documents with the keys of their fields; `mrc_common.plain` makes JSON of them and reads it. In documents of
+other versions what is missing of progress is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal
 
-from mrc_common.plain import OMIT_NONE, decode, encode
+from mrc_common.plain import OMIT_NONE
 from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
 from mrc_host.proto.waiting import Waiting
 
@@ -18,25 +18,7 @@ __all__ = [
     "EvEvent", "EvRow", "Event", "FaultEvent", "HostFidelity", "HostStatistics", "JobProgress", "JobWaiting",
     "LagSummary", "LatencyTimes", "Measured", "MrcHostStatistics", "PortEvent", "PortStatistics", "ProbeRow",
     "QpEvent", "QpWaiting", "RoceHostStatistics", "Sample", "Software", "Stream", "Times", "TrainingTimes",
-    "event_from_json", "from_json", "statistics_from_json", "to_json",
 ]  # fmt: skip
-
-T = TypeVar("T")
-
-
-def to_json(document: object) -> Any:
-    """Return a document as plain JSON values."""
-    return encode(document)
-
-
-def from_json(kind: type[T], value: object, where: str = "") -> T:
-    """Return a document of this or another version from plain JSON values; `where` stands in front of keys in errors.
-
-    Raises:
-        DecodeError: a key is missing that has no default, or a value is of another type.
-    """
-    return decode(kind, value, where, lenient=True)
-
 
 # -- what workloads measure -----------------------------------------------------------------------------------------
 
@@ -319,15 +301,3 @@ class PortEvent:
 
 
 Event = QpEvent | EvEvent | FaultEvent | PortEvent
-
-
-def statistics_from_json(value: object, where: str = "") -> HostStatistics:
-    """As `from_json`, for statistics of either transport."""
-    made: HostStatistics = decode(cast("Any", HostStatistics), value, where, lenient=True)
-    return made
-
-
-def event_from_json(value: object, where: str = "") -> Event:
-    """As `from_json`, for an event of any kind."""
-    made: Event = decode(cast("Any", Event), value, where, lenient=True)
-    return made

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrc_host.answers import from_json, to_json
+from mrc_common.plain import decode, encode
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.config import EndpointConfig
 from mrc_host.proto.endpoint import Endpoint
@@ -133,7 +133,7 @@ class CheapHost:
     def ask(self, request: Any) -> Any:
         if request.verb == "statistics":
             return None
-        return from_json(request.answer, self.request(request.verb, **to_json(request)))
+        return decode(request.answer, self.request(request.verb, **encode(request)), lenient=True)
 
     def request(self, verb: str, **arguments: Any) -> dict[str, Any]:
         now = self.session.now
@@ -315,7 +315,7 @@ def test_results_are_read_in_both_formats(tmp_path: pathlib.Path) -> None:
         read = RunResult.load(folder)
         judged.append(verdict.judge(read, TOPOLOGY, Expectation(recovery=0.0, trims=False)).document())
         assert report.render(read, TOPOLOGY, verdict.judge(read, TOPOLOGY, Expectation()), "t") == first
-        assert {host: to_json(list(rows)) for host, rows in read.events.items()} == events
+        assert {host: encode(list(rows)) for host, rows in read.events.items()} == events
     assert judged[0] == judged[1] == judged[2]
     assert judged[0]["recoveries"][0]["dip"] == 0.0
     # What docs/lab.md says about the file.

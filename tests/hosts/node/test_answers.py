@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mrc_common.plain import decode
+from mrc_common.plain import decode, encode
 from mrc_host import answers
 from mrc_lab.session.virtual import VirtualSession
 from mrc_runs.runner import WorkloadRun
@@ -35,7 +35,7 @@ LOADS: list[tuple[str, dict[str, Any]]] = [
 def same(kind: Any, document: Any) -> None:
     """Check that a document is of a kind, with all keys in their order."""
     text = json.dumps(document)
-    assert json.dumps(answers.to_json(decode(kind, json.loads(text)))) == text
+    assert json.dumps(encode(decode(kind, json.loads(text)))) == text
 
 
 @pytest.mark.parametrize("transport", ["mrc", "roce"])
@@ -56,5 +56,5 @@ def test_answers_of_a_run(transport: str, name: str, params: dict[str, Any]) -> 
     finally:
         session.close()
     for progress in result.progress.values():
-        same(answers.JobProgress, answers.to_json(progress))
+        same(answers.JobProgress, encode(progress))
         assert progress.measured is not None

@@ -11,8 +11,8 @@ import random
 import sys
 from typing import Any
 
+from mrc_common.plain import encode
 from mrc_host import running
-from mrc_host.answers import to_json
 from mrc_lab.faults.action import Action
 from mrc_lab.session.virtual import VirtualSession
 from mrc_results.series import Series
@@ -53,7 +53,7 @@ def outcome(transport: str, seed: int) -> str:
     del document["fidelity"]["software"]  # says how the core runs
     recording = result.recording
     document |= {"samples": recording.samples, "fabric": recording.fabric}
-    document["events"] = {host: [to_json(event) for event in events] for host, events in recording.events.items()}
+    document["events"] = {host: [encode(event) for event in events] for host, events in recording.events.items()}
     return json.dumps(document, default=columns)
 
 

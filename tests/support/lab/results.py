@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mrc_host.answers import JobProgress, to_json
+from mrc_common.plain import encode
+from mrc_host.answers import JobProgress
 from mrc_results.reading import completed
 from mrc_results.record import Happening, RunResult
 from mrc_results.recording import StoredRecording
@@ -26,4 +27,4 @@ def result_of(document: Mapping[str, Any]) -> RunResult:
 
 def plain(result: RunResult) -> Any:
     """Return what result.json would hold, with the events of all hosts."""
-    return {**result.document(), "events": {host: to_json(list(rows)) for host, rows in result.events.items()}}
+    return {**result.document(), "events": {host: encode(list(rows)) for host, rows in result.events.items()}}
