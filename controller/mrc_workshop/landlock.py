@@ -1,22 +1,21 @@
 """Restrict a process to a list of folders by Landlock, which needs no rights, no namespaces and no mounts (Linux 5.13).
 
-Only the standard library is imported: this runs right before a learner's Python is loaded. The constants are those of
-the kernel's include/uapi/linux/landlock.h.
+The constants are those of the kernel's include/uapi/linux/landlock.h.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import stat
 import struct
 from collections.abc import Iterable
 
+from mrc_workshop.limits import check, forbid_new_rights, libc
+
 # These numbers are the same on all architectures.
 SYS_CREATE_RULESET, SYS_ADD_RULE, SYS_RESTRICT_SELF = 444, 445, 446
-PR_SET_NO_NEW_PRIVS = 38
 CREATE_RULESET_VERSION = 1
 RULE_PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -31,12 +30,10 @@ TCP, TCP_VERSION = 3, 4
 OUTSIDE, OUTSIDE_VERSION = 3, 6
 READ = EXECUTE | READ_FILE | READ_DIR
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def version() -> int:
     """Return the version of Landlock that the kernel offers; 0: none, or it is switched off."""
-    found: int = _libc.syscall(ctypes.c_long(SYS_CREATE_RULESET), None, ctypes.c_size_t(0), CREATE_RULESET_VERSION)
+    found: int = libc.syscall(ctypes.c_long(SYS_CREATE_RULESET), None, ctypes.c_size_t(0), CREATE_RULESET_VERSION)
     return max(found, 0)
 
 
@@ -44,7 +41,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
     """From now on open only what is in these files and folders, here and in every thread and process that begins later.
 
     Connecting and binding TCP sockets is refused, too, where the kernel can. What is open stays open, and a path that
-    does not exist is left out.
+    does not exist, or cannot be reached, is left out.
 
     Args:
         readable: files and folders to read and to execute.
@@ -54,7 +51,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
         False where the kernel has no Landlock.
 
     Raises:
-        OSError: the kernel refuses.
+        LimitError: the kernel refuses.
     """
     found = version()
     if not found:
@@ -64,16 +61,18 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> bool:
     outside = OUTSIDE if found >= OUTSIDE_VERSION else 0
     # Versions before TCP know the first field only, and refuse a longer structure unless the rest is zero.
     attributes = struct.pack("QQQ", rights, tcp, outside)
-    ruleset = _check(
-        _libc.syscall(ctypes.c_long(SYS_CREATE_RULESET), attributes, ctypes.c_size_t(len(attributes)), 0), "rules"
+    ruleset = check(
+        libc.syscall(ctypes.c_long(SYS_CREATE_RULESET), attributes, ctypes.c_size_t(len(attributes)), 0),
+        "Landlock: rules",
     )
     try:
         for paths, allowed in ((readable, READ), (writable, rights)):
             for path in paths:
-                with contextlib.suppress(FileNotFoundError):
+                # What cannot be reached cannot be read either: without a rule it stays so.
+                with contextlib.suppress(FileNotFoundError, PermissionError):
                     _allow(ruleset, path, allowed & rights)
-        _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-        _check(_libc.syscall(ctypes.c_long(SYS_RESTRICT_SELF), ruleset, 0), "restricting the process")
+        forbid_new_rights()
+        check(libc.syscall(ctypes.c_long(SYS_RESTRICT_SELF), ruleset, 0), "Landlock: restricting the process")
     finally:
         os.close(ruleset)
     return True
@@ -85,13 +84,8 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
         if not stat.S_ISDIR(os.fstat(handle).st_mode):
             allowed &= RIGHTS_OF_FILES
         rule = struct.pack("=Qi", allowed, handle)  # packed, as in the kernel's header
-        _check(_libc.syscall(ctypes.c_long(SYS_ADD_RULE), ruleset, RULE_PATH_BENEATH, rule, 0), f"allowing {path}")
+        check(
+            libc.syscall(ctypes.c_long(SYS_ADD_RULE), ruleset, RULE_PATH_BENEATH, rule, 0), f"Landlock: allowing {path}"
+        )
     finally:
         os.close(handle)
-
-
-def _check(result: int, step: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"Landlock, {step}: {os.strerror(number or errno.EIO)}")
-    return result

@@ -27,7 +27,7 @@ MAX_PROCESSES = 256
 #: Of the folder that a learner's Python can write to: it is in memory, and goes with its process.
 MAX_NOTES_BYTES, MAX_NOTES = 64 << 20, 4096
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 #: Numbers of system calls by machine: audit architecture, clone, clone3, and those that nothing here needs once the
 #: program is compiled: fork, vfork, execve, execveat, ptrace, unshare, setns, mount, umount2, bpf, io_uring_setup,
@@ -52,10 +52,25 @@ class LimitError(OSError):
     """A step that the kernel refused."""
 
 
-def _check(result: int, step: str) -> None:
+def check(result: int, step: str) -> int:
+    """Return the result of a system call.
+
+    Raises:
+        LimitError: it failed; the text names the step.
+    """
     if result < 0:
         number = ctypes.get_errno()
         raise LimitError(number, f"{step}: {os.strerror(number)}")
+    return result
+
+
+def forbid_new_rights() -> None:
+    """Let no set-user-ID program give this process rights; the kernel asks for this before a filter or Landlock.
+
+    Raises:
+        LimitError: the kernel refuses.
+    """
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
 
 
 def set_limits(cpu_s: int, memory_bytes: int) -> None:
@@ -86,7 +101,7 @@ def end_with_parent() -> None:
     Raises:
         LimitError: the kernel refuses.
     """
-    _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "ending with the parent")
+    check(libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "ending with the parent")
 
 
 def keep_others_out() -> None:
@@ -95,7 +110,7 @@ def keep_others_out() -> None:
     Raises:
         LimitError: the kernel refuses.
     """
-    _check(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "keeping others out")
+    check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "keeping others out")
 
 
 def make_read_only(writable: str) -> None:
@@ -110,10 +125,10 @@ def make_read_only(writable: str) -> None:
 
 def _attributes(path: bytes, flags: int, set_: int, clear: int) -> None:
     attributes = struct.pack("QQQQ", set_, clear, 0, 0)
-    result = _libc.syscall(
+    result = libc.syscall(
         ctypes.c_long(SYS_MOUNT_SETATTR), AT_FDCWD, path, flags, attributes, ctypes.c_size_t(len(attributes))
     )
-    _check(result, f"making {path.decode()} read-only")
+    check(result, f"making {path.decode()} read-only")
 
 
 def cover(path: str) -> None:
@@ -124,10 +139,10 @@ def cover(path: str) -> None:
     """
     if os.path.isdir(path):
         flags, size = ctypes.c_ulong(MS_NOSUID | MS_NODEV | MS_RDONLY), b"size=4k"
-        result = _libc.mount(b"none", os.fsencode(path), b"tmpfs", flags, size)
+        result = libc.mount(b"none", os.fsencode(path), b"tmpfs", flags, size)
     else:
-        result = _libc.mount(b"/dev/null", os.fsencode(path), None, ctypes.c_ulong(MS_BIND), None)
-    _check(result, f"covering {path}")
+        result = libc.mount(b"/dev/null", os.fsencode(path), None, ctypes.c_ulong(MS_BIND), None)
+    check(result, f"covering {path}")
 
 
 def make_notes(folder: str) -> None:
@@ -138,7 +153,7 @@ def make_notes(folder: str) -> None:
     """
     options = f"size={MAX_NOTES_BYTES},nr_inodes={MAX_NOTES},mode=0700".encode()
     flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
-    _check(_libc.mount(b"none", os.fsencode(folder), b"tmpfs", flags, options), f"making room in {folder}")
+    check(libc.mount(b"none", os.fsencode(folder), b"tmpfs", flags, options), f"making room in {folder}")
 
 
 def leave_shared_objects() -> None:
@@ -148,7 +163,7 @@ def leave_shared_objects() -> None:
     Raises:
         LimitError: the kernel has no such namespaces.
     """
-    _check(_libc.unshare(CLONE_NEWIPC), "leaving the machine's shared objects")
+    check(libc.unshare(CLONE_NEWIPC), "leaving the machine's shared objects")
 
 
 class _Header(ctypes.Structure):
@@ -165,12 +180,12 @@ def drop_rights() -> None:
     Raises:
         LimitError: the kernel refuses.
     """
-    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
+    forbid_new_rights()
     for number in range(64):
-        if _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) < 0 and ctypes.get_errno() == errno.EINVAL:
+        if libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) < 0 and ctypes.get_errno() == errno.EINVAL:
             break
     header = _Header(CAPABILITY_VERSION_3, 0)
-    _check(_libc.capset(ctypes.byref(header), (_Set * 2)()), "dropping capabilities")
+    check(libc.capset(ctypes.byref(header), (_Set * 2)()), "dropping capabilities")
 
 
 def forbid_processes() -> bool:
@@ -220,6 +235,6 @@ def forbid_processes() -> bool:
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
     filter_ = _Program(len(program), ctypes.cast(buffer, ctypes.c_void_p).value)
-    _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    _check(_libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0), "forbidding system calls")
+    forbid_new_rights()
+    check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(filter_), 0, 0), "forbidding system calls")
     return True
