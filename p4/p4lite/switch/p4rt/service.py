@@ -247,7 +247,7 @@ class P4RuntimeService:
 
         def unary(call: Callable[[Any], Any], request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
             return self.one_to_one(
-                lambda message, context: self._guard(context, call, message),
+                lambda message, context: self.guard(context, call, message),
                 _parser(request),
                 response.SerializeToString,
             )
@@ -307,7 +307,7 @@ class P4RuntimeService:
             with self.unread.wait(context.cancel):
                 yield response
 
-    def _guard(self, context: Any, call: Callable[[Any], Any], request: Any) -> Any:
+    def guard(self, context: Any, call: Callable[[Any], Any], request: Any) -> Any:
         """Run a call; what it refuses becomes the RPC's status, what it did not foresee INTERNAL."""
         try:
             _check(request)
@@ -328,7 +328,7 @@ class P4RuntimeService:
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _write(self, request: Any, context: Any) -> Any:
-        errors = self._guard(context, lambda batch: self.device(batch.request.device_id).write(batch), request)
+        errors = self.guard(context, lambda batch: self.device(batch.request.device_id).write(batch), request)
         if any(error is not None for error in errors):
             abort_batch(context, errors, "Write")
         return p4runtime_pb2.WriteResponse()

@@ -7,7 +7,6 @@ for what the fabric refuses, PERMISSION_DENIED for files and interfaces that wer
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +22,11 @@ from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.p4rt import bytestrings
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
-    INTERNAL,
     INVALID_ARGUMENT,
     NOT_FOUND,
     PERMISSION_DENIED,
     UNAVAILABLE,
     P4RtError,
-    abort,
 )
 from p4lite.switch.p4rt.service import P4RuntimeService
 from p4lite.switch.runtime.instance import ProgramInstance
@@ -48,7 +45,6 @@ from p4lite.switch.targetapi.values import (
     SwitchInfo,
 )
 
-log = logging.getLogger("p4lite.target")
 Method = Callable[[Any], Message | None]
 _DONE = pb.Done()
 _MAC_LIMIT = 1 << 48
@@ -96,20 +92,12 @@ class TargetService:
         )
 
     def _guarded(self, method: Method, read: Callable[[bytes], Message]) -> Callable[[bytes, Any], bytes]:
-        def call(data: bytes, context: Any) -> bytes:
-            try:
-                request = _read(read, data)
-                with refusals(), self._lock:
-                    return (method(request) or _DONE).SerializeToString()
-            except P4RtError as error:
-                failure = error.kept()
-            except Exception as error:
-                log.exception("a request failed")
-                failure = P4RtError(INTERNAL, f"{type(error).__name__}: {error}")
-            abort(context, failure)
-            return b""
+        def call(data: bytes) -> bytes:
+            request = _read(read, data)
+            with refusals(), self._lock:
+                return (method(request) or _DONE).SerializeToString()
 
-        return call
+        return lambda data, context: bytes(self._service.guard(context, call, data))
 
     # -- what a request names ----------------------------------------------------------------------------
 
