@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,6 +35,8 @@ GLITCH = 0.85
 TOGETHER_S = 0.02
 #: After a step goodput counts as settled.
 SETTLED_S = 0.15
+#: What was done to the lab: time in s, share of the capacity left, and a text.
+Change = tuple[float, float, str]
 
 
 def software() -> str:
@@ -94,11 +96,13 @@ def _reduced(cell: Cell, topology: Topology, result: RunResult, shown: list[Chec
     wrong = [f"{each.mismatches} blocks are wrong" for each in progress if each.mismatches]
     found = performance.of(result)
     sent, hit, found_s = _queue_pairs(result, topology)
+    steps, edges = _steps(result), analysis.grid(result, BIN_S)
+    rates = analysis.goodput_bps(result, edges)
     return Measured(
         evidence=shown,
         failures=[*result.failures, *wrong],
-        series=_series(result),
-        segments=_segments(result, cell.experiment.workload.duration or math.inf),
+        series=_series(steps, edges, rates),
+        segments=_segments(steps, edges, rates, cell.experiment.workload.duration or math.inf),
         streams=list(found.bandwidth),
         latency=list(found.latency),
         iterations=list(found.iterations),
@@ -137,10 +141,10 @@ def _payload_share(topology: Topology, experiment: Experiment) -> float | None:
     return payload_share(topology, experiment.transport, experiment.workload.qps_per_peer, int(size))
 
 
-def _steps(result: RunResult) -> list[tuple[float, float, str]]:
-    """Time, share of capacity left and text of all that happened together."""
+def _steps(result: RunResult) -> list[Change]:
+    """Return what happened, all that was done together as one."""
     start = result.started_ns
-    steps: list[tuple[float, float, str]] = []
+    steps: list[Change] = []
     for each in result.happenings:
         time, left, text = (each.done_ns - start) / 1e9, 1.0 - each.expected_loss, each.action.describe()
         if steps and time - steps[-1][0] < TOGETHER_S:
@@ -150,20 +154,15 @@ def _steps(result: RunResult) -> list[tuple[float, float, str]]:
     return steps
 
 
-def _series(result: RunResult) -> list[Goodput]:
-    edges = analysis.grid(result, BIN_S)
-    rates = analysis.goodput_bps(result, edges)
+def _series(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve) -> list[Goodput]:
     left = np.ones(len(rates))
-    for time, share, _ in _steps(result):
+    for time, share, _ in steps:
         left[edges[:-1] >= time - 1e-9] = share
     return [Goodput(round(float(t), 3), round(float(y)), float(s)) for t, y, s in zip(edges, rates, left, strict=False)]
 
 
-def _segments(result: RunResult, lasts: float) -> list[Segment]:
+def _segments(steps: Sequence[Change], edges: analysis.Curve, rates: analysis.Curve, lasts: float) -> list[Segment]:
     """Return what each step of the schedule left; the last ends where the workload begins to (after `lasts` s)."""
-    steps = _steps(result)
-    edges = analysis.grid(result, BIN_S)
-    rates = analysis.goodput_bps(result, edges)
     if not steps:
         return []
     baseline = analysis.window_mean(rates, edges, steps[0][0] / 2, steps[0][0])
