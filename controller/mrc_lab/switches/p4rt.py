@@ -263,9 +263,10 @@ class Device:
         return sum(1 for each in self._read_entities(entity) if not each.table_entry.is_default_action)
 
     def counter(self, name: str) -> dict[int, tuple[int, int]]:
-        """(packets, bytes) of every cell of a counter that is not zero; cells of a direct counter are numbered from 0.
+        """Return (packets, bytes) of the cells of a counter by their index; those that are zero may be left out.
 
-        Packets that no entry matched are the last cell of a direct counter. BMv2 does not tell their number.
+        Cells of a direct counter are numbered from 0; the last is that of packets that no entry matched. A switch that
+        refuses to tell this one is taken for having none.
         """
         if name in self.names.direct_counters:
             return dict(enumerate(self._direct_cells(self.names.direct_counters[name].direct_table_id)))
