@@ -77,9 +77,13 @@ def _parts(processes: Iterable[Process], hosts: Collection[str]) -> tuple[list[P
 
 
 def grant(processes: Iterable[Process], hosts: Collection[str]) -> None:
-    """Gives the fabric's threads SCHED_RR and the agents their niceness, from outside and as root, if that is allowed.
+    """Give the fabric's threads SCHED_RR and the agents their niceness, from outside and as root, if that is allowed.
 
-    So nobody inside needs a right to it. `processes` of the lab, in which agents have the names of `hosts`.
+    The processes inside need no right to do so.
+
+    Args:
+        processes: those of the lab.
+        hosts: the names of the processes that are agents.
     """
     fabric, agents = _parts(processes, hosts)
     with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import yaml
 
 from mrc_results.record import RunResult
 from support.lab import users
+from support.lab.users import mrclab
 from support.namespaces import lab_processes, run
 
 #: sshd changes to users that a user namespace does not have.
@@ -44,13 +45,6 @@ PARTS = {
     "one": {"hosts": ["h0"], "switches": ["p0-t0.0", "p0-t1.0"]},
     "two": {"hosts": ["h1"], "switches": ["p0-t0.1"]},
 }
-
-
-def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def _namespaces(prefix: str) -> None:

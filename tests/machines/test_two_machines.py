@@ -26,6 +26,7 @@ from mrc_lab.session.base import closing
 from mrc_results.record import RunResult
 from support.lab import users
 from support.lab.results import plain
+from support.lab.users import mrclab
 from support.namespaces import lab_processes, run
 
 pytestmark = pytest.mark.netns
@@ -125,13 +126,6 @@ class World:
             if not found or time.monotonic() > deadline:
                 return found
             time.sleep(0.1)
-
-
-def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*users.MRCLAB, *words], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")

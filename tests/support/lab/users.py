@@ -14,6 +14,14 @@ from collections.abc import Iterator
 MRCLAB = [sys.executable, "-P", "-c", "from mrc_cli.app import main; main()"]
 
 
+def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command as ourselves, which must end with an exit code and without a traceback."""
+    done = subprocess.run([*MRCLAB, *words], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
 @contextlib.contextmanager
 def home(uid: int) -> Iterator[pathlib.Path]:
     """A folder that only this user can open, in a place that everybody can reach."""
