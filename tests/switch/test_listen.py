@@ -28,9 +28,14 @@ WARNING = "every user of this machine can command what is served here"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 #: What was done to a root's switch by nobody: files made and truncated, an interface taken, the switch commanded.
+#: The program changes its own user. With `subprocess.run(user=)` Python forks this process, and gRPC's fork handlers,
+#: which run in the child then, can end the child before it executes anything.
 ATTACK = """
-import json, os, socket, sys
-address, path, folder = sys.argv[1:]
+import os, socket, sys
+path, folder, user = sys.argv[1:]
+os.setgroups([])
+os.setgid(int(user))
+os.setuid(int(user))
 failed = []
 for what, attempt in (
     ("connect", lambda: socket.socket(socket.AF_UNIX).connect(path)),
@@ -102,10 +107,7 @@ def test_nobody_gets_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
             environment = {"P4LITE_RUN": str(base / "private")}
             with SwitchProcess("--no-p4", *arguments, addressed=False, environment=environment) as switch:
                 done = subprocess.run(
-                    ["/usr/bin/python3", "-c", ATTACK, switch.address, str(path), str(path.parent)],
-                    user=NOBODY,
-                    group=NOBODY,
-                    extra_groups=[],
+                    ["/usr/bin/python3", "-c", ATTACK, str(path), str(path.parent), str(NOBODY)],
                     cwd="/",
                     capture_output=True,
                     text=True,

@@ -44,12 +44,13 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
 
 
 def popen(uid: int, folder: pathlib.Path, *words: str) -> subprocess.Popen[str]:
-    """Starts a command as a user, in the user's folder."""
+    """Start a command as a user, in the user's folder.
+
+    `setpriv` changes the user, not `Popen(user=)`: Python would fork this process for that, and gRPC's fork handlers
+    can end the child before it executes the command.
+    """
     return subprocess.Popen(
-        words,
-        user=uid,
-        group=uid,
-        extra_groups=[],
+        ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words],
         cwd=folder,
         env=environment(folder),
         stdin=subprocess.DEVNULL,
